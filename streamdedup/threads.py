@@ -6,7 +6,7 @@ is logged once a minute.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, fields
@@ -19,6 +19,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 SAVES_MAX = 2
+COPIES_MAX = 2  # of filters, that are in memory at the same time
 LOADS_MAX = 4
 MEMORY_MAX = 4
 LOOKUPS_MAX = 4
@@ -118,6 +119,7 @@ class Threads:
     """The lanes of one worker. A thread cannot be cancelled: it ends by itself, or with the process."""
 
     saves: Lane = field(default_factory=lambda: Lane(SAVES_MAX))
+    copies: Lane = field(default_factory=lambda: Lane(COPIES_MAX))
     loads: Lane = field(default_factory=lambda: Lane(LOADS_MAX))
     memory: Lane = field(default_factory=lambda: Lane(MEMORY_MAX))
     lookups: Lane = field(default_factory=lambda: Lane(LOOKUPS_MAX, "blocklist.exact"))
@@ -128,8 +130,15 @@ class Threads:
     blocklist: Lane = field(
         default_factory=lambda: Lane(1, "blocklist.file, or under blocklist.exact,")
     )
+    copied: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COPIES_MAX))
+    """Held by each shard that has a copy of its filter in memory, which is longer than a thread works on it."""
 
     @property
     def busy(self) -> bool:
         """Whether any lane is running a call."""
-        return any(getattr(self, lane.name).busy for lane in fields(self))
+        return any(lane.busy for lane in self._lanes)
+
+    @property
+    def _lanes(self) -> Iterator[Lane]:
+        found = (getattr(self, each.name) for each in fields(self))
+        return (lane for lane in found if isinstance(lane, Lane))

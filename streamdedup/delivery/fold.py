@@ -77,6 +77,11 @@ class FoldedMemory(Memory):
 
     @property
     @override
+    def still(self) -> asyncio.Lock:
+        return self._snapshots.still
+
+    @property
+    @override
     def snapshots(self) -> ShardSnapshots:
         return self._snapshots
 
@@ -240,7 +245,8 @@ class FoldedMemory(Memory):
         else:
             name = "output_gap_empty" if is_complete(shard.label, found) else "output_gap_outlived"
             self._log.info(name, start=found.output_start, label=shard.label)
-        await in_turns(shard.start_at(_watermark(found)))
+        async with self.still:
+            await in_turns(shard.start_at(_watermark(found)))
 
     def _is_outlived(self, found: Found, topology: Topology) -> bool:
         """Return whether the window has forgotten everything that retention may have deleted from the output."""
@@ -375,7 +381,8 @@ class FoldedMemory(Memory):
         without_key = int(np.count_nonzero(keys.sizes < 0))
         passed = keys.nulled(withheld)
         digests = await digests_of(passed, shard.filter.hash)
-        await in_turns(shard.fold(passed, batch.timestamps, batch.next_offset, digests))
+        async with self.still:
+            await in_turns(shard.fold(passed, batch.timestamps, batch.next_offset, digests))
         return without_key, len(found.malformed), len(withheld)
 
     def _check_foreign(self, batch: EventBatch, foreign: tuple[int, int] | None) -> None:

@@ -59,6 +59,13 @@ class Memory(Protocol):
     """Held while the filter is judged or changed or gets memory, so that only one of these happens at a time."""
 
     @property
+    def still(self) -> asyncio.Lock:
+        """Held by whoever changes the filter or its label, and while it is copied for a snapshot.
+
+        Whoever needs `turn`, too, takes this one first: judging goes on while a filter is copied.
+        """
+
+    @property
     def shard(self) -> Shard | None:
         """The shard, once there is one."""
 
@@ -119,8 +126,13 @@ class NoMemory(Memory):
     snapshots: ShardSnapshots | None = None
 
     def __init__(self, recipe: Recipe, services: Services, partition: int) -> None:
-        self.turn = asyncio.Lock()
+        self.turn, self._still = asyncio.Lock(), asyncio.Lock()
         self._recipe, self._services, self._partition = recipe, services, partition
+
+    @property
+    @override
+    def still(self) -> asyncio.Lock:
+        return self._still
 
     @override
     async def remembers(self) -> bool:

@@ -26,16 +26,19 @@ from streamdedup.keys.hashing import Hash
 from streamdedup.metrics.counts import ShardMeters
 from streamdedup.settings import Settings
 from streamdedup.snapshot import Identity, LockedError, Refusal, Saved, Snapshot, Store
+from streamdedup.snapshot.copied import Copy
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.snapshot.header import Log
 from streamdedup.threads import Threads
 
 T = TypeVar("T")
+_Done = tuple[Saved, int]  # the file, and the label of what it holds
 
 TRIES = 3  # of one save, while the filter moves
 RETRY_S = 0.1
 POSTPONED_OFTEN = 3  # saves in a row
 WRITTEN = "its snapshot to be written"
+COPIED = "its filter to be copied, before a snapshot of it is written"
 _OTHER_SAVES = (
     "none unless this goes on: then see that no two workers save the same partition in one directory, and that none was"
     " stopped during a save"
@@ -43,6 +46,10 @@ _OTHER_SAVES = (
 _MOVES_OFTEN = (
     "none unless this goes on: a restart then folds more of the output. A window with fewer filter.generations moves on"
     " less often, a filter with a larger filter.capacity grows less often"
+)
+_MORE_MEMORY = (
+    "give the worker more memory (worker_starts says how much snapshots take), or choose a kind that is not copied"
+    " (docs/filters.md); until then a restart folds more of the output"
 )
 _MORE_SPACE = (
     "make room in snapshot.directory for snapshot.keep + 1 files of each partition, or lower snapshot.keep; until then"
@@ -73,6 +80,8 @@ class ShardSnapshots:
         threads: Threads | None = None,
     ) -> None:
         self.name = f"{settings.source.topic}/{partition}"  # the shard's
+        self.still = asyncio.Lock()
+        """Held by whoever changes the filter or its label, and while it is copied."""
         self.saved: Saved | None = None
         self.newest: Newest | None = None
         self._meters = ShardMeters() if meters is None else meters
@@ -101,8 +110,10 @@ class ShardSnapshots:
 
     @property
     def writes(self) -> bool:
-        """Whether a thread is writing a snapshot."""
-        return self._threads.saves.works_for(self.name)
+        """Whether a thread is writing a snapshot, or copies the filter for one."""
+        return any(
+            lane.works_for(self.name) for lane in (self._threads.saves, self._threads.copies)
+        )
 
     @property
     def waits(self) -> str | None:
@@ -291,27 +302,36 @@ class ShardSnapshots:
         fingerprint: Fingerprint | None,
         input_id: str | None,
     ) -> None:
-        label = shard.label
+        write = partial(
+            self._store.save,
+            identity=identity,
+            fingerprint=fingerprint,
+            input_id=input_id,
+            cut_short=self._cut_short.is_set,
+        )
+        save_once = self._save_live if shard.filter.only_sets_bits else self._save_copy
         try:
-            saved = None
+            done = None
             for _ in range(TRIES):
-                await self._threads.saves.turn(self.name, WRITTEN)
-                label = shard.label
-                if saved := await self._save_once(shard, identity, fingerprint, input_id):
+                if done := await save_once(shard, write):
                     break
                 await asyncio.sleep(RETRY_S)
         except LockedError as error:
             self._note_postponed(str(error), _OTHER_SAVES)
             return
+        except MemoryError as error:
+            self._note_postponed(f"there is no memory: {error}", _MORE_MEMORY)
+            return
         except Exception as error:
             self._meters.snapshots_failed += 1
             self._log.error("snapshot_failed", **describe_error(error))
             return
-        if saved is None:
+        if done is None:
             self._note_postponed(
                 "the filter was growing, or its window was moving on", _MOVES_OFTEN
             )
             return
+        saved, label = done
         self._postponed = 0
         self.saved, self._labels = saved, [label, *self._labels][: self._spares]
         self.newest = Newest(label, saved.size_bytes, time.time())
@@ -342,43 +362,54 @@ class ShardSnapshots:
         log_postponed = self._log.warning if self._postponed >= POSTPONED_OFTEN else self._log.info
         log_postponed("snapshot_postponed", times=self._postponed, reason=reason, remedy=remedy)
 
-    async def _save_once(
-        self,
-        shard: Shard,
-        identity: Identity,
-        fingerprint: Fingerprint | None,
-        input_id: str | None,
-    ) -> Saved | None:
-        """Save once; return None if the filter is not in a state that can be saved.
+    async def _save_live(self, shard: Shard, write: Callable[..., Saved]) -> _Done | None:
+        """Write the filter itself, to which the shard adds meanwhile; return None if it cannot be saved now.
 
         That is so between two steps of an admission, and if a window moves on or a chain grows during the save: a
         filter that only sets bits is written while it changes, but its layout must stay.
         """
+        await self._threads.saves.turn(self.name, WRITTEN)
         if shard.moving:
             return None
-        filter_, label, end_label = shard.filter, shard.label, shard.end_label
-        live, structure = filter_.only_sets_bits, _structure(filter_)
+        filter_, label = shard.filter, shard.label
+        structure = _structure(filter_)
 
-        def end() -> int:
-            if live and _structure(filter_) != structure:
+        def end_label() -> int:
+            if _structure(filter_) != structure:
                 raise _MovedError
-            return shard.end_label if live else end_label
+            return shard.end_label
 
-        parts = _Parts.live(filter_) if live else _Parts.point_in_time(filter_)
-        write = partial(
-            self._store.save,
-            parts,
-            label,
-            end,
-            identity,
-            fingerprint=fingerprint,
-            input_id=input_id,
-            cut_short=self._cut_short.is_set,
-        )
+        writing = partial(write, _Parts.live(filter_), label, end_label)
         try:
-            return await self._threads.saves.run(self.name, WRITTEN, write)
+            return await self._threads.saves.run(self.name, WRITTEN, writing), label
         except _MovedError:
             return None
+
+    async def _save_copy(self, shard: Shard, write: Callable[..., Saved]) -> _Done | None:
+        """Write a copy of the filter, and hold up admissions only while it is made; return None if it grew before.
+
+        The memory is in place before admissions wait. Judging goes on all the time: it only reads. MemoryError if
+        there is no memory for the copy.
+        """
+        threads = self._threads
+        async with threads.copied:
+            sizes = [buffer.nbytes for buffer in shard.filter.buffers()]
+            copy = await threads.copies.run(self.name, COPIED, Copy, sizes)
+            async with self.still:
+                filter_, label, end_label = shard.filter, shard.label, shard.end_label
+                header, buffers = filter_.header(), filter_.buffers()
+                if [buffer.nbytes for buffer in buffers] != sizes:
+                    return None
+                await threads.copies.run(self.name, COPIED, copy.take, buffers)
+            parts = _Parts(filter_.hash, lambda: header, lambda: copy.buffers)
+
+            def writing() -> Saved:
+                try:
+                    return write(parts, label, lambda: end_label)
+                finally:
+                    copy.give_back()
+
+            return await threads.saves.run(self.name, WRITTEN, writing), label
 
 
 def _structure(filter_: Filter) -> tuple[int, bool]:
@@ -412,15 +443,6 @@ class _Parts:
         buffers, header = filter_.buffers(), filter_.header()
         timed = isinstance(filter_, Windowed)
         return cls(filter_.hash, (lambda: header) if timed else filter_.header, lambda: buffers)
-
-    @classmethod
-    def point_in_time(cls, filter_: Filter) -> "_Parts":
-        """Return a copy, for a kind that moves or counts its entries. Copying blocks the loop, for 0.3 ms a MB."""
-        header, copies = (
-            filter_.header(),
-            [memoryview(bytearray(part)) for part in filter_.buffers()],
-        )
-        return cls(filter_.hash, lambda: header, lambda: copies)
 
 
 def check_directory(directory: Path) -> None:

@@ -3,7 +3,8 @@
 `python -m tests.simulation --mutants` says after how many seeds.
 """
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
@@ -15,7 +16,6 @@ from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.resume import Found
 from streamdedup.delivery.shard import Shard
-from streamdedup.delivery.snapshots import _Parts
 from streamdedup.events import Verdict
 from streamdedup.filters.window.window import Window
 from streamdedup.kafka.base import Cluster, Writer
@@ -25,6 +25,7 @@ from streamdedup.rules.duplicates import Duplicates
 from streamdedup.rules.window import DuplicatesWithin
 from streamdedup.settings import Settings
 from streamdedup.snapshot import Store
+from streamdedup.snapshot.copied import Copy
 from streamdedup.testing import writer
 from streamdedup.testing.writer import MemoryWriter
 from tests.simulation.world import EPOCH_MS
@@ -39,7 +40,8 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
         "label ahead": patch.object(Shard, "admit", _ahead),
         "snapshot's label ahead": patch.object(Store, "save", _saved_ahead),
         "end label asked first": patch.object(Store, "save", _ended_early),
-        "copy of a moment left out": patch.object(_Parts, "point_in_time", _Parts.live),
+        "copy of a moment left out": patch.multiple(Copy, take=_not_copied, give_back=_kept),
+        "admitted while it is copied": patch.object(FoldedMemory, "still", property(_not_still)),
         "copy over a rotation": patch.object(Window, "layout", 0),
         "side topics beside the transaction": patch.object(MemoryWriter, "_flush", _beside),
         "duplicates dropped": patch.object(Emitter, "_copy", _without_duplicates),
@@ -75,6 +77,18 @@ def _forgetful(self: Duplicates, *arguments: Any, **more: Any) -> Any:
     for table in self._waiting._tables:
         table.slots[:] = 0
     return _judge(self, *arguments, **more)
+
+
+def _not_copied(self: Any, buffers: Sequence[memoryview]) -> None:
+    self._memory = buffers
+
+
+def _kept(_self: Copy) -> None:
+    return
+
+
+def _not_still(_self: FoldedMemory) -> asyncio.Lock:
+    return asyncio.Lock()
 
 
 def _ahead(self: Shard, label: int) -> Iterator[None]:
