@@ -24,6 +24,7 @@ from streamdedup.keys import placement
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.rules import warm_up
 from streamdedup.settings import Settings
+from streamdedup.threads import COPIES_MAX
 
 log = structlog.get_logger(__name__)
 
@@ -135,6 +136,9 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
         keys_a_partition=recipe.shard_capacity,
         filter_bytes_in_all=recipe.partitions * empty.size_bytes,
         filter_bytes_max=recipe.partitions * grown,
+        snapshot_copies_bytes_max=0
+        if empty.only_sets_bits
+        else min(COPIES_MAX, recipe.partitions) * grown,
         topic_settings="known" if output.settings else _UNKNOWN_SETTINGS,
         promise=promise,
         **by,

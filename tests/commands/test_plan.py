@@ -264,7 +264,7 @@ class TestPick:
         """Where nothing else counts it is `bloom`, although `cuckoo` may be smaller."""
         made = _planned(Asked(keys=10**8, error_rate=1e-6))
         assert made.pick.kind == "bloom"
-        assert "snapshots are written while the worker goes on" in made.pick.because[0]
+        assert "snapshots need no copy of it" in made.pick.because[0]
         assert "each snapshot stops the worker" in made.pick.instead["cuckoo"]
 
     def test_a_quick_one_may_take_some_more_memory(self) -> None:

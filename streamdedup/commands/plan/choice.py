@@ -20,7 +20,10 @@ INSTEAD_MAX = 3
 
 @dataclass(frozen=True)
 class Row:
-    """One kind for the job. `pause_s` is how long a snapshot stops the worker; None if it does not take this kind."""
+    """One kind for the job.
+
+    `pause_s` is how long its partition commits nothing during a snapshot; None if a worker does not take this kind.
+    """
 
     kind: str
     size: Size
@@ -62,7 +65,7 @@ def _because_able(rows: Sequence[Row], picked: Row, job: Job) -> tuple[str, ...]
     if job.removable:
         return ("it can remove keys",)
     if picked.pause_s == 0 and any(row.pause_s for row in rows):
-        return ("it only sets bits, so snapshots are written while the worker goes on",)
+        return ("it only sets bits, so snapshots need no copy of it",)
     return ()
 
 
@@ -89,7 +92,7 @@ def _instead(rows: Sequence[Row], picked: Row) -> dict[str, str]:
                 f"if the keys are a list that never changes ({ratio:.2f} times the memory)"
             )
         elif "add" in row.abilities and ratio < 1:
-            stops = ", but each snapshot stops the worker" if row.pause_s else ""
+            stops = ", but each snapshot takes a copy of it" if row.pause_s else ""
             when[row.kind] = f"if memory counts most: {1 - ratio:.0%} less{stops}"
         elif row.kind == "dlcbf" and picked.kind == "cuckoo":
             when[row.kind] = (

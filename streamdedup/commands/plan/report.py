@@ -8,6 +8,7 @@ from streamdedup.commands.plan.compare import SNAPSHOTS_KEPT, Comparison, groupe
 from streamdedup.commands.plan.sample import Sample
 from streamdedup.commands.plan.speed import TABLE_BYTES_MAX
 from streamdedup.filters.sizing import TABLE_HASHES_MAX, false_positive_table
+from streamdedup.threads import COPIES_MAX
 from streamdedup.units import counted, sized
 
 COLUMN_GAP = "  "
@@ -143,8 +144,9 @@ def _foot(plan: Comparison) -> Iterator[str]:
         picked = next(row for row in plan.rows if row.kind == plan.pick.kind)
         memory, disk = plan.memory_bytes(picked), plan.snapshot_disk_bytes(picked) or 0
         yield (
-            f"  a worker with all partitions needs {sized(memory)} for its filters, and {sized(disk)} of disk for their"
-            f" snapshots: {SNAPSHOTS_KEPT} of each (snapshot.keep), and the one that is being written"
+            f"  a worker with all partitions needs {sized(memory)} for its filters{_copies(plan, picked)}, and"
+            f" {sized(disk)} of disk for their snapshots: {SNAPSHOTS_KEPT} of each (snapshot.keep), and the one that is"
+            " being written"
         )
     for kind, when in plan.pick.instead.items():
         yield f"  or {kind} {when}"
@@ -152,8 +154,16 @@ def _foot(plan: Comparison) -> Iterator[str]:
         yield f"left out: {', '.join(kinds)}: {reason}"
     yield (
         f"add, contains: ns a key on one core of this machine, in batches, tables up to {TABLE_BYTES_MAX >> 20} MiB;"
-        " pause: how long a snapshot stops the worker"
+        " pause: how long a partition commits nothing during a snapshot, while its filter is copied"
     )
+
+
+def _copies(plan: Comparison, picked: Row) -> str:
+    """Return what snapshots take in addition, as text; empty if they need no copy."""
+    if not picked.pause_s:
+        return ""
+    copies = min(COPIES_MAX, plan.job.partitions or 1)
+    return f" and {sized(copies * picked.size.size_bytes)} for copies of {copies}, of which snapshots are written"
 
 
 def _pause(seconds: float | None) -> str:

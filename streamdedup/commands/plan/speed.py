@@ -17,6 +17,7 @@ from streamdedup.commands.plan.sizes import ENTRIES, size_of
 from streamdedup.filters import build, kind_of
 from streamdedup.filters.memory import touch_pages
 from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.snapshot.copied import Copy
 
 TABLE_BYTES_MAX = 64 << 20
 ROWS = 1 << 16  # keys in one measurement, which takes some milliseconds
@@ -49,9 +50,9 @@ def measured(kind: str, capacity: int, error_rate: float) -> Speed:
 
 @cache
 def copy_s_a_byte() -> float:
-    """Seconds to copy a byte into new memory. For most kinds, a worker stops during such a copy for each snapshot."""
-    table = np.ones(COPIED_BYTES, dtype=np.uint8).data
-    return min(_seconds(bytearray, table) for _ in range(ROUNDS)) / COPIED_BYTES
+    """Seconds to copy a byte as a snapshot does. For most kinds, the commits of a partition wait for such a copy."""
+    table, copy = np.ones(COPIED_BYTES, dtype=np.uint8).data, Copy([COPIED_BYTES])
+    return min(_seconds(copy.take, [table]) for _ in range(ROUNDS)) / COPIED_BYTES
 
 
 @cache
