@@ -265,7 +265,7 @@ class TestPick:
         made = _planned(Asked(keys=10**8, error_rate=1e-6))
         assert made.pick.kind == "bloom"
         assert "snapshots need no copy of it" in made.pick.because[0]
-        assert "each snapshot stops the worker" in made.pick.instead["cuckoo"]
+        assert "each snapshot takes a copy of it" in made.pick.instead["cuckoo"]
 
     def test_a_quick_one_may_take_some_more_memory(self) -> None:
         """`blocked` wins where it takes half the time and a few percent more, not for less, nor for much more."""
