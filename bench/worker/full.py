@@ -36,6 +36,7 @@ CAPACITIES = (1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 PARTITIONS = (1, 4, 16, 64, 128)
 SIZES = (120, 300, 1000, 3000, 10_000)
 RATES = (10_000, 100_000)
+SAVED = ("bloom", "cuckoo")  # one that is written as it is, and one that is copied
 INTERVALS_MS = (10, 50, 100, 500)
 KEYS = (10_000_000, 100_000_000)
 CODE = ("streamdedup", "bench/worker")
@@ -106,7 +107,8 @@ def cells(section: str) -> Iterator[Cell]:
         for keys in KEYS:
             yield Cell(f"restart/{keys}", partial(restart, keys=keys), 2 * _filter_bytes(keys))
     elif section == "snapshot":
-        yield Cell("snapshot", saving, 3 << 30)
+        for kind in SAVED:
+            yield Cell(f"snapshot/{kind}", partial(saving, kind=kind), 4 << 30)
     elif section == "memory":
         yield Cell("memory", lasting.lasting, _filter_bytes(lasting.EVENTS))
     elif section == "latency":

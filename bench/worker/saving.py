@@ -19,7 +19,7 @@ from bench.worker.contenders import run_command
 from bench.worker.events import Part, parts
 from bench.worker.measuring import ERROR_RATE, Contending, contending
 from bench.worker.scrape import metrics, samples
-from streamdedup.filters.sizing import bloom_size
+from streamdedup.commands.plan.sizes import size_of
 from tests.broker.topics import unique_name
 
 GIB = 1 << 30
@@ -37,6 +37,7 @@ Counts = dict[float, int]  # beats of the loop that were late by so many seconds
 def saving(
     bootstrap: str,
     *,
+    kind: str = "bloom",
     filter_bytes: int = GIB,
     filling: int = FILLING_EVENTS,
     interval_s: float = INTERVAL_S,
@@ -48,7 +49,7 @@ def saving(
         tempfile.TemporaryDirectory(prefix="bench-") as name,
     ):
         case = Case().settings(bootstrap, unique_name("bench"), source, sink)
-        command = run_command(_settings(case, filter_bytes, interval_s, name), Path(name))
+        command = run_command(_settings(case, kind, filter_bytes, interval_s, name), Path(name))
         with contending(command, Path(name)) as worker:
             feed = _Feed(filling, (snapshots + 1) * (interval_s + SLOW_S))
             found = asyncio.run(_watched(bootstrap, source, feed, worker, snapshots))
@@ -76,13 +77,14 @@ def counted(cumulative: Mapping[float, int]) -> dict[str, Any]:
 
 
 def _settings(
-    case: dict[str, Any], filter_bytes: int, interval_s: float, directory: str
+    case: dict[str, Any], kind: str, filter_bytes: int, interval_s: float, directory: str
 ) -> dict[str, Any]:
-    bits_a_key = bloom_size(10**6, ERROR_RATE)[0] / 10**6
+    bytes_a_key = size_of(kind, 10**7, ERROR_RATE).size_bytes / 10**7
     return {
         **case,
         "filter": {
-            "capacity": int(8 * filter_bytes / bits_a_key),
+            "kind": kind,
+            "capacity": int(filter_bytes / bytes_a_key),
             "partition_headroom": 0,
             "on_full": "stop",
         },
@@ -132,6 +134,7 @@ async def _watched(
         "filter_bytes": worker.lines("worker_starts")[0]["filter_bytes_in_all"],
         "rate": RATE,
         "seconds": [line["seconds"] for line in saved],
+        "held_s": [line["commits_held_s"] for line in saved],
         "mb_a_s": [
             round(line["size_bytes"] / 1e6 / max(1e-3, line["seconds"]), 1) for line in saved
         ],

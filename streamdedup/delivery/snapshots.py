@@ -32,7 +32,8 @@ from streamdedup.snapshot.header import Log
 from streamdedup.threads import Threads
 
 T = TypeVar("T")
-_Done = tuple[Saved, int]  # the file, and the label of what it holds
+# The file, the label of what it holds, and for how many seconds commits waited for a copy.
+_Done = tuple[Saved, int, float]
 
 TRIES = 3  # of one save, while the filter moves
 RETRY_S = 0.1
@@ -331,7 +332,7 @@ class ShardSnapshots:
                 "the filter was growing, or its window was moving on", _MOVES_OFTEN
             )
             return
-        saved, label = done
+        saved, label, held_s = done
         self._postponed = 0
         self.saved, self._labels = saved, [label, *self._labels][: self._spares]
         self.newest = Newest(label, saved.size_bytes, time.time())
@@ -341,6 +342,7 @@ class ShardSnapshots:
             label=label,
             size_bytes=saved.size_bytes,
             seconds=round(saved.seconds, 3),
+            commits_held_s=round(held_s, 3),
         )
         if saved.left is not None and not self._leaves:
             self._log.warning(
@@ -381,7 +383,7 @@ class ShardSnapshots:
 
         writing = partial(write, _Parts.live(filter_), label, end_label)
         try:
-            return await self._threads.saves.run(self.name, WRITTEN, writing), label
+            return await self._threads.saves.run(self.name, WRITTEN, writing), label, 0.0
         except _MovedError:
             return None
 
@@ -396,11 +398,13 @@ class ShardSnapshots:
             sizes = [buffer.nbytes for buffer in shard.filter.buffers()]
             copy = await threads.copies.run(self.name, COPIED, Copy, sizes)
             async with self.still:
+                began = time.perf_counter()
                 filter_, label, end_label = shard.filter, shard.label, shard.end_label
                 header, buffers = filter_.header(), filter_.buffers()
                 if [buffer.nbytes for buffer in buffers] != sizes:
                     return None
                 await threads.copies.run(self.name, COPIED, copy.take, buffers)
+                held_s = time.perf_counter() - began
             parts = _Parts(filter_.hash, lambda: header, lambda: copy.buffers)
 
             def writing() -> Saved:
@@ -409,7 +413,7 @@ class ShardSnapshots:
                 finally:
                     copy.give_back()
 
-            return await threads.saves.run(self.name, WRITTEN, writing), label
+            return await threads.saves.run(self.name, WRITTEN, writing), label, held_s
 
 
 def _structure(filter_: Filter) -> tuple[int, bool]:
