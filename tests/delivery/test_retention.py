@@ -11,7 +11,7 @@ from streamdedup.settings import load
 from streamdedup.worker import worker as worker_module
 from tests.broker.topics import delete_records, produce, read_all
 from tests.deployment import Deployment, keyed
-from tests.local import Start
+from tests.local import LocalWorker, Start
 from tests.snapshot.test_fingerprint import store_of
 
 CONFIG = """\
@@ -69,26 +69,35 @@ async def test_a_snapshot_is_taken_before_retention_takes_the_last_but_one(
         await worker.live()
         deployment.feed(keyed(range(100), 1))
         await worker.consumed(100)
+        first = label_of(worker)  # 100, and a marker more for each transaction before the last
         delete_records(bootstrap, sink, {0: 50})
-        await saved(100, 100)  # as the newest and as the newest but one
+        await saved(first, first)  # as the newest and as the newest but one
         deployment.feed(keyed(range(100, 200), 1))
         await worker.consumed(200)
-        delete_records(bootstrap, sink, {0: 150})
-        await saved(201, 100, 100)
-        delete_records(bootstrap, sink, {0: 202})
-        await saved(201, 201, 100)
+        second = label_of(worker)
+        delete_records(bootstrap, sink, {0: first + 50})
+        await saved(second, first, first)
+        delete_records(bootstrap, sink, {0: second + 1})
+        await saved(second, second, first)
     due = [
         (line["log_level"], line["newest"], line["label"]) for line in worker.lines("snapshot_due")
     ]
     assert due == [
-        ("warning", 0, 100),
-        ("info", 100, 100),
-        ("warning", 100, 201),
-        ("info", 201, 201),
+        ("warning", 0, first),
+        ("info", first, first),
+        ("warning", first, second),
+        ("info", second, second),
     ]
     deployment.feed(keyed(range(250), 1))
     await start(deployment).through(250)
     assert len(read_all(bootstrap, sink)) == 50
+
+
+def label_of(worker: LocalWorker) -> int:
+    """The output offset after the last event of its only partition."""
+    (delivery,) = worker.worker.deliveries.values()
+    assert delivery.shard is not None
+    return delivery.shard.label
 
 
 @pytest.mark.broker
