@@ -15,9 +15,10 @@ from contextlib import aclosing
 
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
+from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.records import origin_header
 from streamdedup.kafka.topics import READ, Topic, Topology
-from streamdedup.repartition.middle import is_as_made, never_held, refuse, wrong_settings
+from streamdedup.repartition.middle import is_as_made, refuse, wrong_settings
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import copying_group
 
@@ -27,7 +28,7 @@ STALL_S = 5.0
 AT_ONCE = 4  # topics whose last events are read
 _END = "the workers of that deployment end if others read it"
 WAITS = (
-    "it was made as a middle topic of source.repartition is, and never held an event: its first event decides whether"
+    "it was made as a middle topic of source.repartition is, and holds no event: its first event decides whether"
     " it belongs to another deployment; if not, it is read from that event on"
 )
 
@@ -41,6 +42,7 @@ class Foreign:
         self._reads = copying_group(settings) if settings.source.repartition else group
         self._ours = {group, copying_group(settings)}
         self._known: dict[tuple[str, str | None], str | None] = {}  # by name and id: why not
+        self._waiting = set[tuple[str, str | None]]()
 
     async def among(
         self, topology: Topology, names: Collection[str], *, may_wait: bool
@@ -53,17 +55,27 @@ class Foreign:
         keys = {name: (name, topic.topic_id) for name, topic in topics.items()}
         self._known = {key: self._known[key] for key in keys.values() if key in self._known}
         new = {name: topic for name, topic in topics.items() if keys[name] not in self._known}
-        waiting = await self._empty(new.values()) if may_wait else set[str]()
+        waiting = await self._empty([t for name, t in new.items() if keys[name] in self._waiting])
         found = await self._look([topic for name, topic in new.items() if name not in waiting])
-        self._known |= {keys[name]: whose for name, whose in found.items()}
+        if may_wait:
+            waiting |= await self._empty([new[name] for name, whose in found.items() if not whose])
+        self._waiting = {keys[name] for name in waiting}
+        self._known |= {keys[name]: why for name, why in found.items() if name not in waiting}
         why = {name: self._known.get(keys[name]) for name in topics} | dict.fromkeys(waiting, WAITS)
         return {name: text for name, text in why.items() if text is not None}
 
     async def _empty(self, topics: Collection[Topic]) -> set[str]:
-        """Return those that were made as a middle topic is, and never held an event."""
+        """Return those that were made as a middle topic is, and hold no event: a purge may have deleted all."""
         made = [topic for topic in topics if is_as_made(topic) and topic.may(READ)]
         async with asyncio.timeout(ANSWER_S_MAX):
-            return {topic.name for topic in made if await never_held(self._cluster, topic)}
+            return {topic.name for topic in made if await self._holds_nothing(topic)}
+
+    async def _holds_nothing(self, topic: Topic) -> bool:
+        for partition in range(topic.partitions):
+            first = await self._cluster.first_offset(topic.name, partition)
+            if first < await self._cluster.end_offset(topic.name, partition):
+                return False
+        return True
 
     async def _look(self, topics: Sequence[Topic]) -> dict[str, str | None]:
         """Return for each topic why it is a middle topic of others; None if it is none."""
@@ -106,6 +118,8 @@ class Foreign:
             try:
                 async with asyncio.timeout(ANSWER_S_MAX):
                     has_event, group = await self._last_origin(topic.name, partition)
+            except TrimmedError:  # its owner has purged it meanwhile
+                continue
             except DeliveryError:  # it cannot be read, so nobody else's workers read it either
                 return None
             if has_event:

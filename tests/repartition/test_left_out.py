@@ -85,7 +85,8 @@ async def refused(stage: MemoryStage, why: str) -> str:
     """The error by which a worker of that deployment ends at its start; nothing of it has joined a group."""
     worker = stage.start()
     with pytest.raises(ConfigError, match=why) as error:
-        await worker.task
+        async with asyncio.timeout(60):
+            await worker.task
     assert not worker.lines("joining")
     return str(error.value)
 
@@ -363,6 +364,28 @@ def test_a_topic_that_only_looks_like_a_middle_is_read_from_its_first_event(tmp_
             await worker.consumed(1)
             assert left_out(worker) == 0
         assert sorted(stage.ids()) == ["a"]
+
+    play(tmp_path, scene)
+
+
+def test_a_purged_middle_waits_if_groups_are_not_listed(tmp_path: Path) -> None:
+    """Nothing says whose it is then, until its next event."""
+
+    async def scene(stage: MemoryStage) -> None:
+        other = neighbour(stage)
+        await other.judge(["x"])
+        for partition in range(PLACES):
+            log = stage.broker.log(MIDDLE, partition)
+            log.trim(log.end)
+        stage.broker.lists_groups = False
+        reads(stage, pattern=PATTERN)
+        async with stage.start() as worker:
+            (line,) = await worker.logged("input_refused")
+            assert line["reason"] == WAITS
+            await other.judge(["y"])
+            (_, line) = await worker.logged("input_refused", 2)
+            assert other.deployment.group in line["reason"]
+            assert not stage.broker.committed(stage.copying_group, MIDDLE)
 
     play(tmp_path, scene)
 
