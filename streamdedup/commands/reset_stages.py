@@ -20,7 +20,6 @@ from streamdedup.kafka.cluster import KafkaCluster
 from streamdedup.kafka.offsets import Committed
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topics import Topology
-from streamdedup.repartition.inputs import topics_of
 from streamdedup.repartition.middle import options_of
 from streamdedup.repartition.offsets import (
     committed_on,
@@ -29,6 +28,7 @@ from streamdedup.repartition.offsets import (
     partitions_of,
     topology_of,
 )
+from streamdedup.repartition.selection import Selection
 from streamdedup.repartition.transfer import note_of
 from streamdedup.settings import Settings
 from streamdedup.settings.meaning import Meaning
@@ -94,7 +94,7 @@ class Stages:
 
     async def _inputs(self) -> tuple[Topology, list[InputPartition]]:
         """Return the inputs and the middle, and all partitions of the inputs."""
-        topics = await topics_of(self._written, self._cluster)
+        topics = await Selection(self._written, self._cluster).chosen()
         topology = await topology_of(self._settings, self._cluster, topics)
         return topology, partitions_of(topology, topics)
 

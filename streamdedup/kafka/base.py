@@ -373,6 +373,13 @@ class Cluster(Protocol):
         offsets.
         """
 
+    async def middles(self, besides: Collection[str]) -> Mapping[str, str]:
+        """Return the topics that groups, without those in `besides`, read as the middle of `source.repartition`.
+
+        Each with a group that reads it so, by the notes of its offsets. Groups are asked as by `groups_on`; none is
+        found if we may not list groups.
+        """
+
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
         """Return the notes of the group's committed offsets, by partition, decided or not."""
 

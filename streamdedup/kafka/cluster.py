@@ -125,6 +125,10 @@ class KafkaCluster:
         """Return the groups, without those in `besides`, that have committed offsets on `topic`; None if not known."""
         return await groups.groups_on(self._client, topic, besides)
 
+    async def middles(self, besides: Collection[str]) -> Mapping[str, str]:
+        """Return the topics that groups, without those in `besides`, read as middle topics, each with its group."""
+        return await groups.middles(self._client, besides)
+
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
         """Return the notes of the group's committed offsets, by partition, decided or not."""
         return await offsets.notes(self._client, group, topic, partitions)

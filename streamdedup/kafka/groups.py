@@ -5,7 +5,7 @@ the request fails and no offset is moved.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from aiokafka.protocol.commit import OffsetCommitRequest
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.client.connection import asked_again
 from streamdedup.kafka.client.protocol import ConsumerGroupDescribe, TopicsWithIds
-from streamdedup.kafka.offsets import RETRY_S, asked, check, topics_of
+from streamdedup.kafka.offsets import RETRY_S, asked, check, middles_of, topics_of
 
 GROUPS_ASKED_MAX = 1_000  # a cluster may have many more, and each takes a request
 AT_ONCE = 20
@@ -95,6 +95,29 @@ async def groups_on(client: Any, topic: str, besides: Collection[str]) -> frozen
     may not read the offsets counts as one without. Return None if we may not list all groups, and find none among those
     that we see. The caller sets a time-out.
     """
+    found = await _of_each(client, besides, topics_of)
+    if found is None:
+        return None
+    on_topic = frozenset(group for group, its in found.items() if topic in its)
+    return on_topic if on_topic or await _sees_all_groups(client) else None
+
+
+async def middles(client: Any, besides: Collection[str]) -> dict[str, str]:
+    """Return the topics that groups, without those in `besides`, read as the middle of `source.repartition`.
+
+    Each with a group that reads it so, by the notes of its offsets. Which groups are asked, and which count as without
+    offsets, is as in `groups_on`. It returns none if we may not list groups. The caller sets a time-out.
+    """
+    found = await _of_each(client, besides, middles_of)
+    return {topic: group for group, its in (found or {}).items() for topic in its}
+
+
+async def _of_each(
+    client: Any,
+    besides: Collection[str],
+    ask: Callable[[Any, str], Awaitable[frozenset[str]]],
+) -> dict[str, frozenset[str]] | None:
+    """Return the topics that `ask` returns for each group; none for one that we may not ask. None if none is listed."""
     try:
         listed = await _listed(client)
     except ClusterAuthorizationFailedError:
@@ -105,13 +128,12 @@ async def groups_on(client: Any, topic: str, besides: Collection[str]) -> frozen
     async def its_topics(group: str) -> frozenset[str]:
         async with turns:
             try:
-                return await topics_of(client, group)
+                return await ask(client, group)
             except (GroupAuthorizationFailedError, InvalidGroupIdError):  # the name "" is one
                 return frozenset()
 
     found = await asyncio.gather(*map(its_topics, asked_of))
-    on_topic = frozenset(group for group, its in zip(asked_of, found, strict=True) if topic in its)
-    return on_topic if on_topic or await _sees_all_groups(client) else None
+    return dict(zip(asked_of, found, strict=True))
 
 
 async def _listed(client: Any) -> set[str]:

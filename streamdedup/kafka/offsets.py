@@ -172,13 +172,37 @@ async def topics_of(client: Any, group: str) -> frozenset[str]:
 
     The caller sets a time-out. A group that does not exist has none.
     """
+    return await _topics_with(client, group, lambda _: True)
+
+
+async def middles_of(client: Any, group: str) -> frozenset[str]:
+    """Return the topics that the group reads as the middle of `source.repartition`, by the notes of its offsets.
+
+    The caller sets a time-out. A group that does not exist has none.
+    """
+    return await _topics_with(client, group, reads_middle)
+
+
+def reads_middle(committed: Committed) -> bool:
+    """Return whether a second stage of `source.repartition` has committed this, so that its topic is a middle."""
+    return committed.note is not None and committed.note.placed is not None
+
+
+async def _topics_with(
+    client: Any, group: str, fits: Callable[[Committed], bool]
+) -> frozenset[str]:
+    """Return the topics on which an offset of the group fits; of all topics in one request."""
 
     def topics_in(response: Any) -> frozenset[str]:
         if (code := getattr(response, "error_code", 0)) == NO_SUCH_GROUP:
             return frozenset()
         check(code)
         topics = response.topics or ()  # librdkafka's mock broker answers with null
-        return frozenset(topic for topic, rows in topics if any(row[1] >= 0 for row in rows))
+        return frozenset(
+            topic
+            for topic, rows in topics
+            if any(fits(committed) for row in rows if (committed := _committed(row)))
+        )
 
     return await asked(client, group, OffsetFetchRequest(group, None), topics_in)
 

@@ -225,6 +225,13 @@ COPY_STOPPED = Metric(
     "partitions",
     "Partitions of the input that the first stage has stopped to read; `/readyz` and the log give the reasons.",
 )
+INPUTS_LEFT_OUT = Metric(
+    "streamdedup_repartition_inputs_left_out",
+    "gauge",
+    "topics",
+    "Topics that match `source.pattern` and are not read, because they do not suit; `/readyz` and the line"
+    " `input_refused` of the log name them, with the reasons.",
+)
 COPY_PAUSED = Metric(
     "streamdedup_repartition_paused",
     "gauge",

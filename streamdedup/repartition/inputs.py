@@ -5,7 +5,7 @@ deployment itself writes or reads otherwise is never an input: it would be a loo
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 
 import structlog
@@ -19,7 +19,7 @@ from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topic_pattern import matching
 from streamdedup.kafka.topics import Topic, Topology, sink_topics
 from streamdedup.metrics.counts import Meters, ShardMeters
-from streamdedup.repartition.middle import all_of, check, options_of
+from streamdedup.repartition.middle import all_of, options_of
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import copying, of_input
 
@@ -111,8 +111,8 @@ class Inputs:
 class PatternWatch:
     """Has `inputs` follow `source.pattern`: topics come and go, and a topic that was made again is assigned anew.
 
-    A topic that comes and does not suit is left out, so that it stops no other one. `on_change` gets the topics that
-    are read from then on, and those that are written.
+    A topic that does not suit is left out, so that it stops no other one. `on_change` gets the topics that are read
+    from then on, and those that are written.
     """
 
     TURN_S = 10.0
@@ -124,12 +124,16 @@ class PatternWatch:
         inputs: Inputs,
         topology: Topology,
         on_change: Callable[[Topology], None],
+        *,
+        suited: Callable[[Topology, Sequence[str]], Awaitable[Sequence[str]]],
     ) -> None:
-        """`settings` are those as written; `topology` has the topics as they are read now."""
+        """`settings` are those as written; `topology` has the topics as they are read now.
+
+        `suited` returns which topics may be read (`Selection.suited`).
+        """
         self._settings, self._cluster, self._inputs = copying(settings), cluster, inputs
-        self._own, self._on_change = settings.own_topics, on_change
+        self._own, self._suited, self._on_change = settings.own_topics, suited, on_change
         self._written, self._known = sink_topics(self._settings.sink), topology
-        self._refused: dict[str, str] = {}
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -143,9 +147,9 @@ class PatternWatch:
         before, known = self._inputs.topics, self._known
         found = await _matching(self._settings, self._cluster, self._own)
         now = await self._cluster.describe([*found, self._settings.sink.topic])
-        same = {n for n in before if n in now.topics and now[n].topic_id == known[n].topic_id}
-        topics = [name for name in found if name in same or self._suits(now, name)]
-        remade = [name for name in topics if name in before and name not in same]
+        written = {name: known[name] for name in self._written}
+        topics = await self._suited(Topology(now.cluster_id, {**written, **now.topics}), found)
+        remade = [name for name in topics if name in before and self._is_remade(now, name)]
         if (tuple(topics) == before and not remade) or not topics:
             return
         log.info(
@@ -156,27 +160,9 @@ class PatternWatch:
             made_again=remade[:SHOWN_MAX],
         )
         # Those that are written stay as they were: if one was made again, that is noticed by its watch.
-        written = {name: known[name] for name in self._written}
         self._known = Topology(now.cluster_id, {**{name: now[name] for name in topics}, **written})
         self._inputs.subscribe(topics)
         self._on_change(self._known)
 
-    def _suits(self, now: Topology, name: str) -> bool:
-        """Return whether a topic that came may be read; log once why not."""
-        if name not in now.topics:
-            return False
-        topics = {**{written: self._known[written] for written in self._written}, **now.topics}
-        try:
-            check(Topology(now.cluster_id, topics), self._settings, [name])
-        except ConfigError as error:
-            if self._refused.get(name) != str(error):
-                log.error(
-                    "input_refused",
-                    topic=name,
-                    reason=str(error),
-                    remedy="resolve that, or choose a source.pattern that it does not match; no event of it is read",
-                )
-            self._refused[name] = str(error)
-            return False
-        self._refused.pop(name, None)
-        return True
+    def _is_remade(self, now: Topology, name: str) -> bool:
+        return now[name].topic_id != self._known[name].topic_id

@@ -4,12 +4,14 @@ It belongs to one deployment. Nothing in it may be deleted before the second sta
 (`purge`) deletes, and the copies keep their timestamps, so no limit on them may apply.
 """
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import structlog
 
 from streamdedup.errors import ConfigError
-from streamdedup.kafka.base import Cluster
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.options import RepartitionOptions
 from streamdedup.kafka.topics import (
     FOREVER,
@@ -28,10 +30,24 @@ log = structlog.get_logger(__name__)
 ENVELOPE_BYTES = 1 << 16  # for the origin of each event, and the frame of a record batch
 SEGMENT_BYTES = 64 << 20  # a purge frees whole segments
 ANY_MS = (1 << 63) - 1  # Kafka's way to say that a limit on timestamps does not apply
+BYTES_MAX = (1 << 31) - 1  # the largest value of max.message.bytes
 
 # Of several inputs, the largest value counts; a value below 0 means no limit.
-_LARGEST = ("max.message.bytes", "min.insync.replicas", "retention.ms")
-_REMADE = "delete that topic, which this worker then makes itself, or name another source.repartition.topic"
+_LARGEST = ("max.message.bytes", "retention.ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a first stage begins with, before anything is made.
+
+    `topology` has the `inputs`, the topics that are written, and those of them that will be made. `missing` are the
+    settings of the latter, by name. `like` is the inputs as one topic (`all_of`).
+    """
+
+    inputs: tuple[str, ...]
+    topology: Topology
+    missing: Mapping[str, Mapping[str, str]]
+    like: Topic
 
 
 def bytes_max(input_: Topic) -> int:
@@ -39,7 +55,12 @@ def bytes_max(input_: Topic) -> int:
 
     A record batch of the input may be compressed better than ours, and each event gets one more header.
     """
-    return 2 * input_.bytes_max + ENVELOPE_BYTES
+    return min(2 * input_.bytes_max + ENVELOPE_BYTES, BYTES_MAX)
+
+
+def in_sync_min(input_: Topic) -> int:
+    """Return the `min.insync.replicas` that the middle must have; no topic can have more than its replicas."""
+    return min(input_.number("min.insync.replicas", 1), input_.replicas)
 
 
 def settings_for(input_: Topic) -> dict[str, str]:
@@ -56,8 +77,8 @@ def settings_for(input_: Topic) -> dict[str, str]:
         "unclean.leader.election.enable": "false",
         "max.message.bytes": str(bytes_max(input_)),
     }
-    if least := input_.settings.get("min.insync.replicas"):
-        wanted["min.insync.replicas"] = least
+    if "min.insync.replicas" in input_.settings:
+        wanted["min.insync.replicas"] = str(in_sync_min(input_))
     if "message.timestamp.after.max.ms" in input_.settings:  # Kafka 3.6 deprecates the third
         del wanted["message.timestamp.difference.max.ms"]
     else:
@@ -77,28 +98,40 @@ def other_partitions(middle: Topic, partitions: int) -> list[str]:
     return problems
 
 
-def misfits(middle: Topic, input_: Topic | None, partitions: int) -> list[str]:
-    """Return what does not suit in the `middle` topic of `input_`; it must have this number of `partitions`.
-
-    If `input_` is None, because the input may not be seen, what depends on it is not checked.
-    """
+def own_misfits(middle: Topic, partitions: int) -> list[str]:
+    """Return what does not suit in the `middle` topic, whatever the inputs are; it must have so many `partitions`."""
     problems = other_partitions(middle, partitions)
-    if input_ and middle.replicas < input_.replicas:
+    for setting, must_be, found in wrong_settings(middle):
+        problems.append(
+            f"the middle topic {middle.name} has {setting}={found}, and must have {must_be}; set that on it, or name"
+            " another source.repartition.topic"
+        )
+    return problems
+
+
+def misfits(middle: Topic, input_: Topic) -> list[str]:
+    """Return what does not suit in the `middle` topic for this input."""
+    problems = list[str]()
+    if middle.replicas < input_.replicas:
         problems.append(
             f"the middle topic {middle.name} has {middle.replicas} replicas, fewer than {input_.name}, which has"
             f" {input_.replicas}: give it as many (kafka-reassign-partitions.sh), or name another"
             " source.repartition.topic"
         )
-    if middle.settings:
-        for setting, must_be, found in _wrong_settings(middle, input_):
-            problems.append(
-                f"the middle topic {middle.name} has {setting}={found}, and must have {must_be}; set that, or {_REMADE}"
-            )
+    for setting, least, found in _too_small(middle, input_):
+        problems.append(
+            f"the middle topic {middle.name} has {setting}={found}, and must have {least} at least for the input"
+            f" {input_.name}; set that on {middle.name}, lower {setting} of {input_.name}, or name another"
+            " source.repartition.topic"
+        )
     return problems
 
 
-def _wrong_settings(middle: Topic, input_: Topic | None) -> Iterator[tuple[str, str, str]]:
-    """Yield each setting that is wrong: its name, what it must be, and what it is."""
+def wrong_settings(middle: Topic) -> Iterator[tuple[str, str, str]]:
+    """Yield each setting that no middle topic may have: its name, what it must be, and what it is.
+
+    Nothing of a topic whose settings are not known.
+    """
     known = middle.settings
     if middle.compacted or not middle.deletes_by_age:
         yield "cleanup.policy", "delete", known["cleanup.policy"]
@@ -113,13 +146,23 @@ def _wrong_settings(middle: Topic, input_: Topic | None) -> Iterator[tuple[str, 
                 yield f"message.timestamp.{side}.max.ms", str(ANY_MS), str(limit)
     if known.get("unclean.leader.election.enable", "false") != "false":
         yield "unclean.leader.election.enable", "false", "true"
-    if input_ is None:
+
+
+def _too_small(middle: Topic, input_: Topic) -> Iterator[tuple[str, int, int]]:
+    """Yield each setting that is too small for the input: its name, what it must be at least, and what it is."""
+    if not middle.settings:
         return
     if middle.bytes_max < bytes_max(input_):
-        yield "max.message.bytes", f"{bytes_max(input_)} at least", str(middle.bytes_max)
-    least = input_.number("min.insync.replicas", 1)
-    if middle.number("min.insync.replicas", least) < least:
-        yield "min.insync.replicas", f"{least} at least", known["min.insync.replicas"]
+        yield "max.message.bytes", bytes_max(input_), middle.bytes_max
+    least = in_sync_min(input_)
+    if (found := middle.number("min.insync.replicas", least)) < least:
+        yield "min.insync.replicas", least, found
+
+
+def is_as_made(topic: Topic) -> bool:
+    """Return whether a topic has the settings by which a worker makes a middle topic."""
+    own_size = topic.number("segment.bytes", 0) == SEGMENT_BYTES
+    return bool(topic.settings) and own_size and not any(wrong_settings(topic))
 
 
 async def prepared(settings: Settings, cluster: Cluster, inputs: Sequence[str]) -> Topology:
@@ -127,21 +170,79 @@ async def prepared(settings: Settings, cluster: Cluster, inputs: Sequence[str]) 
 
     `settings` are those of the first stage. ConfigError if a topic is missing or does not suit.
     """
-    options = options_of(settings)
-    names = [*inputs, *sink_topics(settings.sink)]
-    topology = await cluster.describe(names)
-    if input_ := all_of(topology, inputs):
-        wanted = {options.topic: settings_for(input_)}
+    topology = await described(settings, cluster, inputs)
+    return await made(settings, cluster, planned(settings, topology, inputs))
+
+
+async def described(settings: Settings, cluster: Cluster, inputs: Sequence[str]) -> Topology:
+    """Return those of the `inputs` and of the topics that are written that exist."""
+    return await cluster.describe([*inputs, *sink_topics(settings.sink)])
+
+
+def planned(settings: Settings, topology: Topology, inputs: Sequence[str]) -> Plan:
+    """Return what the stage begins with. ConfigError if a topic does not suit, or is missing and will not be made."""
+    options, like = options_of(settings), all_of(topology, inputs)
+    topics, missing = dict(topology.topics), dict[str, Mapping[str, str]]()
+    if like is not None:
+        wanted: dict[str, Mapping[str, str]] = {options.topic: settings_for(like)}
         if settings.sink.create_topics:
-            wanted |= {name: settings_like(input_, 0) for name in sink_topics(settings.sink)[1:]}
-        missing = wanted.keys() - topology.topics.keys()
-        for name in missing:
-            if await cluster.create(name, options.partitions, input_.replicas, wanted[name]):
-                log.info("topic_created", topic=name, partitions=options.partitions)
-        if missing:
-            topology = await await_listed(cluster.describe, names, missing)
-    check(topology, settings, inputs)
+            wanted |= {name: settings_like(like, 0) for name in sink_topics(settings.sink)[1:]}
+        missing = {name: its for name, its in wanted.items() if name not in topics}
+    for name, its in missing.items():
+        replicas = like.replicas if like else 1
+        topics[name] = Topic(name, None, options.partitions, replicas, settings=its)
+    plan = Topology(topology.cluster_id, topics)
+    check(plan, settings, inputs)
+    if like is None:
+        raise ValueError("no input is given")
+    return Plan(tuple(inputs), plan, missing, like)
+
+
+async def made(settings: Settings, cluster: Cluster, plan: Plan) -> Topology:
+    """Make what is missing, and return all topics of `plan`. ConfigError if a broker refuses, or one does not suit."""
+    partitions = options_of(settings).partitions
+    for name, its in plan.missing.items():
+        if await cluster.create(name, partitions, plan.like.replicas, its):
+            log.info("topic_created", topic=name, partitions=partitions)
+    if not plan.missing:
+        return plan.topology
+    topology = await await_listed(cluster.describe, list(plan.topology.topics), plan.missing)
+    check(topology, settings, plan.inputs)
     return topology
+
+
+async def add_way_out(
+    problems: list[str],
+    cluster: Cluster,
+    middle: Topic,
+    inputs: Sequence[Topic],
+    settings: Settings,
+) -> None:
+    """If the `middle` topic is among the `problems`, and was never used, add that it may be deleted.
+
+    `settings` are those as written.
+    """
+    own = own_misfits(middle, options_of(settings).partitions)
+    if not own and not any(misfits(middle, input_) for input_ in inputs):
+        return
+    async with asyncio.timeout(ANSWER_S_MAX):
+        readers = await cluster.groups_on(middle.name, ())
+        if readers or middle.name in await cluster.topics_of(settings.kafka.group_id):
+            return
+        if not await never_held(cluster, middle):
+            return
+    problems.append(
+        f"the middle topic {middle.name} never held an event, and no group has offsets on it, so it may be deleted: the"
+        " worker then makes one that suits"
+    )
+
+
+async def never_held(cluster: Cluster, topic: Topic) -> bool:
+    """Return whether nothing was ever written to `topic`. The caller sets a time-out."""
+    ends = await asyncio.gather(
+        *(cluster.end_offset(topic.name, partition) for partition in range(topic.partitions))
+    )
+    return not any(ends)
 
 
 def all_of(topology: Topology, inputs: Sequence[str]) -> Topic | None:
@@ -157,6 +258,8 @@ def all_of(topology: Topology, inputs: Sequence[str]) -> Topic | None:
         values = [int(topic.settings[name]) for topic in topics if name in topic.settings]
         if values:
             settings[name] = str(-1 if min(values) < 0 else max(values))
+    if any("min.insync.replicas" in topic.settings for topic in topics):
+        settings["min.insync.replicas"] = str(max(map(in_sync_min, topics)))
     return Topic(
         name=", ".join(topic.name for topic in topics),
         topic_id=None,
@@ -168,29 +271,49 @@ def all_of(topology: Topology, inputs: Sequence[str]) -> Topic | None:
 
 def check(topology: Topology, settings: Settings, inputs: Sequence[str]) -> None:
     """Raise one ConfigError that lists everything that does not suit the first stage, whose `settings` these are."""
+    problems = [problem for name in inputs for problem in input_problems(topology, settings, name)]
+    refuse([*problems, *written_problems(topology, settings)])
+
+
+def refuse(problems: Sequence[str]) -> None:
+    """Raise one ConfigError that lists the `problems`, each once, if there are any."""
+    if problems:
+        raise ConfigError("\n".join(dict.fromkeys(problems)))
+
+
+def input_problems(topology: Topology, settings: Settings, name: str) -> list[str]:
+    """Return why the topic `name` cannot be an input of the first stage."""
+    if name not in topology.topics:
+        return [_missing(name)]
+    problems, input_ = list[str](), topology[name]
+    if not input_.may(READ):
+        problems.append(_right_missing("Read", name))
+    if middle := topology.topics.get(options_of(settings).topic):
+        problems += misfits(middle, input_)
+    return problems
+
+
+def written_problems(topology: Topology, settings: Settings) -> list[str]:
+    """Return what does not suit in the topics that the first stage writes, whatever the inputs are."""
     options, written = options_of(settings), sink_topics(settings.sink)
-    problems = [
-        f"the topic {name} does not exist or may not be seen; create it"
-        for name in (*inputs, *written)
-        if name not in topology.topics
-    ]
+    problems = [_missing(name) for name in written if name not in topology.topics]
+    rights = ((options.topic, READ, "Read"), *((name, WRITE, "Write") for name in written))
     problems += [
-        f"the right {right} on topic {name} is missing; grant it (docs/security.md)"
-        for name, operation, right in _rights(inputs, written, options.topic)
+        _right_missing(right, name)
+        for name, operation, right in rights
         if name in topology.topics and not topology[name].may(operation)
     ]
-    input_ = all_of(topology, inputs)
-    if input_ and options.topic in topology.topics:
-        problems += misfits(topology[options.topic], input_, options.partitions)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    if middle := topology.topics.get(options.topic):
+        problems += own_misfits(middle, options.partitions)
+    return problems
 
 
-def _rights(
-    inputs: Sequence[str], written: Sequence[str], middle: str
-) -> Iterator[tuple[str, int, str]]:
-    yield from ((name, READ, "Read") for name in (*inputs, middle))
-    yield from ((name, WRITE, "Write") for name in written)
+def _missing(name: str) -> str:
+    return f"the topic {name} does not exist or may not be seen; create it"
+
+
+def _right_missing(right: str, name: str) -> str:
+    return f"the right {right} on topic {name} is missing; grant it (docs/security.md)"
 
 
 def options_of(settings: Settings) -> RepartitionOptions:

@@ -55,7 +55,13 @@ from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.inputs import Inputs
 from streamdedup.repartition.lost_markers import finish_copies, finish_offsets
-from streamdedup.repartition.middle import check, options_of
+from streamdedup.repartition.middle import (
+    check,
+    input_problems,
+    options_of,
+    refuse,
+    written_problems,
+)
 from streamdedup.repartition.offsets import decided, partitions_of
 from streamdedup.repartition.pieces import Piece, Pieces, piece_of
 from streamdedup.repartition.resume import Found, input_offset
@@ -227,10 +233,13 @@ class Stage:
             self._in_doubt = False
         async with asyncio.timeout(ANSWER_S_MAX):
             topology = await cluster.describe([*topics, *sink_topics(self._settings.sink)])
-        if self._settings.source.pattern is not None:
+        if self._settings.source.pattern is None:
+            check(topology, self._settings, topics)
+        else:
             # A topic that was deleted is no input any more.
             topics = tuple(name for name in topics if name in topology.topics)
-        check(topology, self._settings, topics)
+            refuse(written_problems(topology, self._settings))
+            self._stop_unsuited(topology, assigned)
         membership = source.membership
         if membership is None or source.epoch != epoch:
             return
@@ -434,6 +443,17 @@ class Stage:
             error=str(error),
             remedy="resolve that, then restart the worker; the other partitions go on",
         )
+
+    def _stop_unsuited(self, topology: Topology, assigned: Collection[InputPartition]) -> None:
+        """Stop our partitions of topics that do not suit any more, until the pattern leaves these out."""
+        problems = {
+            topic: input_problems(topology, self._settings, topic)
+            for topic in {partition.topic for partition in assigned}
+            if topic in topology.topics
+        }
+        for partition in sorted(assigned):
+            if (its := problems.get(partition.topic)) and partition not in self.stopped:
+                self.stop_partition(partition, ConfigError("; ".join(its)))
 
     async def _starts(
         self,

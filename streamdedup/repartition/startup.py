@@ -7,8 +7,7 @@ import structlog
 
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
-from streamdedup.repartition.inputs import like_all
-from streamdedup.repartition.middle import misfits, options_of
+from streamdedup.repartition.middle import add_way_out, misfits, options_of, own_misfits, refuse
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import copying_group
 
@@ -53,7 +52,10 @@ async def check_groups(settings: Settings, cluster: Cluster) -> None:
 
 
 async def warn_of_former(settings: Settings, cluster: Cluster, inputs: Collection[str]) -> None:
-    """Log once on which topics the first stage's group has offsets although they are not among `inputs`."""
+    """Log once on which topics the first stage's group has offsets although they are not among `inputs`.
+
+    `inputs` are those that are read, and those that are left out, each of which has a line of its own.
+    """
     async with asyncio.timeout(ANSWER_S_MAX):
         former = sorted(await cluster.topics_of(copying_group(settings)) - set(inputs))
     if former:
@@ -71,8 +73,9 @@ async def await_middle(
 ) -> None:
     """Wait until the middle topic is there: without a first stage, this process does not make it.
 
-    ConfigError if the topic does not suit, as far as it and the input may be seen. `settings` are those as written.
-    `on_wait` gets what this waits for, as text, and None at the end.
+    ConfigError if the topic does not suit, as far as it and the inputs may be seen. `settings` are those as written.
+    With a pattern, the first stage leaves out inputs that the topic does not suit. `on_wait` gets what this waits for,
+    as text, and None at the end.
     """
     options = options_of(settings)
     is_logged = False
@@ -92,9 +95,13 @@ async def await_middle(
                 " yourself. If it is there, grant Describe on it",
             )
         await asyncio.sleep(MIDDLE_POLL_S)
-    input_ = await like_all(settings, cluster)
-    if problems := misfits(topics[options.topic], input_, options.partitions):
-        raise ConfigError("\n".join(problems))
+    middle, named = topics[options.topic], settings.source.named or ()
+    async with asyncio.timeout(ANSWER_S_MAX):
+        inputs = list((await cluster.describe(named)).topics.values()) if named else []
+    problems = own_misfits(middle, options.partitions)
+    problems += (problem for input_ in inputs for problem in misfits(middle, input_))
+    await add_way_out(problems, cluster, middle, inputs, settings)
+    refuse(problems)
 
 
 async def check_owner(cluster: Cluster, middle: str, group: str) -> bool:

@@ -155,6 +155,8 @@ class WorkerCollector(Collector):
         yield _family(catalogue.COPIED, copied)
         yield _family(catalogue.COPY_LAG, [((), stage.lag)] if stage else [])
         yield _family(catalogue.COPY_STOPPED, [((), copying.stopped)] if copying and stage else [])
+        left_out = [((), len(copying.left_out))] if copying and stage else []
+        yield _family(catalogue.INPUTS_LEFT_OUT, left_out)
         yield _family(catalogue.COPY_PAUSED, [((), stage.paused is not None)] if stage else [])
         yield _family(catalogue.COPY_HELD, [((), stage.held_partitions)] if stage else [])
         yield _family(catalogue.MIDDLE_UNREAD, [((), unread.events)] if unread else [])

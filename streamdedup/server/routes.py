@@ -19,6 +19,7 @@ STALL_S_MAX = 10.0
 AWAY_S_MAX = 1.0  # to connect takes a while
 LOOKUP_S_MAX = 10.0  # to read a busy disk does, too
 LARGE_S_MAX = 10.0
+SHOWN_MAX = 10  # topics that are left out
 TAKES_LONG = frozenset({"/metrics"})  # the more partitions, the longer
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -97,6 +98,11 @@ def _stage_warnings(status: Status) -> Iterator[str]:
         )
     if (copying := status.copying) is None:
         return
+    left_out = copying.left_out
+    for topic, why in sorted(left_out.items())[:SHOWN_MAX]:
+        yield f"warning: {topic} matches source.pattern and is left out: {why}"
+    if (more := len(left_out) - SHOWN_MAX) > 0:
+        yield f"warning: {counted(more, 'more topic')} that match source.pattern are left out; the log names them"
     if (stage := copying.stage) and (paused := stage.paused):
         yield f"warning: {copying.status.topic}: {paused}"
     if (stage := copying.stage) and (held := stage.held):

@@ -77,6 +77,14 @@ class StageView(Protocol):
         """How many offsets of its partitions of the inputs are not read yet."""
 
 
+class SelectionView(Protocol):
+    """What is shown of the choice of the inputs."""
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """The topics that match `source.pattern` and are not read, and why."""
+
+
 class UnreadView(Protocol):
     """What is shown of the middle topic."""
 
@@ -98,7 +106,7 @@ class Copying:
     """The first stage of `source.repartition`, which copies to the topic `middle`.
 
     `status` is that of its group; it has no deliveries. `inputs` has a status for each topic that it has read. `stage`,
-    `unread` and `sources` are None before it joins.
+    `unread` and `sources` are None before it joins, and `selection` before it has looked at the topics.
     """
 
     status: "Status"
@@ -107,6 +115,12 @@ class Copying:
     sources: Sources | None = None
     stage: StageView | None = None
     unread: UnreadView | None = None
+    selection: SelectionView | None = None
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """The topics that match `source.pattern` and are not read, and why."""
+        return self.selection.left_out if self.selection else {}
 
     @property
     def copied(self) -> int:

@@ -27,7 +27,7 @@ from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.log import TrimmedError
-from streamdedup.kafka.offsets import Committed, Note, UndecidedError
+from streamdedup.kafka.offsets import Committed, Note, UndecidedError, reads_middle
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
 from streamdedup.kafka.topics import (
@@ -243,6 +243,21 @@ class MemoryCluster:
                 for name, group in self._broker.groups.items()
                 if name not in besides and any(topic == on for on, _partition in group.offsets)
             )
+
+        return await self._ask("list_groups", act)
+
+    async def middles(self, besides: Collection[str]) -> Mapping[str, str]:
+        """Return the topics that groups, without those in `besides`, read as middle topics, each with its group."""
+
+        def act(_now: float) -> dict[str, str]:
+            groups = self._broker.groups if self._broker.lists_groups else {}
+            return {
+                topic: name
+                for name, group in groups.items()
+                if name not in besides
+                for (topic, _partition), (offset, text) in group.offsets.items()
+                if reads_middle(Committed(offset, Note.decode(text)))
+            }
 
         return await self._ask("list_groups", act)
 

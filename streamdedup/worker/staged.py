@@ -4,7 +4,7 @@ The first stage has a group of its own, so it has a consumer of its own, which m
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Literal
@@ -21,11 +21,13 @@ from streamdedup.kafka.broker_clock import BrokerClock
 from streamdedup.kafka.client.patience import start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.partitions import InputPartition
+from streamdedup.kafka.topics import Topology
 from streamdedup.metrics.counts import Meters
 from streamdedup.repartition import middle
 from streamdedup.repartition.heads import Heads
-from streamdedup.repartition.inputs import SHOWN_MAX, Inputs, PatternWatch, topics_of
+from streamdedup.repartition.inputs import SHOWN_MAX, Inputs, PatternWatch
 from streamdedup.repartition.offsets import TRANSACTION_S
+from streamdedup.repartition.selection import Selection
 from streamdedup.repartition.stage import Stage
 from streamdedup.repartition.startup import check_groups, check_owner, warn_of_former
 from streamdedup.repartition.unread import Unread
@@ -66,15 +68,24 @@ class Copier:
             Status(self._settings.source.shown, {}, Meters()), self._options.topic
         )
         self._sources: Sources | None = None
+        self._selection: Selection | None = None
         self._stage: Stage | None = None
         self._working: asyncio.Task[None] | None = None
 
-    async def prepare(self, cluster: Cluster) -> None:
-        """Check the groups, and make or check the middle topic. ConfigError if something does not fit."""
+    async def prepare(self, cluster: Cluster) -> middle.Plan:
+        """Choose the inputs, and check groups and topics. ConfigError if something does not fit. Nothing is made."""
         await check_groups(self._written, cluster)
-        self._topics = await topics_of(self._written, cluster)
-        await warn_of_former(self._written, cluster, self._topics)
-        self._topology = await middle.prepared(self._settings, cluster, self._topics)
+        if self._selection is None:
+            self._selection = self.copying.selection = Selection(self._written, cluster)
+        plan = await self._selection.plan()
+        known = (*plan.inputs, *self._selection.left_out)
+        await warn_of_former(self._written, cluster, known)
+        return plan
+
+    async def make(self, cluster: Cluster, plan: middle.Plan) -> None:
+        """Make the topics that are missing, and what works with them. ConfigError if a broker refuses."""
+        self._topics = plan.inputs
+        self._topology = await middle.made(self._settings, cluster, plan)
         self._recipe = Recipe(self._settings, self._options.partitions)
         self._cluster = cluster
         most_ms = await cluster.transaction_ms_max()
@@ -143,6 +154,7 @@ class Copier:
             inputs,
             self._topology,
             lambda now: topics.follow(now, inputs.topics),
+            suited=self._suited,
         )
         membership = Membership(source, cluster.patience, "the consumer of the first stage")
         log.info(
@@ -179,6 +191,9 @@ class Copier:
             finally:
                 self._working.cancel()
                 await asyncio.wait([self._working], timeout=LEAVING_S_MAX)
+
+    async def _suited(self, topology: Topology, names: Sequence[str]) -> Sequence[str]:
+        return await self._selection.suited(topology, names) if self._selection else names
 
     def _status_of(self, topic: str) -> Status:
         """Return what the pages show of one input."""
@@ -293,10 +308,13 @@ class CopyingWorker:
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
         cluster = await stack.enter_async_context(self._connect(kafka))
         self._status.cluster = cluster
-        await start_patiently(lambda: self._copier.prepare(cluster), "the topics", cluster.patience)
+        await start_patiently(lambda: self._prepare(cluster), "the topics", cluster.patience)
         self._status.phase = Phase.SERVING
         async with beside(self._log_progress()):
             await self._copier.run()
+
+    async def _prepare(self, cluster: Cluster) -> None:
+        await self._copier.make(cluster, await self._copier.prepare(cluster))
 
     async def _log_progress(self) -> None:
         """Log a line every PROGRESS_EVERY_S seconds, as a worker with both stages does; until cancelled."""

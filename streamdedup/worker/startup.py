@@ -22,6 +22,7 @@ from streamdedup.kafka.topics import (
 from streamdedup.kernel import compiling
 from streamdedup.keys import placement
 from streamdedup.keys.hashing import MURMUR3
+from streamdedup.repartition.foreign import may_be_middle, refuse_foreign
 from streamdedup.rules import warm_up
 from streamdedup.settings import Settings
 from streamdedup.threads import COPIES_MAX
@@ -53,6 +54,8 @@ async def prepared_topics(
     """
     names = [settings.source.topic, *sink_topics(settings.sink)]
     topology = await cluster.describe(names)
+    if settings.source.repartition is None and may_be_middle(topology, settings.source.topic):
+        await refuse_foreign(settings, cluster, topology, [settings.source.topic])
     if settings.sink.create_topics and settings.source.topic in topology.topics:
         source = topology[settings.source.topic]
         model = source if like is None else replace(like, partitions=source.partitions)
@@ -63,6 +66,24 @@ async def prepared_topics(
             topology = await await_listed(cluster.describe, names, names)
         for name in created:
             log.info("topic_created", topic=name, partitions=source.partitions)
+    await _check(settings, cluster, topology)
+    return topology
+
+
+async def check_output(settings: Settings, cluster: Cluster, middle: Topic, like: Topic) -> None:
+    """ConfigError if the topics that the second stage writes do not suit the `middle` topic. Nothing is made.
+
+    They, and the middle topic, may be missing still, if they will be made: with the replicas of the topic `like`.
+    """
+    topology = await cluster.describe(sink_topics(settings.sink))
+    made = [name for name in sink_topics(settings.sink) if settings.sink.create_topics]
+    planned = {name: Topic(name, None, middle.partitions, like.replicas) for name in made}
+    topics = {**planned, **topology.topics, middle.name: middle}
+    await _check(settings, cluster, Topology(topology.cluster_id, topics))
+
+
+async def _check(settings: Settings, cluster: Cluster, topology: Topology) -> None:
+    """ConfigError if the topics do not suit, or the brokers could not keep what the settings promise."""
     check(
         topology,
         settings.source.topic,
@@ -73,7 +94,6 @@ async def prepared_topics(
     )
     await _check_guarantee(settings, cluster)
     await _check_transaction_timeout(settings, cluster)
-    return topology
 
 
 def try_filter(recipe: Recipe, topology: Topology) -> None:

@@ -27,7 +27,7 @@ from streamdedup.kafka.base import Cluster, Connect, Source
 from streamdedup.kafka.broker_clock import BrokerClock
 from streamdedup.kafka.client.patience import start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
-from streamdedup.kafka.topics import Topology
+from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.keys.hashing import SYSTEM, RandomSource
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters, Tally
@@ -53,7 +53,12 @@ from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.lists import ListLoader
 from streamdedup.worker.membership import Membership, leave_group
 from streamdedup.worker.staged import PROGRESS_EVERY_S, Copier
-from streamdedup.worker.startup import COMPILING_REMEDY, prepared_topics, try_filter
+from streamdedup.worker.startup import (
+    COMPILING_REMEDY,
+    check_output,
+    prepared_topics,
+    try_filter,
+)
 from streamdedup.worker.tasks import beside, enduring, until_stopped
 from streamdedup.worker.topic_watch import TopicWatch
 
@@ -223,11 +228,16 @@ class Worker:
             await check_not_staged(self._settings, cluster)
             return await prepared_topics(self._settings, cluster)
         if self._copier:
-            await self._copier.prepare(cluster)
+            plan = await self._copier.prepare(cluster)
+            like: Topic | None = plan.like
+            await check_output(
+                self._settings, cluster, plan.topology[self._settings.source.topic], plan.like
+            )
+            await self._copier.make(cluster, plan)
         else:
             await check_groups(self._written, cluster)
             await await_middle(self._written, cluster, self._note_wait)
-        like = await like_all(self._written, cluster)
+            like = await like_all(self._written, cluster)
         topology = await prepared_topics(self._settings, cluster, like=like)
         await check_purge(cluster, self._settings.source.topic)
         return topology

@@ -14,6 +14,8 @@ from streamdedup.commands.audit import audit
 from streamdedup.commands.audit.report import Report
 from streamdedup.commands.reset import move, plan
 from streamdedup.commands.reset_plan import Target
+from streamdedup.errors import ConfigError
+from streamdedup.kafka.cluster import KafkaCluster
 from streamdedup.kafka.records.origin_header import ORIGIN
 from streamdedup.repartition.inputs import PatternWatch
 from streamdedup.server.pulse import Pulse
@@ -151,6 +153,42 @@ async def test_a_topic_that_appears_later_under_a_pattern(
         await asyncio.to_thread(staged.feed_to, later, ["d", "f"])
         await one.until(lambda: one.tally.consumed + other.tally.consumed == 8, "made again")
     assert await asyncio.to_thread(staged.ids) == Counter("abcdef")
+
+
+async def test_a_middle_of_others_is_known_by_notes_and_by_its_last_event(
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pattern that matches it leaves it out, and commits nothing there; a worker without repartition is refused."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    staged, other = (Inputs(broker.bootstrap_servers, tmp_path / name) for name in ("one", "other"))
+    other.reads(topics=[other.eu])
+    async with start(other) as theirs:
+        await asyncio.to_thread(other.feed_to, other.eu, ["x", "y"])
+        await theirs.consumed(2)
+    staged.reads(pattern=f"{staged.prefix}-.*|{other.middle}")
+    await asyncio.to_thread(staged.feed_to, staged.eu, ["a"])
+
+    async def refused(said: str) -> None:
+        async with start(staged) as worker:
+            await worker.logged("repartition_live")
+            (line,) = worker.lines("input_refused")
+            assert line["topic"] == other.middle and other.group in line["reason"]
+            assert said in line["reason"]
+        group = f"{staged.group}-repartition"
+        assert await asyncio.to_thread(committed, staged.bootstrap, group, other.middle) == {}
+
+    async def none(*_: object) -> dict[str, str]:
+        return {}
+
+    await refused("reads it as its middle topic")
+    with monkeypatch.context() as patched:
+        patched.setattr(KafkaCluster, "middles", none)
+        await refused("its last event is a copy")
+    staged.config["source"] = {"topic": other.middle}
+    staged.config["kafka"]["group_id"] = unique_name("group")
+    with pytest.raises(ConfigError, match=f"the topic {other.middle} cannot be an input"):
+        await start(staged).task
 
 
 async def test_letters_and_origins_name_the_topic(

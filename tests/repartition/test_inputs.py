@@ -20,6 +20,7 @@ from streamdedup.kafka.topic_pattern import matching, refusal_of
 from streamdedup.kafka.topics import Topology
 from streamdedup.repartition.inputs import Inputs, PatternWatch, topics_of
 from streamdedup.repartition.middle import prepared
+from streamdedup.repartition.selection import Selection
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
@@ -290,7 +291,8 @@ def test_what_is_written_is_known_as_it_was_when_inputs_change(tmp_path: Path) -
             sources = cluster.sources(names, "assignor", group="group")
             seen = list[Topology]()
             inputs = Inputs(copying(settings), Mock(), sources, names, Mock())
-            watch = PatternWatch(settings, cluster, inputs, known, seen.append)
+            suited = Selection(settings, cluster).suited
+            watch = PatternWatch(settings, cluster, inputs, known, seen.append, suited=suited)
             await watch.look()
             assert not seen
             del stage.broker.topics[stage.middle], stage.broker.topics[US]

@@ -110,7 +110,25 @@ def unmarked(batch: EventBatch, group: str) -> tuple[EventBatch, int | None]:
 
 
 def found_in(batch: EventBatch, row: int, group: str) -> str:
-    """Return what stands in place of an origin of `group` at the end of an event, for people.
+    """Return what stands in place of an origin of `group` at the end of an event, for people."""
+    name, value = _last(batch, row)
+    if name != ORIGIN:
+        return f"no header {ORIGIN} at the end"
+    origin = _parsed(value or b"")
+    if origin is not None and origin.group != group.encode():
+        return f"the origin of group {origin.group.decode(errors='replace')!r}"
+    return f"a header {ORIGIN} that names no place of the input"
+
+
+def group_of(batch: EventBatch, row: int) -> str | None:
+    """Return the group that the origin at the end of an event names; None if it ends with no origin."""
+    name, value = _last(batch, row)
+    origin = _parsed(value or b"") if name == ORIGIN else None
+    return None if origin is None else origin.group.decode(errors="replace")
+
+
+def _last(batch: EventBatch, row: int) -> tuple[str, bytes | None]:
+    """Return the last header of an event if it is an origin, valid or not; else any other name.
 
     However many headers it has, no object is made of them.
     """
@@ -119,15 +137,8 @@ def found_in(batch: EventBatch, row: int, group: str) -> str:
         one = headers.take(np.array([row]))
         last = one.located(ORIGIN)
         ends_there = max(int(last.sizes[0]), 0) + last.starts[0] == one.starts[0] + one.sizes[0]
-        name, value = (ORIGIN, last[0]) if last.sizes[0] >= NULL and ends_there else ("", None)
-    else:
-        name, value = headers[row][-1] if headers[row] else ("", None)
-    if name != ORIGIN:
-        return f"no header {ORIGIN} at the end"
-    origin = _parsed(value or b"")
-    if origin is not None and origin.group != group.encode():
-        return f"the origin of group {origin.group.decode(errors='replace')!r}"
-    return f"a header {ORIGIN} that names no place of the input"
+        return (ORIGIN, last[0]) if last.sizes[0] >= NULL and ends_there else ("", None)
+    return headers[row][-1] if headers[row] else ("", None)
 
 
 def warm_up() -> None:
