@@ -322,9 +322,10 @@ def _misfits(
             )
             if is_middle:
                 problems.append(
-                    f"the topic {name} has {topic.partitions} partitions, and source.repartition.partitions is"
-                    f" {source.partitions}: events keep their partition. If nothing was written to {name} yet, add"
-                    " partitions to it; else name another topic"
+                    f"the topic {name} has {topic.partitions} partitions, the middle topic {source.name} has"
+                    f" {source.partitions}: events keep their partition. If somebody added partitions to"
+                    f" {source.name}, begin with a new kafka.group_id, middle and output; if nothing was written to"
+                    f" {name} yet, add partitions to it"
                 )
             elif remembers and name == sink.topic:
                 problems.append(

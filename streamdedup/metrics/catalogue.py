@@ -217,7 +217,7 @@ COPY_LAG = Metric(
     "streamdedup_repartition_lag_offsets",
     "gauge",
     "offsets",
-    "Offsets of the input that the first stage has not read yet, of the partitions that it is assigned.",
+    "Offsets of the input that the first stage has not copied yet, of the partitions that it is assigned.",
 )
 COPY_STOPPED = Metric(
     "streamdedup_repartition_stopped_partitions",

@@ -79,8 +79,11 @@ class Inputs:
 
     @property
     def lag(self) -> int:
-        """How many offsets of the partitions that are assigned are not read yet."""
-        return sum(self.sources.of(p.topic).lag(p.number) for p in self.sources.assigned or ())
+        """How much of the partitions that are assigned is not copied yet: offsets that are not read, events in hand."""
+        return sum(
+            self.sources.of(p.topic).lag(p.number) + self.meters(p).in_flight
+            for p in self.sources.assigned or ()
+        )
 
     def meters(self, partition: InputPartition) -> ShardMeters:
         """Return the counts of `partition`."""
@@ -91,7 +94,7 @@ class Inputs:
         self.sources.of(partition.topic).hold(partition.number)
 
     def reader(self, partition: InputPartition) -> InputReader:
-        """Return the reader of `partition`, always the same."""
+        """Return the reader of `partition`, the same for as long as its topic is read."""
         known = self._readers.get(partition)
         if known is None:
             topic = partition.topic
@@ -103,8 +106,9 @@ class Inputs:
         return known
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Read these topics from now on. The group assigns anew."""
-        self.topics = tuple(topics)
+        """Read these topics from now on. The group assigns anew. Readers of other topics are forgotten."""
+        self.topics, names = tuple(topics), frozenset(topics)
+        self._readers = {p: reader for p, reader in self._readers.items() if p.topic in names}
         self.sources.subscribe(topics)
 
 

@@ -124,7 +124,7 @@ class Stage:
 
     @property
     def lag(self) -> int:
-        """How many offsets of the inputs are not read yet, of the partitions that are assigned."""
+        """How many offsets of the inputs are not copied yet, of the partitions that are assigned."""
         return self._inputs.lag
 
     @property

@@ -74,7 +74,7 @@ class StageView(Protocol):
 
     @property
     def lag(self) -> int:
-        """How many offsets of its partitions of the inputs are not read yet."""
+        """How many offsets of its partitions of the inputs are not copied yet."""
 
 
 class SelectionView(Protocol):
@@ -139,7 +139,7 @@ class Copying:
 
     @property
     def lag(self) -> int:
-        """How many offsets of its partitions of the inputs are not read yet."""
+        """How many offsets of its partitions of the inputs are not copied yet."""
         return self.stage.lag if self.stage else 0
 
     @property
