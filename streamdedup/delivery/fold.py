@@ -237,6 +237,7 @@ class FoldedMemory(Memory):
             self._settings.sink,
             outlived=outlived,
             unfit=self.snapshots.unfit,
+            search=self.snapshots.search,
         )
         if found.output_start <= shard.label:
             return

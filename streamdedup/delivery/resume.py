@@ -189,12 +189,13 @@ def check_memory(
     *,
     outlived: bool = False,
     unfit: Unfit | None = None,
+    search: str = "none was looked for",
 ) -> str | None:
     """Check that the output can be folded from `label` on: that it reaches that far, and nothing is missing above it.
 
     Return a warning if keys are missing and the operator accepts it; DeliveryError if not. `outlived` says that the
     window would have forgotten everything that retention deleted, so nothing is missing. `unfit` is a snapshot that was
-    refused for other settings; None if there is none.
+    refused for other settings; None if there is none. `search` is what a search for snapshots found.
     """
     if label > found.output_end:
         raise DeliveryError(
@@ -214,7 +215,8 @@ def check_memory(
         return held
     missing = (
         f"{sink.topic} begins at offset {found.output_start}, and the events from {label} up to there are in no"
-        " snapshot: their duplicates would pass"
+        f" snapshot ({search}). Put back one that reaches further, from a backup or another machine, and nothing is"
+        " lost; else their duplicates would pass"
     )
     if sink.on_gap == "stop":
         raise DeliveryError(f"{missing}; set sink.on_gap: accept to go on without them")

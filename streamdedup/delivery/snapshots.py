@@ -95,6 +95,8 @@ class ShardSnapshots:
         self._threads = threads or Threads()
         # The newest that was refused for its settings, at the last load.
         self.unfit: Unfit | None = None
+        self.search = "none was looked for"
+        """What the last load found, as text."""
         self._keep = settings.snapshot.keep
         self._saving: asyncio.Task[None] | None = None
         self._cut_short = threading.Event()
@@ -189,6 +191,7 @@ class ShardSnapshots:
             sorted(refusals.values(), key=_age, reverse=True), identity, used=snapshot is not None
         )
         self._labels = []
+        self._note_search(snapshot, [*refusals.values()])
         if snapshot is not None:
             older = await self._labels_of(identity, snapshot.path)
             self._labels = [snapshot.label, *older][: self._spares]
@@ -204,6 +207,19 @@ class ShardSnapshots:
                     " partition while no worker runs, so that it draws another secret (docs/keys.md)",
                 )
         return snapshot
+
+    def _note_search(self, snapshot: Snapshot | None, refusals: Sequence[Refusal]) -> None:
+        """Note, for messages, what a load found; log it if there was nothing."""
+        if snapshot is not None:
+            self.search = (
+                f"the newest that is of use, {snapshot.path}, reaches up to {snapshot.label}"
+            )
+        elif refusals:
+            newest = max(refusals, key=_age)
+            self.search = f"{newest.path} was refused: {newest.reason}"
+        else:
+            self.search = f"none was found in {self._store.path}"
+            self._log.info("no_snapshot", directory=str(self._store.path))
 
     async def _newest(
         self, identity: Identity, end: int, doubt: Callable[[Snapshot], Awaitable[str | None]]

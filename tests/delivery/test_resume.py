@@ -180,6 +180,8 @@ def test_an_output_that_was_trimmed_beyond_the_label_stops(label: int, start: in
         DeliveryError, match=rf"at offset {start}, .* from {label} .*sink\.on_gap: accept"
     ):
         check_memory(label, found, SINK)
+    with pytest.raises(DeliveryError, match=r"in no snapshot \(WHAT WAS FOUND\)\. Put back one"):
+        check_memory(label, found, SINK, search="WHAT WAS FOUND")
     warning = check_memory(label, found, ACCEPT) or ""
     assert f"begins at offset {start}" in warning
     assert "duplicates would pass" in warning

@@ -117,3 +117,27 @@ async def test_a_lock_of_another_worker_is_no_failure(tmp_path: Path) -> None:
     assert lines[0]["reason"].startswith(f"another process holds {saves.directory}/lock")
     assert [line["event"] for line in await saves()] == ["snapshot_saved"]
     assert (saves.meters.snapshots_saved, saves.meters.snapshots_failed) == (2, 0)
+
+
+async def test_a_load_notes_what_it_found(tmp_path: Path) -> None:
+    """No snapshot is a line of the log, too: the directory may be another one than the operator thinks."""
+    saves = _Saves(tmp_path)
+
+    async def loaded() -> tuple[str, list[Any]]:
+        async def undoubted(_snapshot: Any) -> None:
+            return
+
+        with capture_logs() as logs:
+            await saves.snapshots.load(IDENTITY, 1 << 40, undoubted)
+        return saves.snapshots.search, [line["event"] for line in logs]
+
+    assert await loaded() == (f"none was found in {saves.directory}", ["no_snapshot"])
+    await saves()
+    (path,) = saves.directory.glob("*.snapshot")
+    text, events = await loaded()
+    assert text == f"the newest that is of use, {path}, reaches up to 5"
+    assert events == ["snapshot_loaded"]
+    path.write_bytes(b"damaged")
+    text, events = await loaded()
+    assert text.startswith(f"{path} was refused: ")
+    assert events == ["snapshot_refused"]

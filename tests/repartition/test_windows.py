@@ -155,7 +155,9 @@ def test_one_that_is_stopped_is_named(tmp_path: Path) -> None:
             assert copying is not None and copying.stage is not None
             assert copying.stage.held == line["reason"]
             assert copying.stage.held_partitions == 2
-            assert copying.stage.lag >= events_of(stage) - 1  # what was read, and waits, is not copied
+            assert (
+                copying.stage.lag >= events_of(stage) - 1
+            )  # what was read, and waits, is not copied
 
     play(tmp_path, scene)
 
