@@ -75,11 +75,14 @@ async def prepared_topics(
     return topology
 
 
-def try_filter(recipe: Recipe, topology: Topology) -> None:
-    """Make one filter, log what the settings mean, and compile all kernels. This blocks, for seconds at first."""
+def try_filter(recipe: Recipe, topology: Topology, inputs: str | None = None) -> None:
+    """Make one filter, log what the settings mean, and compile all kernels. This blocks, for seconds at first.
+
+    `inputs` are those of the first stage of `source.repartition`, as text; None without it.
+    """
     with compiling(lambda: log.info("compiling", note=_COMPILING)):
         empty = recipe.empty_filter()
-        _announce(recipe, topology, empty)
+        _announce(recipe, topology, empty, inputs)
         warm_up(empty)
         recipe.common_hash.warm_up()
         recipe.extractor().warm_up()
@@ -98,7 +101,7 @@ def compile_copying(recipe: Recipe) -> None:
         origin_header.warm_up()
 
 
-def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
+def _announce(recipe: Recipe, topology: Topology, empty: Filter, inputs: str | None) -> None:
     """Log once what the settings mean. `empty` is a filter as every shard starts with."""
     settings, output = recipe.settings, topology[recipe.settings.sink.topic]
     if settings.sink.shadow:
@@ -113,6 +116,7 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
         "secret": recipe.secret,
         "meaning": recipe.meaning.name,
         "meaning_parts": recipe.meaning.parts,
+        **({} if inputs is None else {"inputs": inputs}),
     }
     if not settings.filter.remembers:
         log.info(

@@ -189,8 +189,9 @@ class Worker:
         )
         await start_patiently(self._lists.begin, "the lists", cluster.patience)
         what = "its inner loops, which are compiled at the first start, and memory for a filter"
+        inputs = self._written.source.shown if self._written.source.repartition else None
         await threads.memory.run(
-            THE_WORKER, what, try_filter, recipe, topology, remedy=COMPILING_REMEDY
+            THE_WORKER, what, try_filter, recipe, topology, inputs, remedy=COMPILING_REMEDY
         )
         gc.collect()
         gc.freeze()  # all modules are loaded; a full collection that visits them stalls the loop for 70 ms
