@@ -334,7 +334,12 @@ def test_a_window_may_emit_a_key_again_once_it_is_forgotten(
     emit(forged, again, len(again))
     report = audited(forged)
     assert report.total.doubled == 0, report.as_text()
+    assert (report.total.due_again, report.total.late_again) == (3, 1)
     assert "a window forgets" in report.as_text()
+    number = (
+        "3 events passed again, after it had forgotten their keys, 1 of them later than the window"
+    )
+    assert f"; {number}\n" in report.as_text()
     emit(forged, [at(2, 15), at(120, 21)], len(again))
     report = audited(forged)
     assert report.total.doubled == 2, report.as_text()

@@ -22,6 +22,8 @@ class PartitionCounts:
 
     `keys`, `missing` and `wrongly_dropped` count keys; everything else counts events. `missing` are keys that are due
     and were not emitted: lost, or dropped as false duplicates. `lost` counts only those that are certainly lost.
+    Of a window, `due_again` counts events of the output whose key was emitted before, and forgotten by then; and
+    `late_again` those of them that were later than the window.
     `input_start` and `committed` are input offsets; `output_start`, `output_end` and `floor` are output offsets.
     """
 
@@ -45,6 +47,8 @@ class PartitionCounts:
     wrongly_dropped: int | None
     explained_max: int | None
     doubled: int | None
+    due_again: int | None
+    late_again: int | None
     foreign: int | None
     wrongly_rejected: int | None
     offsets: Mapping[str, Sequence[int]]
@@ -221,7 +225,7 @@ def _total(partitions: Sequence[PartitionCounts], rate: float) -> PartitionCount
     summed: dict[str, Any] = dict.fromkeys(_PLACES)
     for name in (
         *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
-        *("unjudged", "keys"),
+        *("unjudged", "keys", "due_again", "late_again"),
         *FINDINGS,
     ):
         known = [value for c in partitions if (value := getattr(c, name)) is not None]
@@ -368,6 +372,7 @@ def _notes(
     if settings.filter.kind == "window" and total.keys:
         yield (
             "a window forgets: a key that was emitted once does not count as missing, even if it was due again later"
+            + _again(total)
         )
     if total.doubled and not settings.delivery.exactly_once:
         sink = settings.sink.topic
@@ -375,6 +380,14 @@ def _notes(
             f"{counted(total.doubled, 'event')} emitted again, as at_least_once allows:"
             f" {staged.where('doubled') if staged else _where(sink, partitions, 'doubled')}"
         )
+
+
+def _again(total: PartitionCounts) -> str:
+    """Return, for the note about windows, how many keys passed again; nothing if that is not known."""
+    if total.due_again is None:
+        return ""
+    late = f", {total.late_again:,} of them later than the window" if total.late_again else ""
+    return f"; {counted(total.due_again, 'event')} passed again, after it had forgotten their keys{late}"
 
 
 _COLUMNS = {

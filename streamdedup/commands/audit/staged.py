@@ -31,7 +31,7 @@ from streamdedup.commands.audit.limits_staged import (
     limits_of_inputs_left,
     limits_of_output,
 )
-from streamdedup.commands.audit.match import EXAMPLES_MAX, Matches, match
+from streamdedup.commands.audit.match import APART, EXAMPLES_MAX, Matches, match
 from streamdedup.commands.audit.read import (
     STALL_S_MAX,
     Offsets,
@@ -71,7 +71,6 @@ R = TypeVar("R", bound=PartitionReader)
 _OFFSET_BITS = 48  # of a place: the number of the partition, above the offset
 _OF_OUTPUT = ("doubled", "foreign", "misplaced")  # findings whose places are there
 _TRIES = 5  # to read a partition of the middle that a worker purges meanwhile
-_APART = 1 << 62  # a generation that no window reaches
 
 
 class StagedAudit:
@@ -450,8 +449,8 @@ class _OutputReader(PartitionReader):
             self.first = [*self.first, *found.tolist()][:EXAMPLES_MAX]
             if times is not None:  # a window by count knows no time of another partition
                 times = (
-                    np.where(elsewhere, -_APART, times[0]),
-                    np.where(elsewhere, _APART, times[1]),
+                    np.where(elsewhere, -APART, times[0]),
+                    np.where(elsewhere, APART, times[1]),
                 )
         super()._add_judged(batch, keys, kind, which, times)
 
