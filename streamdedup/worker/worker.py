@@ -39,6 +39,7 @@ from streamdedup.repartition.startup import (
     check_not_staged,
     check_purge,
 )
+from streamdedup.repartition.uncopied import Uncopied
 from streamdedup.server import Phase, Status, serving
 from streamdedup.server.status import COPYING_TROUBLE
 from streamdedup.settings import Settings
@@ -95,6 +96,7 @@ class Worker:
         if settings.source.repartition and copies:
             self._copier = Copier(settings, self._status.meters, now_ms, self._threads)
             self._status.copying = self._copier.copying
+        self._uncopied: Uncopied | None = None
         self._purge: Purge | None = None
         self._shards = Assignment(self._deliveries, self._status.meters)
         self._stop = asyncio.Event()
@@ -243,7 +245,12 @@ class Worker:
         membership = Membership(services.source, patience, "the consumer")
         if self._settings.source.repartition:
             self._purge = self._status.purge = self._purge_of(services, topology)
+            if self._copier is None:
+                self._uncopied = Uncopied(self._written, services.cluster)
+                self._status.uncopied = self._uncopied
+        uncopied = self._uncopied
         async with beside(
+            *([enduring("copying", uncopied.run, meters)] if uncopied else []),
             *([enduring("purge", self._purge.run, meters)] if self._purge else []),
             enduring("snapshots", partial(self._save_periodically, services), meters),
             enduring("ends", self._look_up_ends, meters),
@@ -377,6 +384,7 @@ class Worker:
             **({"late": tally.late} if tally.late else {}),
             "lag": self._status.lag,
             **(self._copier.copying.progress if self._copier else {}),
+            **(self._uncopied.progress if self._uncopied else {}),
             "partitions": self._shards.running,
             "live": len(in_state[State.LIVE]),
             **{name: partitions for name, partitions in lists.items() if partitions},
