@@ -4,7 +4,8 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from streamdedup.kafka.group_sink import KafkaGroupWriter
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, connected_to
+from streamdedup.worker.staged import CopyingWorker
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.broker.topics import committed, create_topic, read_all, unique_name
 from tests.deployment import Deployment, WorkerProcess
@@ -109,17 +111,35 @@ class MemoryStage:
         return f"{self.deployment.group}-repartition"
 
     def start(
-        self, now_ms: Callable[[], int] = wall_clock_ms, **sections: dict[str, Any]
+        self,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        *,
+        copies: bool = True,
+        **sections: dict[str, Any],
     ) -> LocalWorker:
-        """One more worker, with that clock, and more in the sections of its configuration."""
+        """One more worker, with that clock, and more in the sections of its configuration.
+
+        It runs the second stage alone unless it `copies`.
+        """
         config = self.deployment.config
         given = dict(config)
         for name, options in sections.items():
             given[name] = {**given.get(name, {}), **options}
         self.deployment.config = given
-        worker = self._start(self.deployment, connect=connected_to(self.broker), now_ms=now_ms)
+        connect = connected_to(self.broker)
+        worker = self._start(self.deployment, connect=connect, now_ms=now_ms, copies=copies)
         self.deployment.config = config
         return worker
+
+    @asynccontextmanager
+    async def copying(self) -> AsyncIterator[None]:
+        """Run the first stage alone; it is drained at the end."""
+        settings = load(self.deployment.write_config())
+        worker = CopyingWorker(settings, connected_to(self.broker))
+        task = asyncio.create_task(worker.run())
+        yield
+        worker.stop()
+        await task
 
     def feed(self, ids: Iterable[object]) -> None:
         """Append an event of each id, in a partition by chance."""

@@ -77,7 +77,7 @@ def _where_to(settings: Settings, planned: ResetPlan) -> Iterator[str]:
     if all(step.at is None for step in steps):
         yield (
             f"The group {group} has committed nothing on {topic}: if workers have run before, check kafka.group_id and"
-            " source.topic. Workers will begin at the offsets set here."
+            f" {settings.source.option}. Workers will begin at the offsets set here."
         )
     elif planned.idle:
         yield "Nothing to move: the offsets are there already."

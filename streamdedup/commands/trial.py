@@ -165,8 +165,9 @@ class Trial:
 
 
 async def tried(settings: Settings, events: int, connect: Connect = kafka_cluster) -> Trial:
-    """Judge the newest events of the input, about `events` in all, evenly from all partitions.
+    """Judge the newest events of the input, at most `events` in all, evenly from all partitions.
 
+    If a partition has fewer, those that follow give more.
     ConfigError if the input is missing. DeliveryError if the broker refuses us or does not answer.
     """
     async with soon(connect, settings.kafka, UNANSWERED) as cluster:
@@ -188,7 +189,7 @@ class _Trying:
             sources = await topics_of(self._settings, self._cluster)
             topology = await self._cluster.describe([*sources, sink, *middle])
             for source in sources:
-                refuse_missing(topology, source, [source])
+                refuse_missing(topology, source, [source], self._settings.source.option)
         if options and options.topic in topology.topics:
             problems = other_partitions(topology[options.topic], options.partitions)
             if problems:
@@ -208,8 +209,10 @@ class _Trying:
             found.notes.append(UNTESTED)
         if self._repartitions:
             found.notes.append(REPARTITIONED)
-        for partition in partitions:
-            await self._partition(found, partition, -(-events // count))
+        for left, partition in zip(range(count, 0, -1), partitions, strict=True):
+            # Rounded up, of what is left: a partition gives more if those before it had too few.
+            if share := -((found.events - events) // left):
+                await self._partition(found, partition, share)
         found.under_several = sum(record is None for record in self._record_of.values())
         found.distinct = len(self._partitions_of)
         found.in_several = sum(len(places) > 1 for places in self._partitions_of.values())

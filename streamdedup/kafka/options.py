@@ -361,6 +361,13 @@ class SourceOptions(BaseModel):
         return (self.topic_,) if self.topic_ else self.topics and tuple(sorted(self.topics))
 
     @property
+    def option(self) -> str:
+        """The option that gives the topics, for messages."""
+        if self.pattern is not None:
+            return "source.pattern"
+        return "source.topics" if self.topics else "source.topic"
+
+    @property
     def shown(self) -> str:
         """The topics as text, for messages."""
         if self.pattern is not None:

@@ -96,7 +96,7 @@ _REFUSED: Mapping[str, str] = {
     "partition_assignment_strategy": "all workers of a group must have the same one; delete it",
     "check_crcs": "a damaged byte is never trusted; delete it",
     "max_poll_records": "set delivery.batch_events_max instead",
-    "exclude_internal_topics": "only source.topic is read; delete it",
+    "exclude_internal_topics": "only the topics of source are read; delete it",
     **dict.fromkeys(("loop", "api_version"), "the worker sets it itself; delete it"),
 }
 

@@ -242,14 +242,19 @@ async def await_listed(
             await asyncio.sleep(METADATA_RETRY_S)
 
 
-def refuse_missing(topology: Topology, source: str, names: Sequence[str]) -> None:
-    """ConfigError that lists which of `names` (`source` is one of them) do not exist. It creates none."""
+def refuse_missing(
+    topology: Topology, source: str, names: Sequence[str], option: str = "source.topic"
+) -> None:
+    """ConfigError that lists which of `names` do not exist. It creates none.
+
+    `source` is one of them, by the option of that name.
+    """
     missing = [name for name in names if name not in topology.topics]
     if missing:
         raise ConfigError(
             "\n".join(
                 f"the topic {name} does not exist or may not be seen; check"
-                f" {'source.topic' if name == source else 'sink'}"
+                f" {option if name == source else 'sink'}"
                 for name in missing
             )
         )

@@ -58,6 +58,7 @@ TASKS: Mapping[str, str] = {
     "heads": "watches how far the partitions of the input stand in event time",
     "inputs": "looks for topics that `source.pattern` matches",
     "middle": "watches whether another group reads the middle topic",
+    "copying": "watches, beside the second stage alone, whether the first stage copies",
     "purge": "deletes from the middle topic what was read",
     "shard": "a partition's own task, which handles errors of delivery by itself",
 }
@@ -239,6 +240,13 @@ COPY_PAUSED = Metric(
     "Whether the first stage copies nothing, because more than `source.repartition.unread_max` events of a partition"
     " of the middle topic wait for the second stage.",
 )
+COPY_MISSING = Metric(
+    "streamdedup_repartition_missing",
+    "gauge",
+    "0 or 1",
+    "Whether events of the input wait to be copied, and the group of the first stage has had no members for a minute."
+    " Only in a process that runs the second stage alone.",
+)
 COPY_HELD = Metric(
     "streamdedup_repartition_held_partitions",
     "gauge",
@@ -264,7 +272,8 @@ LAG_OF_ALL = Metric(
     "gauge",
     "offsets",
     "Offsets that this process has not committed yet, over both stages of `source.repartition`; without it, those of"
-    " all shards.",
+    " all shards. A process that runs the second stage alone counts all offsets of the input that the first stage has"
+    " not committed, whichever process copies them; it looks every 30 s.",
 )
 
 # --- events ---

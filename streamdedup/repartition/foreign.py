@@ -78,9 +78,12 @@ class Foreign:
         return True
 
     async def _look(self, topics: Sequence[Topic]) -> dict[str, str | None]:
-        """Return for each topic why it is a middle topic of others; None if it is none."""
-        if not topics:
-            return {}
+        """Return for each topic why it is a middle topic of others; None if it is none.
+
+        Groups are asked only if one of the topics may be a middle by its settings.
+        """
+        if not any(map(may_be_middle, topics)):
+            return {topic.name: None for topic in topics}
         async with asyncio.timeout(ANSWER_S_MAX):
             readers = await self._cluster.middles(self._ours)
             read_before = await self._cluster.topics_of(self._reads)
@@ -151,9 +154,9 @@ def _by_origin(group: str) -> str:
     )
 
 
-def may_be_middle(topology: Topology, name: str) -> bool:
-    """Return whether the topic may be somebody's middle topic, by its settings: true if they are not known."""
-    return name in topology.topics and not any(wrong_settings(topology[name]))
+def may_be_middle(topic: Topic) -> bool:
+    """Return whether a topic may be somebody's middle topic, by its settings: true if they are not known."""
+    return not any(wrong_settings(topic))
 
 
 async def refuse_foreign(

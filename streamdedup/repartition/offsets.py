@@ -25,7 +25,7 @@ async def topology_of(settings: Settings, cluster: Cluster, inputs: Sequence[str
     if missing := [name for name in inputs if name not in topology.topics]:
         raise ConfigError(
             "\n".join(
-                f"the topic {name} does not exist or may not be seen; check source.topic"
+                f"the topic {name} does not exist or may not be seen; check {settings.source.option}"
                 for name in missing
             )
         )

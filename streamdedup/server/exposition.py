@@ -146,6 +146,7 @@ class WorkerCollector(Collector):
         """Yield the metrics of the first stage of `source.repartition`; without it they have no samples."""
         copying = self._status.copying
         stage = copying.stage if copying else None
+        uncopied = self._status.uncopied
         unread = copying.unread if copying else None
         copied = (
             ((topic, str(partition)), meters.ledger.consumed)
@@ -158,6 +159,8 @@ class WorkerCollector(Collector):
         left_out = [((), len(copying.left_out))] if copying and stage else []
         yield _family(catalogue.INPUTS_LEFT_OUT, left_out)
         yield _family(catalogue.COPY_PAUSED, [((), stage.paused is not None)] if stage else [])
+        missing = [((), uncopied.missing is not None)] if uncopied else []
+        yield _family(catalogue.COPY_MISSING, missing)
         yield _family(catalogue.COPY_HELD, [((), stage.held_partitions)] if stage else [])
         yield _family(catalogue.MIDDLE_UNREAD, [((), unread.events)] if unread else [])
 

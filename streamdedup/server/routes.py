@@ -96,6 +96,8 @@ def _stage_warnings(status: Status) -> Iterator[str]:
             f"warning: {status.topic}: what was read could not be deleted from {counted(len(failed), 'partition')}"
             f" ({', '.join(sorted(set(failed.values())))})"
         )
+    if status.uncopied and (missing := status.uncopied.missing):
+        yield f"warning: {missing}"
     if (copying := status.copying) is None:
         return
     left_out = copying.left_out

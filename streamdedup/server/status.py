@@ -93,6 +93,18 @@ class UnreadView(Protocol):
         """How many offsets of it are not read yet, in all partitions."""
 
 
+class UncopiedView(Protocol):
+    """What is shown of the first stage in a process that runs the second stage alone."""
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets of the inputs the first stage has not committed."""
+
+    @property
+    def missing(self) -> str | None:
+        """That nobody copies although something waits; None if that is not so."""
+
+
 class PurgeView(Protocol):
     """What is shown of the purge."""
 
@@ -169,7 +181,9 @@ class Copying:
 
 
 # A line of progress that has one of these is a warning.
-COPYING_TROUBLE = frozenset({"input_stopped", "repartition_stopped", "repartition_paused"})
+COPYING_TROUBLE = frozenset(
+    {"input_stopped", "repartition_stopped", "repartition_paused", "repartition_missing"}
+)
 
 
 @dataclass
@@ -202,6 +216,7 @@ class Status:
     waits: str | None = None  # for what a worker waits before it can join its group
     judges: bool = True  # whether there are shards; not in a process that only copies
     copying: Copying | None = None
+    uncopied: UncopiedView | None = None  # if another process copies
     purge: PurgeView | None = None
     began_at: float = field(default_factory=time.monotonic)
 
@@ -213,9 +228,13 @@ class Status:
 
     @property
     def lag(self) -> int:
-        """How many offsets of its partitions are not committed yet: of the input, and of a middle topic."""
+        """How many offsets of its partitions are not committed yet: of the input, and of a middle topic.
+
+        If another process copies, all that is not copied yet is among them.
+        """
         shards = sum(delivery.lag or 0 for delivery in dict(self.deliveries).values())
-        return shards + (self.copying.lag if self.copying else 0)
+        uncopied = self.uncopied.offsets if self.uncopied else 0
+        return shards + uncopied + (self.copying.lag if self.copying else 0)
 
     @property
     def refusal(self) -> str | None:

@@ -12,6 +12,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from streamdedup.filters.options import WITHOUT_FILTER
 from streamdedup.settings.names import MASK
+from streamdedup.settings.stages import max_skew_ms
 from streamdedup.settings.tree import (
     GROUPS,
     LEAVES,
@@ -26,6 +27,7 @@ from streamdedup.settings.tree import (
 )
 
 PROSE_COLUMNS = 120
+MAX_SKEW: KeyPath = ("source", "repartition", "max_skew")
 
 
 def show(settings: Settings) -> str:
@@ -38,7 +40,7 @@ def show(settings: Settings) -> str:
             model.model_fields, options_of((section,), model), strict=True
         ):
             if _is_effective(path, settings):
-                lines += _shown_option(path, getattr(options, attribute), settings.origins)
+                lines += _shown_option(path, getattr(options, attribute), settings)
         if lines:
             blocks.append("\n".join([f"{section}:", *lines]) + "\n")
     return "\n".join(blocks)
@@ -103,14 +105,16 @@ def _is_effective(path: KeyPath, settings: Settings) -> bool:
     return section == "filter" and name in WITHOUT_FILTER
 
 
-def _shown_option(path: KeyPath, value: object, origins: Mapping[KeyPath, str]) -> Iterator[str]:
+def _shown_option(path: KeyPath, value: object, settings: Settings) -> Iterator[str]:
+    origins = settings.origins
     if isinstance(value, BaseModel):
         yield f"  {path[1]}:"
         for attribute, (leaf, field, _) in zip(
             type(value).model_fields, options_of(path, type(value)), strict=True
         ):
-            shown = _with_unit(field, getattr(value, attribute))
-            yield f"    {_pair(leaf[-1], shown)}  # {origins.get(leaf, 'default')}"
+            effective, reason = _effective(leaf, getattr(value, attribute), settings)
+            shown = _with_unit(field, effective)
+            yield f"    {_pair(leaf[-1], shown)}  # {origins.get(leaf, 'default')}{reason}"
     elif path in PASS_THROUGH and isinstance(value, Mapping) and value:
         yield f"  {path[1]}:"
         for name, option in value.items():
@@ -118,6 +122,13 @@ def _shown_option(path: KeyPath, value: object, origins: Mapping[KeyPath, str]) 
     else:
         shown = _with_unit(LEAVES[path], value) if path in LEAVES else value
         yield f"  {_pair(path[1], shown)}  # {origins.get(path, 'default')}"
+
+
+def _effective(leaf: KeyPath, value: object, settings: Settings) -> tuple[object, str]:
+    """Return the value that holds for a leaf of a group, and, for its comment, by what, if it is not set."""
+    if leaf == MAX_SKEW and value is None and (skew_ms := max_skew_ms(settings)) is not None:
+        return skew_ms, ": an eighth of filter.retention"
+    return value, ""
 
 
 def _with_unit(field: FieldInfo, value: object) -> object:

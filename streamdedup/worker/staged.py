@@ -165,6 +165,7 @@ class Copier:
             partitions=self._options.partitions,
             group=group,
             transactional_id=f"{self._options.topic}/{instance}",
+            max_skew_s=None if skew_ms is None else skew_ms / 1000,
             meaning=name,
             order="events of one key are in the order in which the input's partitions are read",
         )

@@ -54,8 +54,9 @@ async def prepared_topics(
     """
     names = [settings.source.topic, *sink_topics(settings.sink)]
     topology = await cluster.describe(names)
-    if settings.source.repartition is None and may_be_middle(topology, settings.source.topic):
-        await refuse_foreign(settings, cluster, topology, [settings.source.topic])
+    input_ = topology.topics.get(settings.source.topic)
+    if settings.source.repartition is None and input_ is not None and may_be_middle(input_):
+        await refuse_foreign(settings, cluster, topology, [input_.name])
     if settings.sink.create_topics and settings.source.topic in topology.topics:
         source = topology[settings.source.topic]
         model = source if like is None else replace(like, partitions=source.partitions)
@@ -96,11 +97,14 @@ async def _check(settings: Settings, cluster: Cluster, topology: Topology) -> No
     await _check_transaction_timeout(settings, cluster)
 
 
-def try_filter(recipe: Recipe, topology: Topology) -> None:
-    """Make one filter, log what the settings mean, and compile all kernels. This blocks, for seconds at first."""
+def try_filter(recipe: Recipe, topology: Topology, inputs: str | None = None) -> None:
+    """Make one filter, log what the settings mean, and compile all kernels. This blocks, for seconds at first.
+
+    `inputs` are those of the first stage of `source.repartition`, as text; None without it.
+    """
     with compiling(lambda: log.info("compiling", note=_COMPILING)):
         empty = recipe.empty_filter()
-        _announce(recipe, topology, empty)
+        _announce(recipe, topology, empty, inputs)
         warm_up(empty)
         recipe.common_hash.warm_up()
         recipe.extractor().warm_up()
@@ -119,7 +123,7 @@ def compile_copying(recipe: Recipe) -> None:
         origin_header.warm_up()
 
 
-def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
+def _announce(recipe: Recipe, topology: Topology, empty: Filter, inputs: str | None) -> None:
     """Log once what the settings mean. `empty` is a filter as every shard starts with."""
     settings, output = recipe.settings, topology[recipe.settings.sink.topic]
     if settings.sink.shadow:
@@ -134,6 +138,7 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter) -> None:
         "secret": recipe.secret,
         "meaning": recipe.meaning.name,
         "meaning_parts": recipe.meaning.parts,
+        **({} if inputs is None else {"inputs": inputs}),
     }
     if not settings.filter.remembers:
         log.info(

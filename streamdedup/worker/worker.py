@@ -40,6 +40,7 @@ from streamdedup.repartition.startup import (
     check_not_staged,
     check_purge,
 )
+from streamdedup.repartition.uncopied import Uncopied
 from streamdedup.server import Phase, Status, serving
 from streamdedup.server.status import COPYING_TROUBLE
 from streamdedup.settings import Settings
@@ -106,6 +107,7 @@ class Worker:
         if settings.source.repartition and copies:
             self._copier = Copier(settings, self._status.meters, now_ms, self._threads)
             self._status.copying = self._copier.copying
+        self._uncopied: Uncopied | None = None
         self._purge: Purge | None = None
         self._shards = Assignment(self._deliveries, self._status.meters)
         self._stop = asyncio.Event()
@@ -200,8 +202,9 @@ class Worker:
         )
         await start_patiently(self._lists.begin, "the lists", cluster.patience)
         what = "its inner loops, which are compiled at the first start, and memory for a filter"
+        inputs = self._written.source.shown if self._written.source.repartition else None
         await threads.memory.run(
-            THE_WORKER, what, try_filter, recipe, topology, remedy=COMPILING_REMEDY
+            THE_WORKER, what, try_filter, recipe, topology, inputs, remedy=COMPILING_REMEDY
         )
         gc.collect()
         gc.freeze()  # all modules are loaded; a full collection that visits them stalls the loop for 70 ms
@@ -258,7 +261,12 @@ class Worker:
         membership = Membership(services.source, patience, "the consumer")
         if self._settings.source.repartition:
             self._purge = self._status.purge = self._purge_of(services, topology)
+            if self._copier is None:
+                self._uncopied = Uncopied(self._written, services.cluster)
+                self._status.uncopied = self._uncopied
+        uncopied = self._uncopied
         async with beside(
+            *([enduring("copying", uncopied.run, meters)] if uncopied else []),
             *([enduring("purge", self._purge.run, meters)] if self._purge else []),
             enduring("snapshots", partial(self._save_periodically, services), meters),
             enduring("ends", self._look_up_ends, meters),
@@ -392,6 +400,7 @@ class Worker:
             **({"late": tally.late} if tally.late else {}),
             "lag": self._status.lag,
             **(self._copier.copying.progress if self._copier else {}),
+            **(self._uncopied.progress if self._uncopied else {}),
             "partitions": self._shards.running,
             "live": len(in_state[State.LIVE]),
             **{name: partitions for name, partitions in lists.items() if partitions},

@@ -334,7 +334,12 @@ def test_a_window_may_emit_a_key_again_once_it_is_forgotten(
     emit(forged, again, len(again))
     report = audited(forged)
     assert report.total.doubled == 0, report.as_text()
+    assert (report.total.due_again, report.total.late_again) == (3, 1)
     assert "a window forgets" in report.as_text()
+    number = (
+        "3 events passed again, after it had forgotten their keys, 1 of them later than the window"
+    )
+    assert f"; {number}\n" in report.as_text()
     emit(forged, [at(2, 15), at(120, 21)], len(again))
     report = audited(forged)
     assert report.total.doubled == 2, report.as_text()
@@ -386,7 +391,7 @@ def test_the_command_says_it_all(forged: Deployment) -> None:
     assert set(report["partitions"][0]) == {
         *("partition", "input_start", "committed", "output_start", "output_end", "floor"),
         *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
-        *("unjudged", "keys"),
+        *("unjudged", "keys", "due_again", "late_again"),
         *("lost", "missing", "wrongly_dropped", "explained_max", "doubled", "foreign"),
         *("wrongly_rejected", "offsets", "limits"),
     }

@@ -19,7 +19,8 @@ import pytest
 
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import Verdict
-from streamdedup.repartition import purge
+from streamdedup.repartition import purge, uncopied
+from streamdedup.repartition.uncopied import Uncopied
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.broker.plugin import _found
 from tests.broker.secure import (
@@ -394,6 +395,28 @@ async def test_repartition_needs_the_documented_rights_alone(
         event.key for event in await asyncio.to_thread(read_all, staged.bootstrap, staged.sink)
     ]
     assert Counter(passed) == Counter({key for _, key, *_ in events})
+
+
+async def test_the_second_stage_alone_sees_what_is_not_copied_by_fewer_rights(
+    secure: SecureBroker, staged: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Describe on the input and on the group of the first stage are enough to notice that nobody copies."""
+    monkeypatch.setattr(Uncopied, "TURN_S", 0.5)
+    monkeypatch.setattr(uncopied, "MISSING_S", 1.0)
+    every = [*documented(staged), *documented(staged, REPARTITION)]
+    secure.allow(every)
+    async with start(staged) as worker:
+        await worker.logged("repartition_live")
+    only = {staged.source: "topic", f"{staged.group}-repartition": "group"}
+    secure.allow(Right(resource, name, "Describe") for name, resource in only.items())
+    for right in every:
+        if right.name in only:
+            secure.deny(right)
+    await asyncio.to_thread(staged.feed, list(keyed(range(100), 2)))
+    async with start(staged, copies=False) as worker:
+        (line,) = await worker.logged("repartition_missing")
+        assert line["input_lag"] == 100
+        assert not worker.lines("task_failed")
 
 
 @pytest.mark.parametrize("needed", [use for use in NEEDED_MORE if "DescribeConfigs" not in use])

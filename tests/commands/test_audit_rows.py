@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.commands.audit.chance import BEYOND_CHANCE, more_than, most_explained
-from streamdedup.commands.audit.match import Matches, match
+from streamdedup.commands.audit.match import APART, Matches, match
 from streamdedup.commands.audit.rows import (
     DROPPED,
     DUE,
@@ -185,6 +185,27 @@ def test_a_windows_time_is_that_of_the_worker(retention: int | None, max_jump: i
             sorter.add(made)
         found: Matches = match(sorter.parts(), generations=8)
     assert (found.doubled, found.examples["doubled"]) == (1, [len(emitted)])
+    assert found.due_again == len(emitted) - len(held)
+    keys = [key for key, *_ in emitted]
+    late = sum(
+        key in keys[:at] and generation <= reach - 8
+        for at, (key, generation, reach) in enumerate(emitted)
+    )
+    assert found.late_again == late
+    assert (late > 0) == (retention is not None)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_event_in_a_partition_of_another_key_is_not_one_that_was_forgotten(order: int) -> None:
+    """No window has seen it, so it is neither doubled nor due again, whether it is the first or the second one."""
+    times = [(-APART, APART), (3, 3)][::order]
+    with Sorter(timed=True, size_bytes=10_000) as sorter:
+        for offset, (generation, reach) in enumerate(times):
+            made = rows_of(True, EMITTED, MURMUR3.digests([b"key"]), np.array([offset]))
+            made["generation"], made["reach"] = generation, reach
+            sorter.add(made)
+        found = match(sorter.parts(), generations=8)
+    assert (found.doubled, found.due_again, found.late_again) == (0, 0, 0)
 
 
 def test_what_may_be_late_is_a_whole_window_older() -> None:

@@ -49,6 +49,7 @@ def test_every_sort_of_event_is_accounted_for(tmp_path: Path, filter_: dict[str,
         assert (total.malformed, total.unjudged) == (20, 10)
         assert (total.lost, total.missing, total.wrongly_dropped) == (0, 0, 0)
         assert (total.doubled, total.foreign, total.limits) == (0, 0, ())
+        assert total.due_again == (0 if filter_["kind"] == "window" else None)
         stage.broker.create_topic("fewer", PLACES)
         config["sink"]["dead_letter_topic"] = "fewer"
         report = await audited(stage)
@@ -81,6 +82,39 @@ def test_what_was_written_by_others_is_found(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+DAY_MS = 86_400_000
+
+
+def test_what_a_window_had_forgotten_is_counted(tmp_path: Path) -> None:
+    """Keys that are due again after their window, and late ones; with `refresh` it is not known."""
+
+    async def scene(stage: MemoryStage) -> None:
+        config, now_ms = stage.deployment.config, stage.broker.now_ms()
+        config["filter"] = {"kind": "window", "retention": "1d", "capacity": 10_000}
+        limits = {"retention_ms": -1, "message_timestamp_after_max_ms": 1 << 62}
+        stage.broker.create_topic(stage.deployment.sink, PLACES, **limits)
+        later = [(f"key{n}", 10) for n in range(40)]  # they move the time of each window
+        events = [("due", 0), ("late", 0), *later, ("due", 10), ("late", 0), ("once", 0)]
+        for key, day in events:
+            record = (now_ms + (day - 20) * DAY_MS, None, value(key), ())
+            stage.broker.log(stage.source, 0).append([record], None)
+        await judged(stage, len(events))
+        report = await audited(stage)
+        assert report.fine, report.as_text()
+        assert (report.total.emitted, report.total.due_again, report.total.late_again) == (45, 2, 1)
+        assert (
+            "; 2 events passed again, after it had forgotten their keys, 1 of them later than the window\n"
+            in report.as_text()
+        )
+        config["filter"]["refresh"] = True
+        config["delivery"] = {"guarantee": "at_least_once"}
+        report = await audited(stage)
+        assert (report.total.due_again, report.total.late_again) == (None, None)
+        assert "passed again" not in report.as_text()
+
+    play(tmp_path, scene)
+
+
 def test_a_stranger_in_the_middle_is_named(tmp_path: Path) -> None:
     """And what waits behind it is under way all the same."""
 
@@ -98,7 +132,7 @@ def test_a_stranger_in_the_middle_is_named(tmp_path: Path) -> None:
         assert report.fine, report.as_text()
         assert report.repartition is not None
         assert (report.repartition.under_way, report.total.keys) == (150, 100)
-        assert [limit.name for limit in report.total.limits] == []
+        assert report.as_json()["total"]["limits"] == ["stranger"]
         (note,) = report.notes
         assert f"first: {stage.middle}/0 offset " in note
         alone.stop()

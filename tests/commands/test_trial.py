@@ -48,6 +48,13 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
+@pytest.mark.parametrize("events", [1, 5, 6, 10, 100, 149])
+def test_as_many_events_are_read_as_were_asked_for(stage: Stage, events: int) -> None:
+    """Not one more in each partition; what the first partitions do not have, later ones give."""
+    stage.feed((n % 5 + 1, b"%d" % n, b'{"id": "%d"}' % n) for n in range(150))
+    assert stage.tried(events).events == events
+
+
 def test_keys_in_several_partitions_have_a_status_of_their_own(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from streamdedup.commands.audit import audit
 from streamdedup.commands.audit.report import Report
+from streamdedup.commands.audit.staged import StagedAudit
 from streamdedup.commands.trial import tried
+from streamdedup.delivery.resume import Found
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.partitions import InputPartition
@@ -67,6 +69,12 @@ async def audited(stage: MemoryStage) -> Report:
     """Return the report of an audit."""
     settings = load(stage.deployment.write_config(), [])
     return await audit(settings, connected_to(stage.broker))
+
+
+async def judged(stage: MemoryStage, events: int) -> None:
+    """Let a worker judge so many events."""
+    async with stage.start() as worker:
+        await worker.consumed(events)
 
 
 def metrics(worker: LocalWorker) -> str:
@@ -237,7 +245,10 @@ def test_a_listed_input_that_is_deleted_ends_the_worker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        ({"topics": [EU, "nowhere"]}, "the topic nowhere does not exist or may not be seen"),
+        (
+            {"topics": [EU, "nowhere"]},
+            "the topic nowhere does not exist or may not be seen",
+        ),
         ({"pattern": "nothing-.*"}, "no topic matches source.pattern: nothing-.*"),
         ({"pattern": "clicks-"}, "it must match the whole name"),
     ],
@@ -384,6 +395,163 @@ def test_the_audit_names_the_topic_of_a_lost_event(tmp_path: Path) -> None:
         (breach,) = report.breaches
         assert f"first: {US}/0 at offset 0" in breach
         json.dumps(report.as_json())
+
+    play(tmp_path, scene)
+
+
+def test_the_audit_compares_inputs_that_were_taken_out(tmp_path: Path) -> None:
+    """Up to the offsets that the first stage has left there: what it read explains the output, and is due there."""
+
+    async def scene(stage: MemoryStage) -> None:
+        reads(stage, topics=[EU, US])
+        feed_both(stage)
+        await judged(stage, len(IDS))
+        feed(stage, US, ["unread"])
+        stage.deployment.config["source"] |= {"topics": [EU]}
+        report = await audited(stage)
+        assert report.fine, report.as_text()
+        assert (report.total.read, report.total.keys, report.total.foreign) == (900, 300, 0)
+        assert report.repartition is not None
+        assert report.as_json()["repartition"]["inputs_left"] == [US]
+        assert (
+            f"named no more, and compared up to the committed offsets: {US}\n" in report.as_text()
+        )
+        assert report.as_text().endswith("the promise holds\n")
+        stage.broker.produce(stage.deployment.sink, [(0, None, value("unread"))])
+        report = await audited(stage)
+        assert report.total.foreign == 1
+        (breach, *_) = report.breaches
+        assert breach.endswith(
+            "an input that was taken out would explain them, if its offsets have expired"
+            " (offsets.retention.minutes): name it once more, for an audit alone"
+        )
+
+    play(tmp_path, scene)
+
+
+def test_what_was_left_undone_in_an_input_that_was_taken_out_is_missing(tmp_path: Path) -> None:
+    """An offset that was moved ahead loses its events, whether or not the topic is named."""
+
+    async def scene(stage: MemoryStage) -> None:
+        reads(stage, topics=[EU, US])
+        feed(stage, EU, ["a"])
+        await judged(stage, 1)
+        feed(stage, US, ["lost"])
+        offsets = stage.broker.group(stage.copying_group).offsets
+        offsets[US, 0] = (1, offsets[US, 0][1])
+        stage.deployment.config["source"] |= {"topics": [EU]}
+        report = await audited(stage)
+        assert report.repartition is not None
+        assert report.repartition.places["missing"] == [(InputPartition(US, 0), 0)]
+
+    play(tmp_path, scene)
+
+
+def test_an_audit_during_a_rolling_restart_knows_what_the_others_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of the former configuration may go on with an input that was taken out, while the audit reads."""
+
+    async def scene(stage: MemoryStage) -> None:
+        reads(stage, topics=[EU, US])
+        feed_both(stage)
+        async with stage.start() as worker:
+            await worker.consumed(len(IDS))
+            stage.deployment.config["source"] |= {"topics": [EU]}
+            found = StagedAudit._found
+
+            async def goes_on(self: StagedAudit, topology: Topology) -> list[Found]:
+                before = await found(self, topology)
+                feed(stage, US, ["later"])
+                await worker.consumed(len(IDS) + 1)
+                return before
+
+            monkeypatch.setattr(StagedAudit, "_found", goes_on)
+            report = await audited(stage)
+        assert (report.fine, report.total.emitted) == (True, 301), report.as_text()
+
+    play(tmp_path, scene)
+
+
+def test_an_input_that_was_taken_out_and_is_gone_hides_what_is_foreign(tmp_path: Path) -> None:
+    """Its offsets are still there, so it is named; once they are gone, too, the breach says what may explain it."""
+
+    async def scene(stage: MemoryStage) -> None:
+        reads(stage, pattern=PATTERN)
+        feed(stage, EU, ["a"])
+        feed(stage, US, ["b"])
+        await judged(stage, 2)
+        stage.broker.delete_topic(US, with_offsets=False)
+        report = await audited(stage)
+        assert report.fine, report.as_text()
+        (limit,) = report.total.limits
+        assert limit.name == "inputs_left" and f"({US})" in limit.text
+        assert report.total.foreign is None
+        for partition in range(COUNTS[US]):
+            del stage.broker.group(stage.copying_group).offsets[US, partition]
+        report = await audited(stage)
+        (breach,) = report.breaches
+        assert breach.startswith("1 event in the output that no event of the input explains")
+        assert "a topic that source.pattern matched would explain them, if it was deleted" in breach
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize(
+    ("source", "option"),
+    [
+        ({"topic": LATER}, "source.topic"),
+        ({"topics": [LATER]}, "source.topics"),
+        ({"pattern": "clicks-a.*"}, "source.pattern"),
+    ],
+)
+def test_an_audit_of_inputs_that_nobody_has_read_is_refused(
+    tmp_path: Path, source: dict[str, Any], option: str
+) -> None:
+    """Although inputs that were taken out have offsets; the message names the option that is set."""
+
+    async def scene(stage: MemoryStage) -> None:
+        reads(stage, topics=[EU, US])
+        feed(stage, EU, ["a"])
+        await judged(stage, 1)
+        stage.broker.create_topic(LATER, COUNTS[LATER])
+        repartition = stage.deployment.config["source"]["repartition"]
+        stage.deployment.config["source"] = {"repartition": repartition, **source}
+        with pytest.raises(ConfigError, match=f"check kafka.group_id and {option}, or run"):
+            await audited(stage)
+        stage.deployment.config["source"]["topics"] = [EU, "nowhere"]
+        if option == "source.topics":
+            with pytest.raises(
+                ConfigError, match=r"nowhere does not exist .* check source\.topics"
+            ):
+                await audited(stage)
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize(
+    ("source", "inputs"),
+    [
+        ({"topics": [US, EU]}, f"{EU}, {US}"),
+        ({"pattern": PATTERN}, f"the topics that match {PATTERN}"),
+    ],
+)
+def test_the_start_names_the_inputs_and_the_skew(
+    tmp_path: Path, source: dict[str, Any], inputs: str
+) -> None:
+    """The second stage, too, whose source is the middle topic; the skew that holds, although it is not set."""
+
+    async def scene(stage: MemoryStage) -> None:
+        reads(stage, **source)
+        window = {"kind": "window", "retention": "7d", "capacity": 10_000}
+        async with stage.start(filter=window) as worker:
+            (line,) = await worker.logged("worker_starts")
+            assert (line["source"], line["inputs"]) == (stage.middle, inputs)
+            (line,) = await worker.logged("repartition_starts")
+            assert line["max_skew_s"] == 21 * 3600
+        async with stage.start() as worker:
+            (line,) = await worker.logged("repartition_starts")
+            assert line["max_skew_s"] is None
 
     play(tmp_path, scene)
 

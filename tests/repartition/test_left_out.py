@@ -14,6 +14,7 @@ from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.records.origin_header import ORIGIN
 from streamdedup.repartition.foreign import WAITS
 from streamdedup.repartition.inputs import PatternWatch
+from streamdedup.repartition.middle import ANY_MS
 from streamdedup.repartition.selection import Selection
 from streamdedup.server.listener import Page
 from streamdedup.server.pulse import Pulse
@@ -79,6 +80,13 @@ def set_bytes_max(stage: MemoryStage, topic: str, size: int) -> None:
     known = stage.broker.topics[topic]
     settings = {**known.topic.settings, "max.message.bytes": str(size)}
     known.topic = replace(known.topic, settings=settings)
+
+
+OF_A_MIDDLE: dict[str, int] = {
+    "retention_ms": -1,
+    "message_timestamp_before_max_ms": ANY_MS,
+    "message_timestamp_after_max_ms": ANY_MS,
+}
 
 
 async def refused(stage: MemoryStage, why: str) -> str:
@@ -435,7 +443,7 @@ def test_groups_are_asked_once_for_all_new_topics(
 
     async def scene(stage: MemoryStage) -> None:
         for number in range(3):
-            stage.broker.create_topic(f"clicks-{number}", 1)
+            stage.broker.create_topic(f"clicks-{number}", 1, **OF_A_MIDDLE)
             note = Note(cluster_id=None, input_id=None, output_id=None, label=0, placed=1)
             stage.broker.group("theirs").offsets[f"clicks-{number}", 0] = (0, note.encode())
         reads(stage, pattern=PATTERN)
@@ -445,9 +453,12 @@ def test_groups_are_asked_once_for_all_new_topics(
             await asyncio.sleep(5 * PatternWatch.TURN_S)
             assert len(asked) == 1
             for number in range(3, 6):
-                stage.broker.create_topic(f"clicks-{number}", 1)
+                stage.broker.create_topic(f"clicks-{number}", 1, **OF_A_MIDDLE)
             await worker.logged("inputs_changed")
             await asyncio.sleep(5 * PatternWatch.TURN_S)
+            assert len(asked) == 2
+            stage.broker.create_topic("clicks-7", 1)  # no middle topic keeps events for a week
+            await worker.logged("inputs_changed", 2)
             assert len(asked) == 2
             assert len(worker.lines("input_refused")) == 3
 

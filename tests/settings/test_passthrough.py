@@ -21,7 +21,7 @@ REFUSED_OPTIONS = [
     ("consumer.value_deserializer", "events are copied byte for byte"),
     ("consumer.sasl_plain_password", "set kafka.sasl_plain_password instead"),
     ("consumer.ssl_context", "it is made from kafka.ssl_cafile"),
-    ("consumer.exclude_internal_topics", "only source.topic is read"),
+    ("consumer.exclude_internal_topics", "only the topics of source are read"),
     ("producer.transactional_id", "it is named after the output partition"),
     ("producer.acks", "set delivery.guarantee instead"),
     ("producer.enable_idempotence", "set delivery.guarantee instead"),

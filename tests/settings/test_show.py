@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamdedup.settings import load, show
+from streamdedup.settings.stages import max_skew_ms
 from tests.settings.minimal import ROOT, leaves, problems, read
 
 
@@ -46,6 +47,25 @@ class TestShown:
         assert "  max_jump: 1500ms  # --set\n" in shown
         again.write_text(shown)
         assert read(again).filter == settings.filter
+
+    @pytest.mark.parametrize(
+        ("overrides", "line"),
+        [
+            (["filter.retention=7d"], "max_skew: 21h  # default: an eighth of filter.retention"),
+            (["filter.retention=7d", "source.repartition.max_skew=1h"], "max_skew: 1h  # --set"),
+            (["filter.retention=null"], "max_skew: null  # default"),
+        ],
+    )
+    def test_the_skew_that_holds_is_shown(
+        self, file: Path, tmp_path: Path, overrides: list[str], line: str
+    ) -> None:
+        """An eighth of the window unless it is set; without a time there is none. What is shown has that effect."""
+        repartition = "source.repartition={topic: by-key, partitions: 12}"
+        settings = read(file, "filter.kind=window", repartition, *overrides)
+        shown, again = show(settings), tmp_path / "again.yaml"
+        assert f"    {line}\n" in shown
+        again.write_text(shown)
+        assert max_skew_ms(read(again)) == max_skew_ms(settings)
 
     def test_a_contradiction_is_told_once(self, file: Path) -> None:
         """`refresh` of a filter that is no window is one problem, also with exactly_once, which is the default."""

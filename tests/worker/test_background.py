@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from streamdedup.metrics.catalogue import TASKS
 from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.inputs import PatternWatch
 from streamdedup.repartition.purge import Purge
+from streamdedup.repartition.uncopied import Uncopied
 from streamdedup.repartition.unread import Unread
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
+from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
 from streamdedup.testing.cluster import MemoryCluster
 from streamdedup.worker import list_files
@@ -26,9 +29,10 @@ from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.list_changes import ControlTopic
+from streamdedup.worker.staged import CopyingWorker
 from tests.deployment import Deployment, keyed
 from tests.lists.files import list_file
-from tests.local import LocalWorker, Start, workers
+from tests.local import LocalWorker, workers
 
 UNKNOWN = [ValueError, OSError, MemoryError]
 KEY = "user1@example.com"  # an error of unknown origin may quote one
@@ -47,6 +51,7 @@ BROKEN: dict[str, tuple[object, str]] = {
     "heads": (Heads, "_report"),
     "inputs": (PatternWatch, "look"),
     "middle": (staged_module, "check_owner"),
+    "copying": (Uncopied, "look"),
     "purge": (Purge, "once"),
     "shard": (Delivery, "_live"),
 }
@@ -55,8 +60,10 @@ STAGED = {
     "heads",
     "inputs",
     "middle",
+    "copying",
     "purge",
 }  # those that only `source.repartition` has
+ALONE = {"copying"}  # that only a process of the second stage alone has
 
 
 def play(
@@ -64,10 +71,11 @@ def play(
     scene: Callable[[LocalWorker, MemoryBroker, Deployment], Coroutine[Any, Any, None]],
     *,
     staged: bool = False,
+    alone: bool = False,
 ) -> None:
     """Run `scene` with a worker of one partition that has a control topic, on a virtual clock.
 
-    `staged`: it has both stages of `source.repartition`.
+    `staged`: it has both stages of `source.repartition`. `alone`: it has the second one, and another has the first.
     """
 
     async def main() -> None:
@@ -84,14 +92,18 @@ def play(
                 source = {"pattern": deployment.source, "repartition": repartition}
                 deployment.config["source"] = source
                 deployment.config["filter"] |= {"kind": "window", "retention": "7d"}
-            await scene(_started(start, deployment, broker), broker, deployment)
+            connect = connected_to(broker)
+            async with AsyncExitStack() as stack:
+                if alone:
+                    copier = CopyingWorker(load(deployment.write_config()), connect)
+                    copying = asyncio.create_task(copier.run())
+                    stack.push_async_callback(lambda: copying)
+                    stack.callback(copier.stop)
+                worker = start(deployment, connect=connect, copies=not alone)
+                await scene(worker, broker, deployment)
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main())
-
-
-def _started(start: Start, deployment: Deployment, broker: MemoryBroker) -> LocalWorker:
-    return start(deployment, connect=connected_to(broker))
 
 
 def counted(worker: LocalWorker, task: str) -> float:
@@ -128,7 +140,7 @@ def test_a_task_that_meets_an_unknown_error_goes_on(
 
     async def scene(worker: LocalWorker, broker: MemoryBroker, deployment: Deployment) -> None:
         await worker.live(1)
-        if task in STAGED:
+        if task in STAGED - ALONE:
             await worker.logged("repartition_live")
         fails = broken if asyncio.iscoroutinefunction(works) else broken_at_once
         monkeypatch.setattr(owner, name, fails)
@@ -152,7 +164,7 @@ def test_a_task_that_meets_an_unknown_error_goes_on(
         await asyncio.sleep(120)
         assert len(worker.lines("task_failed")) == len(lines)
 
-    play(tmp_path, scene, staged=task in STAGED)
+    play(tmp_path, scene, staged=task in STAGED, alone=task in ALONE)
 
 
 def test_a_shard_that_dies_at_once_is_revived_with_back_off(

@@ -29,6 +29,7 @@ def counts_of(
     elif not duplicates_visible:
         findings["wrongly_dropped"] = None
     findings |= dict.fromkeys(name for limit in limits for name in limit.hides)
+    knows_time = settings.filter.kind == "window" and findings["doubled"] is not None
     return PartitionCounts(
         partition=extent.partition,
         input_start=found.input_start,
@@ -46,6 +47,8 @@ def counts_of(
         unjudged=sorts.unjudged,
         keys=matches.keys,
         **findings,
+        due_again=matches.due_again if knows_time else None,
+        late_again=matches.late_again if knows_time else None,
         explained_max=None,
         offsets={name: offsets[name] for name in FINDINGS if offsets.get(name) and findings[name]},
         limits=limits,

@@ -51,7 +51,7 @@ def nothing_committed(settings: Settings) -> ConfigError:
     """Return the error of a group that has committed nothing on the input of these settings."""
     return ConfigError(
         f"the group {settings.kafka.group_id} has committed nothing on {settings.source.shown}, so there is nothing to"
-        " audit; check kafka.group_id and source.topic, or run the worker first"
+        f" audit; check kafka.group_id and {settings.source.option}, or run the worker first"
     )
 
 

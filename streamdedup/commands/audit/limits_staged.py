@@ -13,6 +13,8 @@ from streamdedup.commands.audit.match import Matches
 from streamdedup.delivery.resume import Found, differs
 from streamdedup.settings import Settings
 
+SHOWN_MAX = 8  # partitions or topics in one sentence
+
 
 def is_of_these_logs(found: Found) -> bool:
     """Return whether an offset of the first stage was committed for this input and this middle topic."""
@@ -62,6 +64,18 @@ def limits_of_input(settings: Settings, inputs: Mapping[str, Found]) -> Iterator
             "began_at_latest",
             "source.start is latest, so it is not known where reading began, and which keys are due",
             ABSENT,
+        )
+
+
+def limits_of_inputs_left(unreadable: Sequence[str]) -> Iterator[Limit]:
+    """Yield the limit by the inputs that the configuration names no more, and that cannot be read."""
+    if unreadable:
+        yield Limit(
+            "inputs_left",
+            "the first stage has offsets on topics that the configuration names no more, and that are deleted or may"
+            f" not be read ({_few(unreadable)}): it is not known which events of the output come from there;"
+            " grant Read on them if they exist",
+            ("foreign",),
         )
 
 
@@ -117,5 +131,9 @@ def limits_of_output(
 
 
 def _named(partitions: Sequence[object]) -> str:
-    few = ", ".join(map(str, partitions[:8]))
-    return f"partition {few}{' and more' if len(partitions) > 8 else ''}"
+    return f"partition {_few(partitions)}"
+
+
+def _few(named: Sequence[object]) -> str:
+    few = ", ".join(map(str, named[:SHOWN_MAX]))
+    return f"{few} and more" if len(named) > SHOWN_MAX else few

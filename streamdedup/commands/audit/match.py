@@ -24,6 +24,7 @@ from streamdedup.filters.base import Mask
 EXAMPLES_MAX = 5
 PIECE_ROWS = 1 << 16  # compared at once; this needs little memory beside the rows
 NOWHERE = np.iinfo(np.int64).max
+APART = 1 << 62  # the reach of an event that no window has seen; its generation is as far below 0
 
 
 @dataclass
@@ -40,6 +41,9 @@ class Matches:
     doubled: int = 0
     foreign: int = 0
     wrongly_rejected: int = 0  # by their time, although the output takes them by the broker's clock
+    # Of a window: events of keys that were emitted before, and that it had forgotten; and those of them that were late.
+    due_again: int = 0
+    late_again: int = 0
     # Events of emitted keys that are due, but neither in the output nor among the duplicates.
     unaccounted: int = 0
     examples: dict[str, list[int]] = field(default_factory=dict)
@@ -110,8 +114,11 @@ def match(
             found.note("doubled", extra, groups.last[EMITTED][again])
         else:
             emitted = rows[rows["kind"] == EMITTED]
-            again = _remembered(emitted, generations)
+            again, forgotten = _again(emitted, generations)
             found.note("doubled", int(np.count_nonzero(again)), emitted["first"][again])
+            late = forgotten & (emitted["generation"] <= emitted["reach"] - generations)
+            found.due_again += int(np.count_nonzero(forgotten))
+            found.late_again += int(np.count_nonzero(late))
     return found
 
 
@@ -159,21 +166,23 @@ def _match_unjudged(found: Matches, groups: _Groups, due_from: int) -> None:
     found.note("foreign", int(emitted[foreign].sum()), groups.first[EMITTED_UNJUDGED][foreign])
 
 
-def _remembered(emitted: Rows, generations: int) -> Mask:
-    """Return which rows were emitted although the window still held their key. Rows are sorted by digest and offset.
+def _again(emitted: Rows, generations: int) -> tuple[Mask, Mask]:
+    """Return which rows have a key of an earlier row that the window still held, and which one that it had forgotten.
 
-    The window held the key if an earlier row of the same digest has a generation less than `generations` below the
-    row's reach (window_time.py has the terms).
+    Rows are sorted by digest and offset. The window held the key if an earlier row of the same digest has a generation
+    less than `generations` below the row's reach (window_time.py has the terms). Rows that are `APART` are neither.
     """
     if not len(emitted):
-        return np.zeros(0, dtype=np.bool_)
+        return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.bool_)
     group, rows = group_numbers(emitted), len(emitted)
     ages, rank = np.unique(emitted["generation"], return_inverse=True)
     newest = np.maximum.accumulate(group * rows + rank)  # the newest generation of the group so far
     again = np.zeros(rows, dtype=np.bool_)
     again[1:] = group[1:] == group[:-1]
     before = ages[np.where(again, np.roll(newest, 1) - group * rows, 0)]
-    return np.asarray(again & (before > emitted["reach"] - generations))
+    held = before > emitted["reach"] - generations
+    in_window = (before > -APART) & (emitted["reach"] < APART)
+    return np.asarray(again & held), np.asarray(again & ~held & in_window)
 
 
 def group_numbers(rows: Rows) -> npt.NDArray[np.int64]:

@@ -22,6 +22,8 @@ class PartitionCounts:
 
     `keys`, `missing` and `wrongly_dropped` count keys; everything else counts events. `missing` are keys that are due
     and were not emitted: lost, or dropped as false duplicates. `lost` counts only those that are certainly lost.
+    Of a window, `due_again` counts events of the output whose key was emitted before, and forgotten by then; and
+    `late_again` those of them that were later than the window.
     `input_start` and `committed` are input offsets; `output_start`, `output_end` and `floor` are output offsets.
     """
 
@@ -45,6 +47,8 @@ class PartitionCounts:
     wrongly_dropped: int | None
     explained_max: int | None
     doubled: int | None
+    due_again: int | None
+    late_again: int | None
     foreign: int | None
     wrongly_rejected: int | None
     offsets: Mapping[str, Sequence[int]]
@@ -62,13 +66,15 @@ class Staged:
     """What is special with `source.repartition`: the `middle` topic, and what was found over all partitions.
 
     `under_way` counts the events of the input that wait in the middle topic. `misplaced` counts the events of the
-    output in another partition than that of their key. `places`: finding -> its first events, by partition (with its
+    output in another partition than that of their key. `inputs_left` are topics that the configuration names no more,
+    compared up to the first stage's offsets on them. `places`: finding -> its first events, by partition (with its
     topic) and offset.
     """
 
     middle: str
     under_way: int
     misplaced: int
+    inputs_left: Sequence[str]
     places: Mapping[str, Sequence[tuple[InputPartition, int]]]
 
     def as_json(self) -> dict[str, Any]:
@@ -77,6 +83,7 @@ class Staged:
             "middle": self.middle,
             "under_way": self.under_way,
             "misplaced": self.misplaced,
+            "inputs_left": list(self.inputs_left),
             "first": {
                 name: [
                     {"topic": at.topic, "partition": at.number, "offset": offset}
@@ -85,6 +92,14 @@ class Staged:
                 for name, places in self.places.items()
             },
         }
+
+    @property
+    def left_as_text(self) -> list[str]:
+        """A line that names the inputs that were left; none without any."""
+        if not self.inputs_left:
+            return []
+        topics = ", ".join(self.inputs_left)
+        return [f"named no more, and compared up to the committed offsets: {topics}"]
 
     def where(self, name: str) -> str:
         """Return the first few events of a finding, in words."""
@@ -150,6 +165,7 @@ class Report:
             lines.append(
                 f"under way in {self.repartition.middle}: {self.repartition.under_way:,} events"
             )
+            lines += self.repartition.left_as_text
         lines += [f"breach: {breach}" for breach in self.breaches]
         return "\n".join((*lines, f"{verdict}{known}")) + "\n"
 
@@ -171,6 +187,8 @@ def judged(
         rate = min(rate, capacity / 2**64)
     bounded = [_with_budget(settings, counts, rate, capacity) for counts in partitions]
     total = _total(bounded, rate)
+    if staged:
+        total = replace(total, limits=bounded[0].limits)
     return Report(
         group=settings.kafka.group_id,
         source=settings.source.shown,
@@ -207,7 +225,7 @@ def _total(partitions: Sequence[PartitionCounts], rate: float) -> PartitionCount
     summed: dict[str, Any] = dict.fromkeys(_PLACES)
     for name in (
         *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
-        *("unjudged", "keys"),
+        *("unjudged", "keys", "due_again", "late_again"),
         *FINDINGS,
     ):
         known = [value for c in partitions if (value := getattr(c, name)) is not None]
@@ -251,15 +269,30 @@ def _breaches(
     if total.foreign:
         yield (
             f"{counted(total.foreign, 'event')} in the output that no event of the input explains;"
-            f" {where(sink, 'foreign')}"
+            f" {where(sink, 'foreign')}{_forgotten_inputs(settings)}"
         )
-
     if total.wrongly_rejected:
         yield (
             f"{counted(total.wrongly_rejected, 'event')} rejected for their time, although {sink} takes them by the"
             f" broker's clock: the worker's clock was wrong, or the limits of {sink} were changed since;"
             f" {where(source, 'wrongly_rejected')}"
         )
+
+
+def _forgotten_inputs(settings: Settings) -> str:
+    """Return, for a breach, which inputs would explain events of the output although nothing shows them any more."""
+    if settings.source.repartition is None:
+        return ""
+    expired = "if its offsets have expired (offsets.retention.minutes)"
+    if settings.source.pattern is not None:
+        return (
+            "; a topic that source.pattern matched would explain them, if it was deleted since, and so would one that"
+            f" it matches no more, {expired}"
+        )
+    return (
+        f"; an input that was taken out would explain them, {expired}: name it once more, for an audit"
+        " alone"
+    )
 
 
 def _breaches_across(settings: Settings, across: Across | None) -> Iterator[str]:
@@ -339,6 +372,7 @@ def _notes(
     if settings.filter.kind == "window" and total.keys:
         yield (
             "a window forgets: a key that was emitted once does not count as missing, even if it was due again later"
+            + _again(total)
         )
     if total.doubled and not settings.delivery.exactly_once:
         sink = settings.sink.topic
@@ -346,6 +380,14 @@ def _notes(
             f"{counted(total.doubled, 'event')} emitted again, as at_least_once allows:"
             f" {staged.where('doubled') if staged else _where(sink, partitions, 'doubled')}"
         )
+
+
+def _again(total: PartitionCounts) -> str:
+    """Return, for the note about windows, how many keys passed again; nothing if that is not known."""
+    if total.due_again is None:
+        return ""
+    late = f", {total.late_again:,} of them later than the window" if total.late_again else ""
+    return f"; {counted(total.due_again, 'event')} passed again, after it had forgotten their keys{late}"
 
 
 _COLUMNS = {

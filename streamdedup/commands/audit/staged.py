@@ -7,6 +7,8 @@ and the second has not read yet is under way: the origins in the middle topic na
 The order of the questions matters while workers run. First the offsets of the first stage: all copies of the events
 below them are in the middle. Then, for each partition of the middle, its end, and after that the offset of the second
 stage: what is below that offset has been judged. Last the ends of the written topics, which hold what came of it.
+
+Topics that the configuration names no more are inputs, too, up to the offsets that the first stage has left there.
 """
 
 import asyncio
@@ -21,13 +23,15 @@ from typing_extensions import override
 
 from streamdedup.commands.audit.counts import counts_of
 from streamdedup.commands.audit.extents import WHOSE, Extent, nothing_committed
+from streamdedup.commands.audit.inputs_left import InputsLeft, inputs_left
 from streamdedup.commands.audit.limits import Limit, limits_of_times
 from streamdedup.commands.audit.limits_staged import (
     is_of_these_logs,
     limits_of_input,
+    limits_of_inputs_left,
     limits_of_output,
 )
-from streamdedup.commands.audit.match import EXAMPLES_MAX, Matches, match
+from streamdedup.commands.audit.match import APART, EXAMPLES_MAX, Matches, match
 from streamdedup.commands.audit.read import (
     STALL_S_MAX,
     Offsets,
@@ -67,7 +71,6 @@ R = TypeVar("R", bound=PartitionReader)
 _OFFSET_BITS = 48  # of a place: the number of the partition, above the offset
 _OF_OUTPUT = ("doubled", "foreign", "misplaced")  # findings whose places are there
 _TRIES = 5  # to read a partition of the middle that a worker purges meanwhile
-_APART = 1 << 62  # a generation that no window reaches
 
 
 class StagedAudit:
@@ -84,6 +87,7 @@ class StagedAudit:
         self._first, self._second = copying(settings), deduplicating(settings)
         self._sink = settings.sink
         self._inputs: list[InputPartition] = []  # each by its number in a place
+        self._left = InputsLeft((), (), Topology(None, {}))
         options = options_of(settings)
         self._middle, self._places = options.topic, options.partitions
         self._size_bytes, self._on_progress = size_bytes, on_progress
@@ -97,11 +101,13 @@ class StagedAudit:
         """Return the report. ConfigError if a topic is missing, or if nothing is committed on the input."""
         cluster, settings = self._cluster, self._settings
         async with asyncio.timeout(ANSWER_S_MAX):
-            topics = await topics_of(settings, cluster)
-            input_logs = await topology_of(self._first, cluster, topics)
+            named = await topics_of(settings, cluster)
+            input_logs = await topology_of(self._first, cluster, named)
+            left = self._left = await inputs_left(self._first, cluster, named)
             topology = await cluster.describe([self._middle, *sink_topics(self._sink)])
             refuse_missing(topology, self._middle, sink_topics(self._sink))
         recipe, hash_ = Recipe(settings, self._places), Hash.draw()
+        topics, input_logs = (*named, *left.read), left.beside(input_logs)
         self._inputs = inputs_of(input_logs, topics)
         inputs = await self._found(input_logs)
         clock = clock_of(Recipe(self._second, self._places))
@@ -141,36 +147,56 @@ class StagedAudit:
             generations = clock.generations if clock else None
             matches = match(sorter.parts(), generations=generations)
             if matches.foreign:
-                # A worker may have emitted events from beyond the offsets. The input's ends are asked for now, so
-                # all of these events stand below them.
+                # A worker may have emitted events from beyond the offsets. It is asked now how far the inputs may
+                # have been read, so all of these events stand below that.
                 for each, at, start in zip(readers, self._inputs, until, strict=True):
-                    end = await cluster.stable_offset(*at)
-                    await each.read_on(start, end)
+                    await each.read_on(start, await self._end_now(input_logs, at))
                 matches = match(sorter.parts(), generations=generations)
         for check in checks:
             matches.note("wrongly_rejected", len(check.wrong), check.wrong_offsets)
         starts = await self._starts(topology)
         limits = (
-            *limits_of_input(settings, dict(zip(self._names(topics), inputs, strict=True))),
+            *limits_of_input(settings, self._by_name(inputs)),
+            *limits_of_inputs_left(left.unreadable),
             *limits_of_output(settings, outputs, starts, matches, self._strangers),
             *(limit for check in checks for limit in limits_of_times(settings, check)),
         )
         return self._report(recipe, matches, readers, writers, limits)
 
-    def _names(self, topics: Sequence[str]) -> list[str]:
-        """Return the name of each partition of the inputs, with the topic if there are several."""
-        return [str(at) if len(topics) > 1 else str(at.number) for at in self._inputs]
+    def _by_name(self, found: Sequence[Found]) -> dict[str, Found]:
+        """Return what was found in each partition of the inputs, by its name, with the topic if there are several.
+
+        Of an input that was left, only partitions with an offset are among them.
+        """
+        are_several = len({at.topic for at in self._inputs}) > 1
+        return {
+            str(at) if are_several else str(at.number): its
+            for at, its in zip(self._inputs, found, strict=True)
+            if its.committed or at.topic not in self._left.read
+        }
 
     async def _found(self, topology: Topology) -> list[Found]:
         """Return what is found in each partition of the inputs. ConfigError if nothing is committed there."""
         committed = await decided(self._first, self._cluster, self._inputs)
-        if not committed:
+        if not any(at.topic not in self._left.read for at in committed):
             raise nothing_committed(self._first)
         async with asyncio.timeout(ANSWER_S_MAX):
             return [
                 await found_in(self._first, self._cluster, topology, p, committed.get(p))
                 for p in self._inputs
             ]
+
+    async def _end_now(self, topology: Topology, at: InputPartition) -> int:
+        """Return an offset below which stands every event of a partition that a worker can have copied by now.
+
+        Of an input that was left, that is the offset: only a worker of the former configuration moves it, if any.
+        """
+        if at.topic not in self._left.read:
+            return await self._cluster.stable_offset(*at)
+        committed = await decided(self._first, self._cluster, [at])
+        async with asyncio.timeout(ANSWER_S_MAX):
+            found = await found_in(self._first, self._cluster, topology, at, committed.get(at))
+        return _until(found)
 
     async def _waiting(
         self, topology: Topology, partition: int, under_way: Sequence[Offsets]
@@ -361,6 +387,7 @@ class StagedAudit:
             middle=self._middle,
             under_way=sum(each.waiting for each in readers),
             misplaced=misplaced,
+            inputs_left=self._left.read,
             places={
                 name: [self._place(name, at) for at in offsets[:EXAMPLES_MAX]]
                 for name, offsets in packed.items()
@@ -422,8 +449,8 @@ class _OutputReader(PartitionReader):
             self.first = [*self.first, *found.tolist()][:EXAMPLES_MAX]
             if times is not None:  # a window by count knows no time of another partition
                 times = (
-                    np.where(elsewhere, -_APART, times[0]),
-                    np.where(elsewhere, _APART, times[1]),
+                    np.where(elsewhere, -APART, times[0]),
+                    np.where(elsewhere, APART, times[1]),
                 )
         super()._add_judged(batch, keys, kind, which, times)
 
