@@ -20,6 +20,7 @@ from streamdedup.delivery.turns import digests_of, keys_of
 from streamdedup.events import Column, EventBatch
 from streamdedup.keys.extract import Extractor
 from streamdedup.rules import warm_up
+from streamdedup.threads import Lane
 from tests import bombs
 
 MB = 10**6
@@ -69,7 +70,7 @@ def _stall_ms(value: bytes) -> float:
     extractor = Extractor("json", (bombs.FIELD,))
 
     async def decide() -> None:
-        keys = await keys_of(batch, extractor)
+        keys = await keys_of(batch, extractor, Lane(1))
         digests = await digests_of(keys.keys, shard.filter.hash)
         shard.decide(keys, batch.timestamps, digests=digests)
 

@@ -7,15 +7,17 @@ is logged once a minute.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import structlog
+from typing_extensions import override
 
 log = structlog.get_logger(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 SAVES_MAX = 2
@@ -23,21 +25,34 @@ COPIES_MAX = 2  # of filters, that are in memory at the same time
 LOADS_MAX = 4
 MEMORY_MAX = 4
 LOOKUPS_MAX = 4
+KEYS_MAX = 4
 TELL_EVERY_S = 60.0
 THE_WORKER = "the worker"  # in place of a shard's name
+_KEYS_REMEDY = (
+    "look at the keys of the events: many addresses that Python code must read make all partitions wait in turn; more"
+    " workers share them"
+)
 
 
 class Lane:
     """At most `width` calls at a time, and one for each name; a name is a shard's, as `TOPIC/PARTITION`.
 
-    `disk` is the option that names the place of the files for which the calls may wait. The warnings name
-    it.
+    Those who wait go in the order in which they came. `disk` is the option that names the place of the files for which
+    the calls may wait. The warnings name it, unless there is another `remedy`.
     """
 
-    def __init__(self, width: int, disk: str = "snapshot.directory") -> None:
-        self._width, self._disk = width, disk
+    def __init__(
+        self, width: int, disk: str = "snapshot.directory", *, remedy: str | None = None
+    ) -> None:
+        self._width = width
+        self._remedy = remedy or (
+            f"check whether the disk under {disk} responds; the waiting call goes on once it does"
+        )
         self._executor = ThreadPoolExecutor(width, "streamdedup")
         self._under_way: dict[str, asyncio.Future[Any]] = {}
+        self._queue: dict[asyncio.Future[None], str] = {}  # those who wait, in their order
+        # Names that hold a place: called, but their task has not run yet; and those that may start at once.
+        self._called, self._granted = set[str](), set[str]()
         self._waits: dict[str, tuple[str, float]] = {}
 
     @property
@@ -62,8 +77,36 @@ class Lane:
 
     async def turn(self, name: str, what: str) -> None:
         """Wait for a free place. `run` then starts at once, if nothing is awaited before it."""
-        while name in self._under_way or len(self._under_way) >= self._width:
-            await self._wait(name, what, self._under_way.values())
+        loop = asyncio.get_running_loop()
+        mine: asyncio.Future[None] = loop.create_future()
+        self._queue[mine] = name
+        self._call()
+        try:
+            if not mine.done():
+                await self._wait(name, what, [mine])
+        except BaseException:
+            del self._queue[mine]
+            self._leave(self._called if mine.done() else set(), name)
+            raise
+        del self._queue[mine]
+        self._called.discard(name)
+        self._granted.add(name)
+        loop.call_soon(self._leave, self._granted, name)
+
+    def _call(self) -> None:
+        """Give each free place to the first of those who wait, whose name has none."""
+        for waiting, name in self._queue.items():
+            held = self._called | self._granted | self._under_way.keys()
+            if len(held) >= self._width:
+                return
+            if not waiting.done() and name not in held:
+                self._called.add(name)
+                waiting.set_result(None)
+
+    def _leave(self, places: set[str], name: str) -> None:
+        """Give up a place that was not used, and the turn of who waited for it."""
+        places.discard(name)
+        self._call()
 
     async def run(
         self,
@@ -73,12 +116,14 @@ class Lane:
         *args: Any,  # noqa: ANN401 - whatever `call` takes
         remedy: str | None = None,
     ) -> T:
-        """Make the call in a thread, and return its result. `remedy` is for the warnings; None names the disk.
+        """Make the call in a thread, and return its result. `remedy` is for the warnings; None takes the lane's.
 
         If the caller is cancelled, the thread keeps running; the next call under the same name waits for
         it.
         """
-        await self.turn(name, what)
+        if name not in self._granted:
+            await self.turn(name, what)
+        self._granted.discard(name)
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._executor, copy_context().run, call, *args)
         self._under_way[name] = future
@@ -86,6 +131,7 @@ class Lane:
         def ended(future: asyncio.Future[T]) -> None:
             del self._under_way[name]
             future.exception()  # retrieved here, since the caller may have been cancelled
+            self._call()
 
         future.add_done_callback(ended)
         await self._wait(name, what, [future], remedy)
@@ -107,11 +153,30 @@ class Lane:
                     "still_waiting",
                     shard=name,
                     detail=self.waits(name),
-                    remedy=remedy
-                    or f"check whether the disk under {self._disk} responds; the waiting call goes on once it does",
+                    remedy=remedy or self._remedy,
                 )
         finally:
             self._waits.pop(name, None)
+
+
+class OtherThreads(ThreadPoolExecutor):
+    """The threads of a loop for all that has no lane: `asyncio.to_thread`, and names that are looked up."""
+
+    def __init__(self) -> None:
+        super().__init__(thread_name_prefix="asyncio")
+        self._under_way = set[Future[Any]]()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a thread is running a call."""
+        return bool(self._under_way)
+
+    @override
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future = super().submit(fn, *args, **kwargs)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return future
 
 
 @dataclass(frozen=True)
@@ -130,6 +195,7 @@ class Threads:
     blocklist: Lane = field(
         default_factory=lambda: Lane(1, "blocklist.file, or under blocklist.exact,")
     )
+    keys: Lane = field(default_factory=lambda: Lane(KEYS_MAX, remedy=_KEYS_REMEDY))
     copied: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COPIES_MAX))
     """Held by each shard that has a copy of its filter in memory, which is longer than a thread works on it."""
 

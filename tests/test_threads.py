@@ -281,7 +281,87 @@ def test_a_process_with_a_thread_that_hangs_ends_with_its_status(
     assert "jane" not in str(told)
 
 
+def test_a_process_waits_for_no_thread_of_its_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that copies events, or looks a name up: its time is over as that of any other."""
+    deployment, broker = memory(tmp_path, 1)
+    go_on, begun = threading.Event(), threading.Event()
+    waiting = list[asyncio.Future[Any]]()
+
+    def hang() -> None:
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+
+    def end(self: Worker) -> None:
+        if not waiting:
+            waiting.append(asyncio.ensure_future(asyncio.to_thread(hang)))
+        if begun.is_set():
+            self.stop()
+
+    def worker(settings: Any, *, copies: bool) -> Worker:
+        return Worker(settings, connected_to(broker), copies=copies)
+
+    class ExitedError(Exception):
+        """In place of the end of this process."""
+
+    def exited(number: int) -> None:
+        hangs = not go_on.is_set()
+        go_on.set()
+        raise ExitedError(number, hangs)
+
+    monkeypatch.setattr(Worker, "_warn_cross_partition", end)
+    monkeypatch.setattr(process, "Worker", worker)
+    monkeypatch.setattr(os, "_exit", exited)
+    with pytest.raises(ExitedError) as left:
+        process.serve(load(deployment.write_config()))
+    assert left.value.args == (0, True)
+
+
 # --- a lane ---
+
+
+async def test_who_came_first_to_a_lane_goes_first() -> None:
+    """Also before one who was just there, and comes again at once."""
+    lane, calls = Lane(1), list[str]()
+
+    async def caller(name: str) -> None:
+        for _ in range(4):
+            await lane.run(name, "its turn", calls.append, name)
+
+    await asyncio.gather(*map(caller, "abc"))
+    assert calls == [*"abc"] * 4
+
+
+async def test_a_turn_that_is_not_taken_is_the_next_ones() -> None:
+    """Whether who had it awaits something else first, or is cancelled while it waits, or when it is called."""
+    lane, calls, go_on = Lane(1), list[str](), threading.Event()
+
+    def run(name: str) -> asyncio.Task[None]:
+        return asyncio.create_task(lane.run(name, "its turn", calls.append, name))
+
+    await lane.turn("a", "its turn")
+    await asyncio.wait_for(run("b"), DEADLINE_S)
+    holder = asyncio.create_task(lane.run("a", "its turn", go_on.wait, DEADLINE_S))
+    await until(lambda: lane.busy, lambda: "not busy")
+    waiting, called, last = map(run, "cde")
+    await until(lambda: lane.waits("e"), lambda: "not waiting")
+    waiting.cancel()
+    call, passed = lane._call, list[str]()
+
+    def cancelling() -> None:
+        call()
+        if "d" in lane._called and called.cancel():
+            passed.append("d")
+
+    lane._call = cancelling  # type: ignore[method-assign]
+    go_on.set()
+    assert await holder
+    await asyncio.wait_for(last, DEADLINE_S)
+    assert called.cancelled()
+    assert passed
+    assert calls == ["b", "e"]
+    await asyncio.wait_for(run("c"), DEADLINE_S)
 
 
 async def test_a_lane_makes_one_call_for_a_name_and_keeps_none_that_nobody_waits_for() -> None:

@@ -177,7 +177,7 @@ async def tried(settings: Settings, events: int, connect: Connect = kafka_cluste
 class _Trying:
     def __init__(self, settings: Settings, cluster: Cluster) -> None:
         self._settings, self._cluster = settings, cluster
-        self._lists = ListsInForce()
+        self._lists, self._threads = ListsInForce(), Threads()
         self._partitions_of: dict[bytes, set[tuple[str, int]]] = {}  # by digest
         self._record_of: dict[bytes, int | None] = {}  # the same; None if it came under several
 
@@ -201,7 +201,9 @@ class _Trying:
         self._repartitions = self._settings.source.repartition is not None
         matter = record_keys_matter(self._settings.key, count)
         self._record_keys_matter = matter and not self._repartitions
-        lists = ListLoader(recipe, self._cluster, self._lists, meters=Meters(), threads=Threads())
+        lists = ListLoader(
+            recipe, self._cluster, self._lists, meters=Meters(), threads=self._threads
+        )
         await lists.begin()
         self._limits = self._limits_of(topology)
         found = Trial(self._settings.source.shown, count, len(sources))
@@ -235,7 +237,12 @@ class _Trying:
             async for batch in batches:
                 for part in batch.parts(self._extractor.rows_a_turn):
                     bounded, above = within_limits(part, self._settings.source)
-                    self._judge(found, bounded, await keys_of(bounded, self._extractor), above)
+                    self._judge(
+                        found,
+                        bounded,
+                        await keys_of(bounded, self._extractor, self._threads.keys),
+                        above,
+                    )
 
     def _judge(self, found: Trial, batch: EventBatch, keys: Keys, above: Mapping[int, str]) -> None:
         limits, present = self._limits, Span.at(wall_clock_ms())

@@ -136,11 +136,17 @@ class Decider:
         if not self._reader.ours:
             return
         transaction, whole, events_max = Transaction(), True, self._pace.events_max
+        offset: int | None = None  # after the last part
         in_flight.depart(transaction)
         latest = loop.time() + closes_s_max
         closes_at = min(latest, loop.time() + delivery.commit_interval_ms / 1000)
         while batch is not None:
-            part, whole = await self._decide(shard, batch)
+            keys_by = None if offset is None else latest
+            decided = await self._decide(shard, batch, keys_by)
+            if decided is None:
+                self._reader.again(offset or 0, "slow")
+                break
+            part, whole = decided
             transaction.add(part)
             offset = part.batch.next_offset
             # Prefetched events come without a wait, so the loop would get no turn.
@@ -155,17 +161,20 @@ class Decider:
                 waiting = self._reader.read_until(latest, left, leaving)
                 batch = await in_flight.meanwhile(waiting)
         if not whole:
-            self._reader.again(offset, "full")
+            self._reader.again(part.batch.next_offset, "full")
         self._seal(shard, transaction)
         if not whole:
             await in_flight.all_committed()
             # If neither holds, there is room again: pending digests may need more room than they do once admitted.
             self.full = shard.full or not transaction.events
 
-    async def _decide(self, shard: Shard, batch: EventBatch) -> tuple[DecidedBatch, bool]:
+    async def _decide(
+        self, shard: Shard, batch: EventBatch, keys_by: float | None = None
+    ) -> tuple[DecidedBatch, bool] | None:
         """Decide the events of `batch`; also return whether all are decided. If not, the filter is full.
 
-        DeliveryError if an event of a middle topic lies elsewhere than its key belongs.
+        Return None if their keys are not extracted by the loop's time `keys_by`. DeliveryError if an event of a middle
+        topic lies elsewhere than its key belongs.
         """
         present = self._services.clocks.present(shard.partition)
         letter_ms = self._emitter.letter_ms(present, self._services.now_ms())
@@ -173,7 +182,9 @@ class Decider:
             return DecidedBatch.skipped(batch, letter_ms), True
         source = self._recipe.settings.source
         batch, above = await beside(is_large(batch), within_limits, batch, source)
-        keys = await keys_of(batch, self._extractor)
+        keys = await self._keys(batch, keys_by)
+        if keys is None:
+            return None
         if self._middle is not None:
             await self._middle.check_placement(batch, keys.keys)
         refused = await beside(
@@ -198,6 +209,17 @@ class Decider:
             letter_ms=letter_ms,
             blocked=blocked,
         ), whole
+
+    async def _keys(self, batch: EventBatch, by: float | None) -> Keys | None:
+        """Return the keys of `batch`; None if they are not extracted by the loop's time `by`.
+
+        What a transaction holds must not wait for them: its commit has a deadline. The keys that begin one have none.
+        """
+        try:
+            async with asyncio.timeout_at(by):
+                return await keys_of(batch, self._extractor, self._services.threads.keys)
+        except TimeoutError:
+            return None
 
     async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | ScreenResult:
         """Return the lists in force; or, if asking them would hold up the loop, their answers for this batch."""

@@ -372,7 +372,7 @@ class FoldedMemory(Memory):
         shadow mode emits every event, and marks those that would not have passed. Their keys were never admitted. With
         a middle topic, DeliveryError if an event is not in the partition of its key.
         """
-        found = await keys_of(batch, self._extractor)
+        found = await keys_of(batch, self._extractor, self._services.threads.keys)
         keys = found.keys
         if self._middle is not None:
             await self._middle.check_placement(batch, keys)

@@ -11,9 +11,13 @@ from streamdedup.events import Column, EventBatch
 from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
 from streamdedup.keys.extract import BYTES_A_TURN, Extractor, Keys
 from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.keys.steps import advanced
+from streamdedup.threads import Lane
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+KEYS_A_CALL = 32  # read by Python code, in at most some 1 ms each
 
 
 async def in_turns(steps: Iterator[None]) -> None:
@@ -25,10 +29,18 @@ async def in_turns(steps: Iterator[None]) -> None:
         deque(steps, maxlen=0)  # after half of them, the filter is not the fold up to any offset
 
 
-async def keys_of(batch: EventBatch, extractor: Extractor) -> Keys:
-    """Return the keys of all events of `batch`; extract them in a thread if that would hold up the loop too long."""
-    takes_long = extractor.takes_long_for(batch) or is_large(batch)
-    return await beside(takes_long, extractor.extract, batch)
+async def keys_of(batch: EventBatch, extractor: Extractor, lane: Lane) -> Keys:
+    """Return the keys of all events of `batch`; extract them in `lane` if that would hold up the loop too long.
+
+    Each call is short, so partitions whose keys Python code must read take turns, and a cancelled one ends soon.
+    """
+    if not (extractor.takes_long_for(batch) or is_large(batch)):
+        return extractor.extract(batch)
+    name, steps = f"{batch.topic}/{batch.partition}", extractor.steps(batch)
+    keys: Keys | None = None
+    while keys is None:
+        keys = await lane.run(name, "the keys of its events", advanced, steps, KEYS_A_CALL)
+    return keys
 
 
 async def digests_of(keys: Column, hash_: Hash) -> Digests | None:

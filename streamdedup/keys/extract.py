@@ -28,6 +28,7 @@ from streamdedup.keys.formats.json_kinds import NAMES, Kind, Kinds
 from streamdedup.keys.formats.schema_registry import PREFIX_BYTES, looks_registered
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import Origin, Tombstones
+from streamdedup.keys.steps import Steps, drained
 
 ROWS_A_TURN = 100_000
 PERHAPS_OBJECTS_A_TURN = 2_048  # Python code may read each row, at about 3 us a row
@@ -65,7 +66,11 @@ class Extractor:
 
     def extract(self, batch: EventBatch) -> Keys:
         """Return the keys of all events of `batch`."""
-        keys, malformed = self._read(batch)
+        return drained(self.steps(batch))
+
+    def steps(self, batch: EventBatch) -> Steps[Keys]:
+        """Return the same, in steps: each reads a key by Python code, or a piece of one."""
+        keys, malformed = yield from self._read(batch)
         judged = self.tombstones == "judge"
         nulls = _nulls(batch.values)
         tombstones = [] if judged else nulls.tolist()
@@ -122,17 +127,17 @@ class Extractor:
         if self.normalizer:
             self.normalizer.of_column(Column.of([b""]))
 
-    def _read(self, batch: EventBatch) -> tuple[Column, dict[int, str]]:
+    def _read(self, batch: EventBatch) -> Steps[tuple[Column, dict[int, str]]]:
         match self.origin:
             case "json":
-                return json_keys(self.fields, batch.values, self.normalizer)
+                return (yield from json_keys_in_steps(self.fields, batch.values, self.normalizer))
             case "key":
                 read = _column(batch.keys, "the record key is null")
             case "value":
                 read = _column(batch.values, "the value is null")
             case "header":
                 read = _last_headers(self.fields[0], batch.headers)
-        return _normalized(self.normalizer, *read)
+        return (yield from _normalized(self.normalizer, *read))
 
 
 def json_keys(
@@ -143,7 +148,16 @@ def json_keys(
     A field is a dotted path of names. If it begins with `/`, it is a JSON Pointer (RFC 6901). The keys of
     several fields are joined; each part is normalized before.
     """
-    read = [_normalized(normalizer, *_of_one_field(field, texts)) for field in fields]
+    return drained(json_keys_in_steps(fields, texts, normalizer))
+
+
+def json_keys_in_steps(
+    fields: Sequence[str], texts: Column, normalizer: Normalizer | None
+) -> Steps[tuple[Column, dict[int, str]]]:
+    """Return what `json_keys` returns, in steps."""
+    read = []
+    for field in fields:
+        read.append((yield from _normalized(normalizer, *_of_one_field(field, texts))))
     if len(read) == 1:
         return read[0]
     from streamdedup.keys.join import joined  # imported here, because it imports numba
@@ -156,11 +170,11 @@ def json_keys(
 
 def _normalized(
     normalizer: Normalizer | None, keys: Column, malformed: dict[int, str]
-) -> tuple[Column, dict[int, str]]:
+) -> Steps[tuple[Column, dict[int, str]]]:
     """Return the normalized `keys`, and the reasons for all nulls, old and new, in ascending order."""
     if normalizer is None:
         return keys, malformed
-    keys, more = normalizer.of_column(keys)
+    keys, more = yield from normalizer.steps(keys)
     return keys, dict(sorted((malformed | more).items())) if more else malformed
 
 

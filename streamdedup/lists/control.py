@@ -39,13 +39,12 @@ def read_change(entry: bytes | None, value: bytes | None, normal: Normalizer | N
         raise MalformedError(
             "the record key is null; it must be the entry that is added or removed"
         )
-    if entry != control_key(entry, normal):
+    written, key = _normalized(entry, normal)
+    if entry != written:
         raise MalformedError(
             "the record key is not normalized, so another message could contradict it"
         )
-    return Change(
-        tuple(keys_of_entry(entry, normal)), UNCHANGED if value is None else _change(value)
-    )
+    return Change((key,), UNCHANGED if value is None else _change(value))
 
 
 def keys_of_entry(entry: bytes, normal: Normalizer | None) -> list[bytes]:
@@ -64,6 +63,11 @@ def control_key(entry: bytes, normal: Normalizer | None) -> bytes:
     MalformedError if it is not an entry, or stands for two domains. The latter would have two record keys for one key
     of the list, and nothing would show which of the two messages came last.
     """
+    return _normalized(entry, normal)[0]
+
+
+def _normalized(entry: bytes, normal: Normalizer | None) -> tuple[bytes, bytes]:
+    """Return the record key of an entry, and the key of the list."""
     if len(entry) > ENTRY_BYTES_MAX:
         raise MalformedError(f"the entry has more than {ENTRY_BYTES_MAX} bytes")
     key, *more = keys_of_entry(entry, normal)
@@ -73,7 +77,7 @@ def control_key(entry: bytes, normal: Normalizer | None) -> bytes:
             " domain alone, or build the list again with this entry"
         )
     is_tree = isinstance(normal, EmailNormalizer) and entry.strip().startswith(BELOW)
-    return BELOW + key if is_tree else key
+    return (BELOW + key if is_tree else key), key
 
 
 def message(op: Op, reason: str) -> bytes | None:

@@ -39,6 +39,7 @@ DOUBTS: Mapping[str, str] = {
 TAKEN_BACK: Mapping[str, str] = {
     **DOUBTS,
     "full": "the filter had no more room",
+    "slow": "its keys took so long to read that the transaction before them committed first",
     "held": "the first stage of `source.repartition` waits for slower partitions",
     "stopped": "the shard stopped; `/readyz` and the log give the reason",
     "left": "the worker lost the partition, or ended, in the middle of a transaction",

@@ -16,6 +16,7 @@ from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.origin_header import marked
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.placement import partitions_by_records, partitions_of
+from streamdedup.threads import Lane
 
 QUEUED_MAX = 16  # pieces, of all partitions together
 
@@ -102,16 +103,24 @@ class Pieces:
 
 
 async def piece_of(
-    batch: EventBatch, extractor: Extractor, *, partitions: int, group: str, head: int | None = None
+    batch: EventBatch,
+    extractor: Extractor,
+    lane: Lane,
+    *,
+    partitions: int,
+    group: str,
+    head: int | None = None,
 ) -> Piece:
     """Return the piece of `batch`: each event with the place that its key gives it among `partitions`.
+
+    Keys that take long are extracted in `lane`.
 
     An event without a judged key is placed by its record key; if it has none, by its partition.
     """
     partition = InputPartition(batch.topic, batch.partition)
     if batch.damage is not None:
         return Piece(partition=partition, next_offset=batch.next_offset, batch=batch, head=head)
-    keys = await keys_of(batch, extractor)
+    keys = await keys_of(batch, extractor, lane)
     takes_long = is_large(batch)
     places = await beside(takes_long, partitions_of, keys.keys, partitions)
     if len(apart := np.flatnonzero(places < 0)):

@@ -315,6 +315,7 @@ class Stage:
         piece = await piece_of(
             batch,
             self._extractor,
+            self._services.threads.keys,
             partitions=self._partitions,
             group=self._deployment,
             head=self._head.get(_partition_of(batch)),

@@ -23,10 +23,12 @@ from streamdedup.kafka.client.patience import Backoff
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.topics import Topic
 from streamdedup.keys.hashing import Hash
-from streamdedup.lists.control import read_change
+from streamdedup.keys.normalizers.base import Normalizer
+from streamdedup.lists.control import Change, read_change
 from streamdedup.lists.overlay import CHANGES_MAX, NO_CHANGES, Changes, Overlay
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters
+from streamdedup.threads import Lane
 from streamdedup.worker.tasks import is_cancelled
 
 LOOK_EVERY_S = 0.5
@@ -36,7 +38,7 @@ LEADER_S_MAX = 2.0  # for a partition without a leader: the others wait for its 
 AGAIN_S = 1.0  # after an error, then twice that, and so on
 AGAIN_S_MAX = 15.0
 STALL_S_MAX = 60.0
-ROWS_A_TURN = 64  # an address that is not plain ASCII takes 100 us
+ROWS_A_TURN = 64
 
 log = structlog.get_logger(__name__)
 
@@ -78,12 +80,13 @@ class ControlTopic:
         topic: str,
         *,
         meters: Meters,
+        keys: Lane,
         now_ms: Callable[[], int],
     ) -> None:
         self.overlay, self.position = NO_CHANGES, 0
         self._changes = Changes()
         self._cluster, self._topic = cluster, topic
-        self._meters, self._now_ms = meters, now_ms
+        self._meters, self._keys, self._now_ms = meters, keys, now_ms
         self._normal, self._hash = recipe.extractor().normalizer, recipe.common_hash
         self._open_s_max = recipe.settings.delivery.open_transaction_s
         self._topic_id: str | None = None
@@ -243,7 +246,7 @@ class ControlTopic:
         try:
             async for batch in reading:
                 for part in batch.parts(ROWS_A_TURN):
-                    self._apply(part)
+                    await self._apply(part)
                     await asyncio.sleep(0)
                 self._positions[partition] = batch.next_offset
                 if self._changes.ripe:
@@ -254,19 +257,24 @@ class ControlTopic:
             await reading.aclose()
         self._positions[partition] = end
 
-    def _apply(self, batch: EventBatch) -> None:
+    async def _apply(self, batch: EventBatch) -> None:
         """Apply the messages of `batch`, which has few: each takes Python, and the loop waits."""
         keys, changes = list[bytes](), list[int]()
-        for row, (entry, value) in enumerate(zip(batch.keys, batch.values, strict=True)):
-            try:
-                change = read_change(entry, value, self._normal)
-            except MalformedError as reason:
-                self._log_malformed(batch, row, str(reason))
+        for row, change in enumerate(await self._read_changes(batch)):
+            if isinstance(change, MalformedError):
+                self._log_malformed(batch, row, str(change))
             else:
                 keys += change.keys
                 changes += [change.change] * len(change.keys)
         self._changes.apply(self._hash.digests(keys), changes)
         self._newest_ms = max(self._newest_ms, int(batch.timestamps.max(initial=0)))
+
+    async def _read_changes(self, batch: EventBatch) -> list[Change | MalformedError]:
+        """Return what each message of `batch` asks for, or what is wrong with it; in a thread if that takes long."""
+        if self._normal is None or not self._normal.takes_long:
+            return _changes_of(batch, self._normal)
+        what = "the keys of its messages"
+        return await self._keys.run(self._topic, what, _changes_of, batch, self._normal)
 
     def _merge(self) -> None:
         self._changes.merge()
@@ -336,6 +344,16 @@ class ControlTopic:
                 messages=messages,
                 note="malformed messages change nothing; write the entry again with `streamdedup lists add`",
             )
+
+
+def _changes_of(batch: EventBatch, normal: Normalizer | None) -> list[Change | MalformedError]:
+    found = list[Change | MalformedError]()
+    for entry, value in zip(batch.keys, batch.values, strict=True):
+        try:
+            found.append(read_change(entry, value, normal))
+        except MalformedError as reason:
+            found.append(reason.with_traceback(None))
+    return found
 
 
 def _warm_up(hash_: Hash) -> None:

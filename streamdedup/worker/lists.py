@@ -76,7 +76,9 @@ class ListLoader:
         self._files = {which: _File(which, path) for which, path in paths.items() if path}
         topic = settings.blocklist.control_topic
         self._control = (
-            ControlTopic(recipe, cluster, topic, meters=meters, now_ms=now_ms) if topic else None
+            ControlTopic(recipe, cluster, topic, meters=meters, keys=threads.keys, now_ms=now_ms)
+            if topic
+            else None
         )
         self._asked = asyncio.Event()
 

@@ -14,6 +14,7 @@ import structlog
 from streamdedup import logs
 from streamdedup.errors import StreamdedupError, traceback_without_messages
 from streamdedup.settings import Settings
+from streamdedup.threads import OtherThreads
 from streamdedup.worker.staged import CopyingWorker, Stages
 from streamdedup.worker.worker import Worker
 
@@ -25,37 +26,42 @@ def serve(settings: Settings, stages: Stages = "both") -> int:
 
     With `source.repartition`, `stages` says which of its stages to run.
 
-    If a thread hangs, for example in a call to a dead disk, the process exits here: Python's own exit would wait for
-    the thread.
+    If a thread still runs, for example in a call to a dead disk, the process exits here: the end of the loop, and
+    Python's own exit, would wait for the thread.
     """
     worker: Worker | CopyingWorker
     alone = stages == "repartition"
     worker = CopyingWorker(settings) if alone else Worker(settings, copies=stages == "both")
-    status = 0
+    status, others = 0, OtherThreads()
+
+    def hangs() -> bool:
+        return worker.hangs or others.busy
 
     async def main() -> None:
         loop, interrupts = asyncio.get_running_loop(), count(1)
+        loop.set_default_executor(others)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, _interrupt, worker, number, interrupts)
         loop.add_signal_handler(signal.SIGHUP, worker.reload)
         await worker.run()
 
-    try:
-        asyncio.run(main())
-    except StreamdedupError as error:
-        status = error.exit_status
-        log.error("worker_failed", error=str(error), status=status)
-    except Exception as error:
-        if not worker.hangs:
-            raise
-        status = 1
-        log.error(
-            "worker_failed",
-            error=f"a fault of ours, report it: {traceback_without_messages(error)}",
-            status=1,
-        )
-    if worker.hangs:
-        logs.exit_at_once(status)
+    with asyncio.Runner() as runner:  # its end waits for `others`
+        try:
+            runner.run(main())
+        except StreamdedupError as error:
+            status = error.exit_status
+            log.error("worker_failed", error=str(error), status=status)
+        except Exception as error:
+            if not hangs():
+                raise
+            status = 1
+            log.error(
+                "worker_failed",
+                error=f"a fault of ours, report it: {traceback_without_messages(error)}",
+                status=1,
+            )
+        if hangs():
+            logs.exit_at_once(status)
     return status
 
 

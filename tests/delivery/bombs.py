@@ -137,6 +137,8 @@ class Way:
 
     async def decide(self, batch: EventBatch) -> None:
         """Decide and emit the events of `batch`."""
-        part, _ = await self._decider._decide(self._shard, batch)
+        decided = await self._decider._decide(self._shard, batch)
+        assert decided is not None
+        part, _ = decided
         self.parts.append(part)
         await self._emitter.emit(part)

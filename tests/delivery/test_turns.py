@@ -1,16 +1,27 @@
 """Claims about work that takes long: it is done beside the loop, and what is decided does not depend on that."""
 
+import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
 
+import email_validator
 import numpy as np
 import pytest
 
 from streamdedup.delivery import turns
-from streamdedup.delivery.turns import digests_of
-from streamdedup.events import Column
+from streamdedup.delivery.turns import KEYS_A_CALL, digests_of
+from streamdedup.events import Column, EventBatch
+from streamdedup.keys.extract import Extractor, Keys
 from streamdedup.keys.hashing import MURMUR3, Digests
+from streamdedup.keys.normalizers import normalizer
+from streamdedup.threads import Lane
+from tests.broker.base import DEADLINE_S
 from tests.delivery.test_shard import DROPPED, TOMBSTONE, Row, admit, contents, keys_of, shard_of
+from tests.keys.test_extract import batch_of
+from tests.local import until
 
 
 class NotedHash:
@@ -66,3 +77,67 @@ async def test_what_is_decided_is_the_same(
     for _ in with_them.fold(keys.keys, times, 8, digests):
         pass
     assert contents(folded) == contents(with_them)
+
+
+ADDRESSES = 3 * KEYS_A_CALL + 1
+
+
+class Reading:
+    """Keys of partitions whose addresses Python code must read, by a lane for one call at a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read = list[str]()  # the local part of each address, which is the partition's number
+        self.may_read = threading.Event()
+        self.lane = Lane(1)
+        self._extractor = Extractor("key", normalizer=normalizer("email"))
+        validate = email_validator.validate_email
+
+        def noted(text: str, **options: Any) -> Any:
+            self.read.append(text.partition("@")[0])
+            assert self.may_read.wait(DEADLINE_S)
+            return validate(text, **options)
+
+        self._extractor.extract(batch_of([b"{}"], [b"a@example.com"], [[]]))  # loads the kernels
+        monkeypatch.setattr(email_validator, "validate_email", noted)
+
+    def begin(self, partition: int, domains: Sequence[str]) -> "asyncio.Task[Keys]":
+        """Begin to extract the keys of a batch."""
+        cells: list[bytes | None] = [f"{partition}@{domain}".encode() for domain in domains]
+        batch: EventBatch = batch_of([b"{}"] * len(cells), cells, [[]] * len(cells))
+        batch = replace(batch, partition=partition)
+        return asyncio.create_task(turns.keys_of(batch, self._extractor, self.lane))
+
+
+DEAR = [f"bücher{number}.example.org" for number in range(ADDRESSES)]
+
+
+async def test_partitions_whose_keys_take_long_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few keys a turn, and no turn before those who came first had theirs: a plain batch waits for one of each."""
+    reading = Reading(monkeypatch)
+    reading.may_read.set()
+    dear = [reading.begin(partition, DEAR) for partition in (1, 2, 3)]
+    plain = reading.begin(0, ["example.com"] * 10_000)
+    assert len({*(await plain).keys}) == 1
+    assert len(reading.read) <= 4 * KEYS_A_CALL
+    found = [(await keys).keys for keys in dear]
+    assert [len({*keys}) for keys in found] == [ADDRESSES] * 3
+    every_turn = [(name, len([*names])) for name, names in groupby(reading.read)]
+    full, last = [(str(p), KEYS_A_CALL) for p in (1, 2, 3)], [(str(p), 1) for p in (1, 2, 3)]
+    assert every_turn == [*full * 3, *last]
+
+
+async def test_keys_that_nobody_waits_for_are_read_no_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call under way ends, after few keys; the next of that partition then has its turn."""
+    reading = Reading(monkeypatch)
+    keys = reading.begin(1, DEAR)
+    await until(lambda: reading.read, lambda: "nothing is read")
+    keys.cancel()
+    await asyncio.wait([keys])
+    assert reading.lane.busy
+    reading.may_read.set()
+    await until(lambda: not reading.lane.busy, lambda: "still read")
+    assert len(reading.read) == KEYS_A_CALL
+    assert len((await reading.begin(1, DEAR[:2])).keys) == 2
+    assert len(reading.read) == KEYS_A_CALL + 2

@@ -18,6 +18,8 @@ from streamdedup.errors import MalformedError
 from streamdedup.events import Column, EventBatch
 from streamdedup.keys import extract
 from streamdedup.keys.extract import BYTES_A_TURN, Extractor, json_keys
+from streamdedup.keys.steps import Steps
+from streamdedup.threads import Lane
 from tests import bombs
 from tests.keys.exact import exact_reader
 
@@ -85,19 +87,19 @@ async def test_it_is_read_beside_the_loop(
 ) -> None:
     """More than BYTES_A_TURN bytes are read in a thread, in one event or in many; fewer are read at once."""
     threads = []
-    read = json_keys
+    read = extract.json_keys_in_steps
 
-    def noted(*arguments: object) -> object:
+    def noted(*arguments: object) -> Steps[object]:
         threads.append(threading.get_ident())
-        return read(*arguments)  # type: ignore[arg-type]
+        return (yield from read(*arguments))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(extract, "json_keys", noted)
+    monkeypatch.setattr(extract, "json_keys_in_steps", noted)
     for size, beside in ((BYTES_A_TURN // len(fields) - 100, False), (BYTES_A_TURN + 100, True)):
         threads.clear()
         text = b'{"id":"a","x":[0]}'
         values = [text] * (events - 1)
         values.append(text + b" " * (size - len(text) * events))
-        found = await keys_of(_batch(values), Extractor("json", fields))
+        found = await keys_of(_batch(values), Extractor("json", fields), Lane(1))
         assert len(found.keys) == events
         assert [thread != threading.get_ident() for thread in threads] == [beside]
 

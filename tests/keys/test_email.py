@@ -21,10 +21,11 @@ from streamdedup.keys.extract import Extractor
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 from streamdedup.keys.normalizers.domains import candidates
-from streamdedup.keys.normalizers.email import EmailNormalizer
+from streamdedup.keys.normalizers.email import TOO_LONG, EmailNormalizer
 from streamdedup.keys.normalizers.email_column import plain
 from streamdedup.keys.normalizers.providers import providers
 from streamdedup.keys.options import EmailRules, Origin
+from streamdedup.threads import Lane
 from tests.keys.test_extract import batch_of
 
 PROVIDER, STRICT = EmailRules.of("provider"), EmailRules.of("strict")
@@ -291,7 +292,9 @@ async def test_addresses_keep_the_loop_waiting_for_nothing(origin: Origin) -> No
     text = '{{"email": "a{}@bücher.example"}}' if origin == "json" else "a{}@bücher.example"
     cells: list[bytes | None] = [text.format(row).encode() for row in range(1000)]
     extractor.extract(batch_of(cells[:1], cells[:1], [[]]))  # compiled, and imported
-    extracting = asyncio.create_task(keys_of(batch_of(cells, cells, [[]] * len(cells)), extractor))
+    extracting = asyncio.create_task(
+        keys_of(batch_of(cells, cells, [[]] * len(cells)), extractor, Lane(1))
+    )
     turns = 0
     while not extracting.done():
         await asyncio.sleep(0)
@@ -330,3 +333,77 @@ def test_one_thread_at_a_time_reads_what_no_kernel_can(monkeypatch: pytest.Monke
         [f"anna{n}@xn--exmple-cua.org".encode()] for n in range(2)
     ]
     assert not met.is_set()
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that email-validator was asked for."""
+    texts, validate = list[str](), email_validator.validate_email
+
+    def noted(text: str, **options: Any) -> Any:
+        texts.append(text)
+        return validate(text, **options)
+
+    monkeypatch.setattr(email_validator, "validate_email", noted)
+    return texts
+
+
+LONG = [
+    "e" + "\U0001d160" * 1000 + "@b.com",
+    "e" + "\U0001d161" * 247 + "@b.com",
+    "e" + "\U0001d160" * 62 + "@b.com",
+    "é" * 125 + "@b.com",
+    "e" + "\u0301" * 124 + "@b.com",
+    "a@b" + "\ufe0f" * 83 + ".com",
+    "a@b" + "\u200d" * 83 + ".com",
+    "a@" + "ü.\u3002" * 41 + "example",
+    "l" * 249 + "@b.com",
+    "e@[" + "1" * 251 + "]",
+    '"' + "a" * 247 + '"@b.com',
+    "e" * 248 + "<a@b.com>",
+]
+
+
+@pytest.mark.parametrize("text", LONG, ids=range(len(LONG)))
+def test_what_has_too_many_bytes_is_refused_unread(text: str, read: list[str]) -> None:
+    """The rule set refuses it, too, but after up to 30 ms of work; so it is with an entry of a list."""
+    assert len(text.encode()) > 254
+    with pytest.raises(email_validator.EmailNotValidError):
+        email_validator.validate_email(text, check_deliverability=False)
+    read.clear()
+    email = EmailNormalizer(PROVIDER)
+    keys, malformed = email.of_column(Column.of([text.encode(), b" " * 300 + text.encode()]))
+    assert list(keys) == [None, None]
+    assert malformed == {0: TOO_LONG, 1: TOO_LONG}
+    with pytest.raises(MalformedError, match=re.escape(TOO_LONG)):
+        email.of_domain_entry(b"@" + text.encode())
+    assert not read
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("l" * 248 + "@b.com", "l" * 248 + "@b.com"),
+        ("é" * 124 + "@b.com", "é" * 124 + "@b.com"),
+        ("e\u0301" * 82 + "ab@b.com", "é" * 82 + "ab@b.com"),
+        ("a@bc" + "\ufe0f" * 82 + ".com", "a@bc.com"),
+        ("a@" + "b。" * 62 + "cd", "a@" + "b." * 62 + "cd"),
+    ],
+    ids=["ASCII", "letters", "marks", "what a domain drops", "wide dots"],
+)
+def test_an_address_of_the_most_bytes_has_the_key_that_it_had(text: str, key: str) -> None:
+    """Its bytes count as they are written, also if its key is shorter; one byte more is no address."""
+    text += " " * 400
+    assert len(text.strip().encode()) in (252, 253, 254)
+    assert EmailNormalizer(PROVIDER).of_key(text.encode()) == key.encode()
+
+
+def test_a_malformed_key_is_read_once_a_batch(read: list[str]) -> None:
+    """As an address is: whoever repeats it costs no more."""
+    wrong, right = "é@wrong", "é@bücher.example"
+    column = Column.of([text.encode() for text in (wrong, right) * 100])
+    keys, malformed = EmailNormalizer(PROVIDER).of_column(column)
+    assert sorted(read) == sorted([wrong, right])
+    assert list(keys)[:2] == [None, "é@xn--bcher-kva.example".encode()]
+    assert list(malformed) == list(range(0, 200, 2))
+    assert len({*malformed.values()}) == 1

@@ -19,6 +19,7 @@ from streamdedup.metrics.counts import Meters
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
 from streamdedup.testing.cluster import MemoryCluster
+from streamdedup.threads import Lane
 from streamdedup.worker.list_changes import ROWS_A_TURN, ControlTopic
 from streamdedup.worker.tasks import beside
 from tests.deployment import Deployment
@@ -36,9 +37,9 @@ def broker() -> MemoryBroker:
     return made
 
 
-async def read(broker: MemoryBroker, directory: Path) -> ControlTopic:
+async def read(broker: MemoryBroker, directory: Path, normalize: str = "none") -> ControlTopic:
     """Read all of the control topic, as a worker does before it joins its group."""
-    async with following(broker, directory) as topic:
+    async with following(broker, directory, normalize) as topic:
         return topic
 
 
@@ -78,6 +79,43 @@ async def test_changes_take_a_bounded_turn_of_the_loop(
     assert max(rows.values()) <= ROWS_A_TURN <= 64
     assert threads == {threading.current_thread()}
     assert len(batches) == len(set(batches)) < changes / ROWS_A_TURN * 1.1
+
+
+async def test_addresses_are_read_beside_the_loop(
+    broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python code reads each, for up to 1 ms: few in one call of a thread. The loop applies them, in their order."""
+    changes, threads = 200, Counter[threading.Thread]()
+    calls, appliers = list[int](), set[threading.Thread]()
+    apply, run = Changes.apply, Lane.run
+    broker.produce(TOPIC, [(n % 2, f"user{n}@bücher.example".encode(), ADD) for n in range(3)])
+    right = [(n % 2, b"user%d@example.com" % n, ADD) for n in range(changes)]
+    broker.produce(TOPIC, right)
+
+    def watched(entry: bytes | None, value: bytes | None, normal: Normalizer | None) -> Change:
+        threads[threading.current_thread()] += 1
+        return read_change(entry, value, normal)
+
+    def applied(self: Changes, *arguments: object) -> None:
+        appliers.add(threading.current_thread())
+        apply(self, *arguments)  # type: ignore[arg-type] # as they came
+
+    async def ran(self: Lane, *arguments: object) -> object:
+        before = threads.total()
+        found: object = await run(self, *arguments)  # type: ignore[arg-type] # as they came
+        calls.append(threads.total() - before)
+        return found
+
+    monkeypatch.setattr(changes_module, "read_change", watched)
+    monkeypatch.setattr(Changes, "apply", applied)
+    monkeypatch.setattr(Lane, "run", ran)
+    topic = await read(broker, tmp_path, normalize="email")
+    assert len(topic.overlay) == changes
+    assert topic._meters.changes_malformed == 3
+    assert threads.total() == sum(calls) == changes + 3
+    assert threading.current_thread() not in threads
+    assert max(calls) <= ROWS_A_TURN
+    assert appliers == {threading.current_thread()}
 
 
 async def test_a_partition_that_is_trimmed_is_read_from_its_start(
@@ -137,11 +175,15 @@ def test_a_partition_in_trouble_holds_up_no_other(
 
 
 @asynccontextmanager
-async def following(broker: MemoryBroker, directory: Path) -> AsyncIterator[ControlTopic]:
+async def following(
+    broker: MemoryBroker, directory: Path, normalize: str = "none"
+) -> AsyncIterator[ControlTopic]:
     """Follow the control topic, as a worker does."""
-    recipe = Recipe(load(Deployment("memory:1", directory).write_config()), 1)
+    deployment = Deployment("memory:1", directory)
+    deployment.config["key"] = {"from": "key", "normalize": normalize}
+    recipe = Recipe(load(deployment.write_config()), 1)
     async with connected_to(broker)(KafkaOptions(bootstrap_servers="memory:1", group_id="g")) as it:
-        topic = ControlTopic(recipe, it, TOPIC, meters=Meters(), now_ms=lambda: 0)
+        topic = ControlTopic(recipe, it, TOPIC, meters=Meters(), keys=Lane(1), now_ms=lambda: 0)
         await topic.catch_up()
 
         async def follow() -> None:

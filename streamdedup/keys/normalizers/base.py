@@ -13,8 +13,8 @@ import numpy as np
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, Integers
-from streamdedup.keys.cells import completed
 from streamdedup.keys.formats.schema_registry import PREFIX_BYTES, looks_registered
+from streamdedup.keys.steps import Steps
 
 NOT_UTF8 = "the key is not UTF-8"
 NO_TEXT = (
@@ -54,6 +54,9 @@ class Normalizer(Protocol):
         Nulls stay nulls.
         """
 
+    def steps(self, keys: Column) -> Steps[tuple[Column, dict[int, str]]]:
+        """Return what `of_column` returns, in steps: one for each different key that no kernel can read, or more."""
+
 
 def text_of(key: bytes) -> str:
     """Return the text of a key. Raises MalformedError if it is not UTF-8, or has a zero byte."""
@@ -79,20 +82,45 @@ def with_rest(
     found: Column,
     keys: Column,
     of_key: Callable[[bytes], bytes],
-    of_long_key: Callable[[memoryview], bytes],
-) -> tuple[Column, dict[int, str]]:
+    of_long_key: Callable[[memoryview], Steps[bytes]],
+) -> Steps[tuple[Column, dict[int, str]]]:
     """Return `found`, completed by the keys that a kernel left null, and why a row has none, in ascending order.
 
-    `of_key` reads each different key once. A key of more than LONG_BYTES is not copied, and `of_long_key` must not hold
-    the GIL for long.
+    `of_key` reads each different key once, a step each. A key of more than LONG_BYTES is not copied, and `of_long_key`
+    must not hold the GIL for long.
     """
-    short = cache(of_key)
-
-    def read(cell: bytes | memoryview) -> bytes:
-        return short(cell) if isinstance(cell, bytes) else of_long_key(cell)
-
     asked = unknown(found, keys)
-    return completed(found, asked, read, _cells(keys.take(asked)))
+    if not len(asked):
+        return found, {}
+    answers: list[bytes | None] = []
+    reasons: dict[int, str] = {}
+    known: dict[bytes, bytes | MalformedError] = {}
+    for row, cell in zip(asked.tolist(), _cells(keys.take(asked)), strict=True):
+        if isinstance(cell, memoryview):
+            answer = yield from _outcome(of_long_key(cell))
+        elif cell in known:
+            answer = known[cell]
+        else:
+            answer = known[cell] = _answer(of_key, cell)
+            yield
+        if isinstance(answer, MalformedError):
+            reasons[row] = str(answer)
+        answers.append(None if isinstance(answer, MalformedError) else answer)
+    return found.replaced(asked, Column.of(answers)), reasons
+
+
+def _answer(of_key: Callable[[bytes], bytes], key: bytes) -> bytes | MalformedError:
+    try:
+        return of_key(key)
+    except MalformedError as reason:
+        return reason.with_traceback(None)
+
+
+def _outcome(steps: Steps[bytes]) -> Steps[bytes | MalformedError]:
+    try:
+        return (yield from steps)
+    except MalformedError as reason:
+        return reason.with_traceback(None)
 
 
 def _cells(keys: Column) -> Iterator[bytes | memoryview]:

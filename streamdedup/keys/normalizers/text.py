@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from streamdedup.events import Column, concatenated
 from streamdedup.keys.normalizers import long_text
 from streamdedup.keys.normalizers.base import text_of, with_rest
+from streamdedup.keys.steps import Steps, drained
 
 VERSION = 1  # increased by every change of this module that could change a key
 
@@ -29,6 +30,10 @@ class TextNormalizer:
 
         Nulls stay nulls.
         """
+        return drained(self.steps(keys))
+
+    def steps(self, keys: Column) -> Steps[tuple[Column, dict[int, str]]]:
+        """Return the same, in steps."""
         # Imported here, because this module imports numba.
         from streamdedup.keys.normalizers.ascii_text import lower_column, trim_column
 
@@ -37,10 +42,13 @@ class TextNormalizer:
             found = lower_column(found)
         return with_rest(found, keys, self.of_key, self._of_long_key)
 
-    def _of_long_key(self, key: memoryview) -> bytes:
+    def _of_long_key(self, key: memoryview) -> Steps[bytes]:
         pieces = long_text.stripped(long_text.texts_of(key))
-        pieces = long_text.lowered(pieces) if self.lowers else pieces
-        return concatenated([piece.encode() for piece in pieces])
+        encoded = []
+        for piece in long_text.lowered(pieces) if self.lowers else pieces:
+            encoded.append(piece.encode())
+            yield
+        return concatenated(encoded)
 
 
 def lowercase(text: str) -> str:
