@@ -1,8 +1,9 @@
 """Reads the control topic of a list: all of it before the worker serves, then each message as it arrives.
 
 Each worker reads all partitions, outside of any group. The messages about one key are in one partition, and keep their
-order; after partitions were added, their timestamps decide between two of them (`lists.overlay`). An event that is no valid message changes nothing; it is counted, and logged now and then by its offset.
-Whatever happens to the topic is reported, and tried again: the changes that were read stay in force, and events flow.
+order; after partitions were added, their timestamps decide between two of them (`lists.overlay`). An event that is no
+valid message changes nothing; it is counted, and logged now and then by its offset. Whatever happens to the topic is
+reported, and tried again: the changes that were read stay in force, and events flow.
 """
 
 import asyncio

@@ -104,7 +104,7 @@ async def test_a_leader_that_assigns_another_topic_ends_no_worker(
     deployment.feed(keyed(range(100), 2))
     name = Meaning.of(load(deployment.write_config())).name
 
-    class Rogue(StickyPartitionAssignor):
+    class Rogue(StickyPartitionAssignor):  # type: ignore[misc] # aiokafka has no types
         @classmethod
         def assign(cls, _cluster: Any, members: Any) -> dict[str, Any]:
             everything = [("another-topic", [0]), (deployment.source, [0, 1])]

@@ -47,7 +47,8 @@ def test_the_last_change_of_a_key_counts(
 ) -> None:
     """Whatever changed it before, however often the latest were merged into the many, and whichever key shares a half.
 
-    In one partition, whatever the timestamps: compaction leaves the last one. Each overlay says for ever what it said when it was made.
+    In one partition, whatever the timestamps: compaction leaves the last one. Each overlay says for ever what it said
+    when it was made.
     """
     collected, expected = Changes(latest_max), dict[tuple[int, int], int]()
     array = np.array(asked, dtype=np.uint64).reshape(-1, 2)

@@ -135,7 +135,7 @@ def test_too_many_partitions_are_refused(tmp_path: Path) -> None:
     """By number, and with what to do."""
     broker = MemoryBroker()
     broker.create_topic(TOPIC, PARTITIONS_MAX + 1, cleanup_policy="compact")
-    with pytest.raises(ConfigError, match="has 4097 partitions, .* name another one in blocklist"):
+    with pytest.raises(ConfigError, match=r"has 4097 partitions, .* name another one in blocklist"):
         asyncio.run(read(broker, tmp_path))
 
 

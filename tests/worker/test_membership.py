@@ -12,7 +12,7 @@ from streamdedup.kafka.client.patience import Patience
 from streamdedup.testing import VirtualLoop
 from streamdedup.worker.membership import TROUBLE_S_MAX, Membership
 
-SECRET = "a-key"
+KEY = "a-key"
 
 
 class Group:
@@ -38,7 +38,7 @@ def joined(group: Group) -> list[Any]:
 
 def test_an_unknown_error_at_the_join_ends_no_worker() -> None:
     """It may be the fault of the member that leads; a line a minute names the error's type, and what to look at."""
-    group = Group(*(AssertionError(SECRET) for _ in range(20)))
+    group = Group(*(AssertionError(KEY) for _ in range(20)))
     lines = joined(group)
     waits = [b - a for a, b in zip(group.tried_at, group.tried_at[1:], strict=False)]
     assert len(waits) == 20
@@ -48,7 +48,7 @@ def test_an_unknown_error_at_the_join_ends_no_worker() -> None:
         ("consumer_trouble", "AssertionError")
     }
     assert "stop those that are no workers" in lines[0]["remedy"]
-    assert SECRET not in str(lines)
+    assert KEY not in str(lines)
 
 
 @pytest.mark.parametrize(

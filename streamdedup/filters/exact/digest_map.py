@@ -1,8 +1,8 @@
 """An immutable map from digests to numbers, as sorted rows. The overlay of a list is made of such maps.
 
 A row has three words: the two words of a digest, and its number. A newer row wins over an older row of the
-same digest; the number 0 cancels the older row. A lookup for a batch returns the lowest byte of the number. A lookup starts from the first word: hashes are uniform, so
-its value gives the row's position approximately.
+same digest; the number 0 cancels the older row. A lookup in two maps returns the lowest byte of the number. It starts
+from the first word: hashes are uniform, so its value gives the row's position approximately.
 """
 
 from collections.abc import Mapping
