@@ -21,6 +21,7 @@ from streamdedup.kafka.records import headers as headers_module
 from streamdedup.kafka.records.codecs import CODECS
 from streamdedup.kafka.topics import DEFAULT_MESSAGE_BYTES_MAX, FOREVER, Topic
 from tests.broker.base import Broker
+from tests.broker.needs import AHEAD
 from tests.broker.topics import create_topic, unique_name
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import built
@@ -223,6 +224,7 @@ def test_for_ever_is_not_a_number_of_years() -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.needs_broker(AHEAD)
 @pytest.mark.parametrize("ahead_ms_max", [HOUR_MS, 2**63 - 1])
 async def test_a_broker_draws_the_line_at_the_same_age(broker: Broker, ahead_ms_max: int) -> None:
     """A broker computes the distance in 64 bits, so what is further back than these hold is ahead for it."""
