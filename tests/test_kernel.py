@@ -652,6 +652,7 @@ def _digest_map_used() -> Iterator[str]:
     for layout in (digests[:300], digests.copy(), np.asfortranarray(digests), newer.rows[:, :2]):
         found = newer.look_up(older, layout)
         assert np.array_equal(found, digest_map.EMPTY.look_up(both, layout))
+        assert np.array_equal(found, both.numbers(layout))
     yield from _since(before)
 
 

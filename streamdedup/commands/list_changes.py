@@ -20,7 +20,9 @@ UNANSWERED = "the broker does not answer, and nothing was written; check it, and
 
 
 async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: str) -> int:
-    """Write a message for each of `entries` to the control topic; return the number of messages.
+    """Write the change of each of `entries` to the control topic; return their number.
+
+    What undoes a change is written to each partition: before partitions were added, an entry may have been in another.
 
     On every worker, the blocklist then blocks them, lets them pass, or decides by its file again. ConfigError if there
     is no control topic, or if an entry is not one. DeliveryError if the broker refuses.
@@ -35,11 +37,13 @@ async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: st
     records = [(_record_key(n, entry, normal), value) for n, entry in enumerate(entries, 1)]
     async with soon(kafka_cluster, settings.kafka, UNANSWERED) as cluster:
         async with asyncio.timeout(ANSWER_S_MAX):
-            await described(cluster, topic)
+            found = await described(cluster, topic)
+        partitions = range(found.partitions) if op == "undo" else (None,)
         try:
             for at in range(0, len(records), RECORDS_AT_ONCE):
                 async with asyncio.timeout(WRITE_S_MAX):
-                    await append(settings.kafka, topic, records[at : at + RECORDS_AT_ONCE])
+                    part = records[at : at + RECORDS_AT_ONCE]
+                    await append(settings.kafka, topic, part, partitions)
         except Exception as error:
             if not is_away(error):
                 raise

@@ -34,6 +34,7 @@ from streamdedup.settings import Settings
 from streamdedup.settings.meaning import Meaning
 from streamdedup.settings.stages import copying
 from streamdedup.units import counted
+from streamdedup.worker.group_watch import SHARE_REMEDY
 
 
 class Group(Protocol):
@@ -130,6 +131,11 @@ class Stages:
 async def refuse_members(cluster: KafkaCluster, group: str) -> None:
     """DeliveryError if `group` has members, whichever protocol they speak."""
     found = await cluster.in_force(group)
+    if found.share:
+        raise DeliveryError(
+            f"the group {group} is a share group (KIP-932), which has no offsets of a worker:"
+            f" {SHARE_REMEDY.format(group=group)}"
+        )
     if members := found.members + found.newer:
         raise DeliveryError(
             f"the group {group} has {counted(len(members), 'member')}: stop all workers first; one that was"

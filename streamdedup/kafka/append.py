@@ -1,7 +1,7 @@
 """Append records to a topic outside of any transaction. All in-sync replicas acknowledge each record."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from aiokafka import AIOKafkaProducer
 
@@ -12,12 +12,15 @@ from streamdedup.kafka.options import KafkaOptions
 
 
 async def append(
-    options: KafkaOptions, topic: str, records: Sequence[tuple[bytes, bytes | None]]
+    options: KafkaOptions,
+    topic: str,
+    records: Sequence[tuple[bytes, bytes | None]],
+    partitions: Collection[int | None] = (None,),
 ) -> None:
-    """Write `records`, (key, value) each, in their order.
+    """Write `records`, (key, value) each, in their order, to each of `partitions`.
 
-    Each goes to the partition that Kafka's own clients choose for its key. This may wait for a broker without end, so
-    the caller sets a time-out. After an error, some of the records may have been written.
+    None is the partition that Kafka's own clients choose for the key. This may wait for a broker without end, so the
+    caller sets a time-out. After an error, some of the records may have been written.
     """
     producer = never_creating(
         AIOKafkaProducer(**await client_arguments(options), acks="all", enable_idempotence=True)
@@ -25,7 +28,11 @@ async def append(
     try:
         with starting():
             await producer.start()
-        sent = [await producer.send(topic, key=key, value=value) for key, value in records]
+        sent = [
+            await producer.send(topic, key=key, value=value, partition=partition)
+            for key, value in records
+            for partition in partitions
+        ]
         await asyncio.gather(*sent)
     finally:
         if not await let_go(producer.stop()):

@@ -24,13 +24,18 @@ from aiokafka.protocol.commit import OffsetCommitRequest
 
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.client.connection import asked_again
-from streamdedup.kafka.client.protocol import ConsumerGroupDescribe, TopicsWithIds
+from streamdedup.kafka.client.protocol import (
+    ConsumerGroupDescribe,
+    ShareGroupDescribe,
+    TopicsWithIds,
+)
 from streamdedup.kafka.offsets import RETRY_S, asked, check, middles_of, topics_of
 
 GROUPS_ASKED_MAX = 1_000  # a cluster may have many more, and each takes a request
 AT_ONCE = 20
 DESCRIBE = 8  # an AclOperation code
 _CLIENT_ID, _HOST, _TYPE, _CLASSIC = 4, 5, 10, 0
+_SHARING_ID, _SHARING_HOST = 3, 4
 _NO_SUCH_GROUP = (35, 69)  # the broker has no such protocol in force, or no such group in it
 NO_GENERATION, NO_MEMBER, AS_LONG_AS_CONFIGURED = -1, "", -1
 _HAS_MEMBERS = (
@@ -48,11 +53,14 @@ class InForce:
     `assignor` is None while the group rebalances, since the broker names none then, if the group is empty, and if it
     has members of the new group protocol (KIP-848). Those are the `newer` ones; with brokers that do not distinguish
     them, all members of such a group are.
+
+    `share`: it is a share group (KIP-932), with these `members`. No other member may join it, also once it is empty.
     """
 
     assignor: str | None
     members: tuple[str, ...]
     newer: tuple[str, ...] = ()
+    share: bool = False
 
 
 async def in_force(client: Any, group: str) -> InForce:
@@ -65,16 +73,18 @@ async def in_force(client: Any, group: str) -> InForce:
         return InForce(assignor or None, tuple(sorted(members)))
 
     classic = await asked(client, group, DescribeGroupsRequest([group]), described)
-    return classic if classic.members else await _of_new_protocol(client, group)
+    if classic.members:
+        return classic
+    return await _of_new_protocol(client, group) or await _of_share_group(client, group) or classic
 
 
-async def _of_new_protocol(client: Any, group: str) -> InForce:
-    """Return the members of a group in which the new protocol is in force; none if it is not, or not known."""
+async def _of_new_protocol(client: Any, group: str) -> InForce | None:
+    """Return the members of a group in which the new protocol is in force; None if it is not, or not known."""
 
-    def described(response: Any) -> InForce:
+    def described(response: Any) -> InForce | None:
         code, _message, _group, _state, _epoch, _assigned, _assignor, found, *_ = response.groups[0]
         if code in _NO_SUCH_GROUP:
-            return InForce(None, ())
+            return None
         check(code)
         by_type: dict[bool, list[str]] = {True: [], False: []}
         for member in found:
@@ -85,7 +95,24 @@ async def _of_new_protocol(client: Any, group: str) -> InForce:
     try:
         return await asked(client, group, ConsumerGroupDescribe(group), described)
     except (IncompatibleBrokerVersion, NotImplementedError):
-        return InForce(None, ())
+        return None
+
+
+async def _of_share_group(client: Any, group: str) -> InForce | None:
+    """Return the members of a share group; None if it is none, or the broker knows no share groups."""
+
+    def described(response: Any) -> InForce | None:
+        code, _message, _group, _state, _epoch, _assigned, _assignor, found, *_ = response.groups[0]
+        if code in _NO_SUCH_GROUP:
+            return None
+        check(code)
+        members = (f"{member[_SHARING_ID]} at {member[_SHARING_HOST]}" for member in found)
+        return InForce(None, tuple(sorted(members)), share=True)
+
+    try:
+        return await asked(client, group, ShareGroupDescribe(group), described)
+    except (IncompatibleBrokerVersion, NotImplementedError):
+        return None
 
 
 async def groups_on(client: Any, topic: str, besides: Collection[str]) -> frozenset[str] | None:

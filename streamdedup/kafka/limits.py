@@ -22,6 +22,7 @@ ENVELOPE_BYTES_MAX = 128  # a batch's header (61) and a record's own fields, at 
 SEVERAL_BYTES = 128  # more than a header of ours takes whose value is one word
 HEADER_BYTES_MAX = 10  # the two lengths of a record header, at their longest
 RETENTION_MARGIN_MS = 60_000  # an event must outlive its transaction and a snapshot
+_EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1  # what a timestamp can be
 
 
 def _nothing(batch: EventBatch) -> EventBatch:
@@ -32,7 +33,7 @@ def _nothing(batch: EventBatch) -> EventBatch:
 class Limits:
     """The limits of one topic: the bytes of a record batch, and how far timestamps may lie from the present.
 
-    `ahead_ms_max` counts from now into the future, `behind_ms_max` into the past.
+    `ahead_ms_max` counts from now into the future, `behind_ms_max` into the past; FOREVER is no limit.
     """
 
     topic: str
@@ -75,6 +76,19 @@ class Limits:
             reasons |= dict.fromkeys(too_large.tolist(), TOO_LARGE)
         return reasons
 
+    def earliest_ms(self, now_ms: int) -> int:
+        """Return the oldest timestamp that the topic takes and keeps at `now_ms`.
+
+        A broker computes the distance in 64 bits: what is further back than these hold is ahead for it.
+        """
+        if self.behind_ms_max < FOREVER:
+            return now_ms - self.behind_ms_max
+        return _EARLIEST if self.ahead_ms_max >= FOREVER else now_ms - _LATEST
+
+    def latest_ms(self, now_ms: int) -> int:
+        """Return the timestamp furthest in the future that the topic takes at `now_ms`."""
+        return _LATEST if self.ahead_ms_max >= FOREVER else now_ms + self.ahead_ms_max
+
     def fitting(self, batch: EventBatch) -> npt.NDArray[np.bool_]:
         """Return which events are small enough if each is alone in a record batch, as a mask (n,).
 
@@ -95,11 +109,9 @@ class Limits:
         return fits
 
     def _untimely(self, batch: EventBatch, present: Span) -> dict[int, str]:
-        ahead = np.flatnonzero(batch.timestamps > present.latest + self.ahead_ms_max)
+        ahead = np.flatnonzero(batch.timestamps > self.latest_ms(present.latest))
         stamped = batch.timestamps != NO_TIMESTAMP
-        behind = np.flatnonzero(
-            stamped & (batch.timestamps < present.earliest - self.behind_ms_max)
-        )
+        behind = np.flatnonzero(stamped & (batch.timestamps < self.earliest_ms(present.earliest)))
         reasons = dict.fromkeys(ahead.tolist(), ahead_reason(self.topic))
         return reasons | dict.fromkeys(behind.tolist(), behind_reason(self.topic))
 

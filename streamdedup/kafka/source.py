@@ -295,15 +295,30 @@ class KafkaMember:
             with starting():
                 await consumer.start()
         except BaseException as error:
+            fault = _fault_of(consumer)
             await close_consumer(consumer)
             if isinstance(error, InconsistentGroupProtocolError):
                 self._patience.back(self._waits_as)  # a broker has answered
+            if fault is not None:
+                raise fault from None
             # A bare KafkaError is an error code that aiokafka does not know.
             if type(error) is KafkaError and self._options.group_instance_id:
                 self._lost()
                 raise GroupCoordinatorNotAvailableError(str(error)) from error
             raise
         return consumer
+
+
+def _fault_of(consumer: Any) -> BaseException | None:
+    """Return the error by which aiokafka's own task for the group ended, if it did.
+
+    aiokafka raises a copy for us, a KafkaError that quotes it: that may quote anything.
+    """
+    if consumer._coordinator is None:
+        return None
+    task = consumer._coordinator._coordination_task
+    error = task.exception() if task.done() and not task.cancelled() else None
+    return None if error is None else error.__cause__ or error
 
 
 class KafkaSource:

@@ -1,11 +1,14 @@
 """The pattern by which topics are chosen (`source.pattern`): a regular expression that must match a whole name.
 
 Python's engine tries one way after the other, and the process waits meanwhile. Anyone who may create topics can choose
-the names. So a pattern is refused if a name could take too many tries; their number is estimated from its parts.
+the names. So a pattern is refused if a name could take too many tries; their number is estimated from its parts. Each
+name is matched once as long as its topic exists, and the event loop gets a turn after each.
 """
 
+import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Any
 
 NAME_CHARACTERS_MAX = 249  # of a topic, by Kafka
@@ -30,10 +33,35 @@ def refusal_of(pattern: str) -> str | None:
     return None
 
 
-def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """Return those of `names` that the whole of `pattern` matches, in order of the alphabet."""
-    compiled = re.compile(pattern)
-    return sorted(name for name in names if compiled.fullmatch(name))
+class TopicPattern:
+    """A pattern, and its answer for each name that it was last asked about: to match one may take 0.1 s."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern)
+        self._answers = dict[str, bool]()
+
+    async def matching(self, names: Collection[str]) -> list[str]:
+        """Return those of `names` that the whole pattern matches, in order of the alphabet.
+
+        The answers for names that are not among them are forgotten. If this is cancelled, those found so far are kept.
+        """
+        answers = self._answers
+        for name in names:
+            if name not in answers:
+                answers[name] = self.matches(name)
+                await asyncio.sleep(0)
+        self._answers = {name: answers[name] for name in names}
+        return sorted(name for name in names if answers[name])
+
+    def matches(self, name: str) -> bool:
+        """Match one name."""
+        return self._pattern.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=1)
+def topic_pattern(pattern: str) -> TopicPattern:
+    """Return the pattern, always the same for all who ask in this process, so that they share its answers."""
+    return TopicPattern(pattern)
 
 
 def _tries(parsed: Iterable[tuple[Any, Any]]) -> int:
@@ -57,11 +85,12 @@ def _tries(parsed: Iterable[tuple[Any, Any]]) -> int:
 
 
 def _nested(arguments: Any) -> int:
-    """Return the ways of what is within a group or a look-around; 1 of all else."""
-    if not isinstance(arguments, tuple):
-        return 1
+    """Return the ways of what is within a group or a look-around; 1 of all else.
+
+    The parser gives the body of an atomic group as it is, and that of any other among other arguments.
+    """
     ways = 1
-    for argument in arguments:
+    for argument in arguments if isinstance(arguments, tuple) else (arguments,):
         if type(argument).__name__ == "SubPattern":
             ways *= _tries(argument)
     return ways

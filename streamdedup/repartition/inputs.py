@@ -16,7 +16,7 @@ from streamdedup.delivery.services import Services
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Sources
 from streamdedup.kafka.partitions import InputPartition
-from streamdedup.kafka.topic_pattern import matching
+from streamdedup.kafka.topic_pattern import topic_pattern
 from streamdedup.kafka.topics import Topic, Topology, sink_topics
 from streamdedup.metrics.counts import Meters, ShardMeters
 from streamdedup.repartition.middle import all_of, options_of
@@ -36,9 +36,8 @@ async def topics_of(settings: Settings, cluster: Cluster) -> tuple[str, ...]:
     source = settings.source
     if source.named is not None:
         return source.named
-    async with asyncio.timeout(ANSWER_S_MAX):
-        if found := await _matching(settings, cluster, settings.own_topics):
-            return found
+    if found := await _matching(settings, cluster, settings.own_topics):
+        return found
     raise ConfigError(
         f"no topic matches source.pattern: {source.pattern}, or none that may be seen; it must match the whole name,"
         " and never matches a topic that this deployment writes, nor one with __; check it, or create the topic"
@@ -46,18 +45,17 @@ async def topics_of(settings: Settings, cluster: Cluster) -> tuple[str, ...]:
 
 
 async def _matching(settings: Settings, cluster: Cluster, own: Collection[str]) -> tuple[str, ...]:
-    names = [
-        name
-        for name in await cluster.topic_names()
-        if not name.startswith("__") and name not in own
-    ]
-    return tuple(matching(settings.source.pattern or "", names))
+    """Return the topics that the pattern matches. Many new names take their time, so there is no limit to that."""
+    async with asyncio.timeout(ANSWER_S_MAX):
+        listed = await cluster.topic_names()
+    names = [name for name in listed if not name.startswith("__") and name not in own]
+    return tuple(await topic_pattern(settings.source.pattern or "").matching(names))
 
 
 async def like_all(settings: Settings, cluster: Cluster) -> Topic | None:
     """Return the inputs as if they were one topic (`middle.all_of`); None if none may be seen."""
+    names = settings.source.named or await _matching(settings, cluster, settings.own_topics)
     async with asyncio.timeout(ANSWER_S_MAX):
-        names = settings.source.named or await _matching(settings, cluster, settings.own_topics)
         return all_of(await cluster.describe(names), names)
 
 
@@ -143,14 +141,14 @@ class PatternWatch:
         """Watch until cancelled."""
         while True:
             await asyncio.sleep(self.TURN_S)
-            async with asyncio.timeout(ANSWER_S_MAX):
-                await self.look()
+            await self.look()
 
     async def look(self) -> None:
         """Compare the topics with those that are read. If none is left, the last ones are kept: they may come back."""
         before, known = self._inputs.topics, self._known
         found = await _matching(self._settings, self._cluster, self._own)
-        now = await self._cluster.describe([*found, self._settings.sink.topic])
+        async with asyncio.timeout(ANSWER_S_MAX):
+            now = await self._cluster.describe([*found, self._settings.sink.topic])
         written = {name: known[name] for name in self._written}
         topics = await self._suited(Topology(now.cluster_id, {**written, **now.topics}), found)
         remade = [name for name in topics if name in before and self._is_remade(now, name)]

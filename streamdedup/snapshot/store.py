@@ -2,8 +2,8 @@
 
 A generation appears as a whole or not at all, and is never written again. To save takes a lock without waiting; to
 load takes none. A damaged file is set aside with the suffix `.broken`. An intact file that is not for this log stays
-where it is. If there is no space for a new generation, a save deletes older ones, but keeps one of each partition.
-Nothing here logs: the caller gets refusals and errors.
+where it is, and so does one whose counter is above all that we give. If there is no space for a new generation, a save
+deletes older ones, but keeps one of each partition. Nothing here logs: the caller gets refusals and errors.
 """
 
 import fcntl
@@ -46,6 +46,7 @@ from streamdedup.snapshot.header import (
 from streamdedup.snapshot.read import CopyingReader, ScanningReader
 
 INSTEAD = "set snapshot.directory to another place"
+COUNTER_MAX = 10**15 - 1  # one generation a second lasts for 31 million years
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +168,7 @@ class Store:
                 self._make_directories()
             with self._locked():
                 counter, left = self._remove_leftovers_and_count()
-                path = self.path / f"{counter:016d}.snapshot"
+                path = self.path / _name(counter)
                 log = Log(identity, label, counter, fingerprint, input_id)
                 content = content_of(filter_, self._wall_clock(), log, end_label)
                 size_bytes = publish(
@@ -338,8 +339,14 @@ class Store:
     def _remove_leftovers_and_count(self) -> tuple[int, list[Left]]:
         # Under the lock no other process writes, so a temporary file was left by one that died.
         files = self._files()
+        if files and files[0][0] == COUNTER_MAX:
+            raise SnapshotError(
+                f"{files[0][2]} has the highest counter that there is, so no newer snapshot could be found; nothing was"
+                f" written: remove it, or {INSTEAD}"
+            )
         left = self._remove([path for _, kind, path in files if kind == "tmp"], keep=0)
-        return 1 + max((counter for counter, _, _ in files), default=0), left
+        left += [Left(self.path / name, _FOREIGN) for name in self._names() if _is_foreign(name)]
+        return 1 + (files[0][0] if files else 0), left
 
     def _prune(self) -> list[Left]:
         """Remove older generations; return what stays although it should not."""
@@ -356,7 +363,7 @@ class Store:
         with self._opened(path) as (reader, size_bytes):
             header = reader.header
             log = header.of_log()
-            if path.name != f"{log.counter:016d}.snapshot":
+            if path.name != _name(log.counter):
                 raise SnapshotError(
                     f"it contains generation {log.counter}: it was renamed or copied"
                 )
@@ -402,14 +409,16 @@ class Store:
 
     def _files(self) -> list[tuple[int, str, Path]]:
         """Return the counter, kind and path of each of our files in the directory, newest first."""
-        with self._blaming("list", self.path):
-            try:
-                names = self._fs.listdir(self.path)
-            except FileNotFoundError:
-                return []
-        matches = [match for name in names if (match := _NAME.fullmatch(name))]
+        matches = [match for name in self._names() if (match := _NAME.fullmatch(name))]
         files = [(int(match[1]), match[2], self.path / match[0]) for match in matches]
         return sorted(files, reverse=True)
+
+    def _names(self) -> list[str]:
+        with self._blaming("list", self.path):
+            try:
+                return self._fs.listdir(self.path)
+            except FileNotFoundError:
+                return []
 
     def _remove(self, paths: list[Path], keep: int) -> list[Left]:
         """Remove all regular files of `paths` but the first `keep`; return what is none, and what cannot be removed."""
@@ -432,8 +441,19 @@ class Store:
         return blaming(doing, path, INSTEAD)
 
 
-_NAME = re.compile(r"(\d{16,20})\.(tmp|snapshot|snapshot\.broken)", re.ASCII)
+# What a save can have named: it gives no counter above COUNTER_MAX. Other names of this form are foreign.
+_NAME = re.compile(r"(0\d{15})\.(tmp|snapshot|snapshot\.broken)", re.ASCII)
+_LIKE_OURS = re.compile(r"\d{16,}\.(tmp|snapshot|snapshot\.broken)", re.ASCII)
+_FOREIGN = f"it is none of ours: its counter is above {COUNTER_MAX}; no load reads it; remove it"
 _NAME_BYTES_MAX = 255  # NAME_MAX of every file system in use
+
+
+def _name(counter: int) -> str:
+    return f"{counter:016d}.snapshot"
+
+
+def _is_foreign(name: str) -> bool:
+    return _LIKE_OURS.fullmatch(name) is not None and _NAME.fullmatch(name) is None
 
 
 def _segment(name: str) -> str:

@@ -20,7 +20,7 @@ from aiokafka.errors import (
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.records.records import Record
-from streamdedup.kafka.topics import Topic
+from streamdedup.kafka.topics import FOREVER, Topic
 from streamdedup.testing.groups import Group
 from streamdedup.testing.log import Logged, MemoryLog
 from streamdedup.testing.network import Connection, DirectNetwork, Network
@@ -166,7 +166,7 @@ class MemoryBroker:
         """
         log, limits = self.log(topic, partition), self.topics[topic].topic
         for timestamp, key, value, _headers in records:
-            if timestamp > self.now_ms() + limits.ahead_ms_max:
+            if limits.ahead_ms_max < FOREVER and timestamp > self.now_ms() + limits.ahead_ms_max:
                 raise InvalidTimestampError
             if len(key or b"") + len(value or b"") > limits.bytes_max:
                 raise MessageSizeTooLargeError

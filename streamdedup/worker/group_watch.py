@@ -4,7 +4,7 @@ The name stands for the meaning of a configuration (`settings.meaning`), so work
 event, or send it elsewhere, share no group. The worker waits; only an operator can settle which meaning is right.
 
 A member of the new group protocol (KIP-848) names no assignor, so the broker lets it in, and gives it a share of our
-partitions. That is reported, too.
+partitions. That is reported, too. A share group (KIP-932) refuses us even without members.
 """
 
 import asyncio
@@ -27,11 +27,15 @@ ANSWER_S_MAX = 10.0
 NAMED_S_MAX = 10.0
 SHOWN_MAX = 10  # members in one line
 LOOK_EVERY_S = 10.0  # for members of the new protocol
-NEW_PROTOCOL = "consumer"  # what brokers and tools call it
+NEW_PROTOCOL, SHARE = "consumer", "share"  # what brokers and tools call them
 STICKY = "sticky"  # how workers joined before their names stood for a meaning, and aiokafka's own assignor
 REMEDY = (
     "if its configuration is wrong, stop this worker now: it takes the group once the last of the others leaves, even"
     " for a restart; if it is right, stop all others (docs/operate.md)"
+)
+SHARE_REMEDY = (
+    "stop its members, and delete it: kafka-share-groups.sh --bootstrap-server SERVER --delete --group {group}; or give"
+    " the worker another kafka.group_id (docs/operate.md)"
 )
 
 
@@ -41,6 +45,8 @@ def whose(assignor: str | None) -> str:
         return "not known yet, because the group rebalances"
     if assignor == NEW_PROTOCOL:
         return "another program, which joins groups by the protocol of KIP-848"
+    if assignor == SHARE:
+        return "a share group (KIP-932), which admits no worker, even if it is empty"
     if assignor.startswith(NAME_PREFIX):
         return "workers with another key, input, output, or with or without a filter"
     if assignor == STICKY:
@@ -99,17 +105,21 @@ class GroupWatch:
         with suppress(Exception):  # the next turn asks again
             async with asyncio.timeout(ANSWER_S_MAX):
                 found = await self._cluster.in_force(self._group)
-            if found.newer or found.assignor not in (None, self._ours):
+            if found.newer or found.share or found.assignor not in (None, self._ours):
                 self._seen = found
 
     def _report(self, now: float, since: float) -> None:
         assignor, members = self._seen.assignor, (*self._seen.members, *self._seen.newer)
+        by, remedy = "others", REMEDY
         if self._seen.newer:
             assignor = NEW_PROTOCOL
-        by = f"{counted(len(members), 'member')} as {assignor}" if assignor else "others"
+        if self._seen.share:
+            assignor, remedy = SHARE, SHARE_REMEDY.format(group=self._group)
+        if assignor:
+            by = f"{counted(len(members), 'member')} as {assignor}"
         self._status.group_says = (
             f"the group {self._group} is of another configuration: joined by {by} ({whose(assignor)}), not as"
-            f" {self._ours}; {REMEDY}"
+            f" {self._ours}; {remedy}"
         )
         if assignor is None and now - since < NAMED_S_MAX:
             return
@@ -123,5 +133,5 @@ class GroupWatch:
                 among_them=list(members[:SHOWN_MAX]),
                 ours=self._ours,
                 seconds=round(now - since, 1),
-                remedy=REMEDY,
+                remedy=remedy,
             )

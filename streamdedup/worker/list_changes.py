@@ -1,8 +1,9 @@
 """Reads the control topic of a list: all of it before the worker serves, then each message as it arrives.
 
-Each worker reads all partitions, outside of any group. All messages about one key are in one partition, so they keep
-their order. An event that is no valid message changes nothing; it is counted, and logged now and then by its offset.
-Whatever happens to the topic is reported, and tried again: the changes that were read stay in force, and events flow.
+Each worker reads all partitions, outside of any group. The messages about one key are in one partition, and keep their
+order; after partitions were added, their timestamps decide between two of them (`lists.overlay`). An event that is no
+valid message changes nothing; it is counted, and logged now and then by its offset. Whatever happens to the topic is
+reported, and tried again: the changes that were read stay in force, and events flow.
 """
 
 import asyncio
@@ -25,7 +26,14 @@ from streamdedup.kafka.topics import Topic
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.lists.control import Change, read_change
-from streamdedup.lists.overlay import CHANGES_MAX, NO_CHANGES, Changes, Overlay
+from streamdedup.lists.overlay import (
+    CHANGES_MAX,
+    MOVED_MAX,
+    NO_CHANGES,
+    PARTITIONS_MAX,
+    Changes,
+    Overlay,
+)
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters
 from streamdedup.threads import Lane
@@ -259,14 +267,15 @@ class ControlTopic:
 
     async def _apply(self, batch: EventBatch) -> None:
         """Apply the messages of `batch`, which has few: each takes Python, and the loop waits."""
-        keys, changes = list[bytes](), list[int]()
+        keys, changes, stamps = list[bytes](), list[int](), list[int]()
         for row, change in enumerate(await self._read_changes(batch)):
             if isinstance(change, MalformedError):
                 self._log_malformed(batch, row, str(change))
             else:
                 keys += change.keys
                 changes += [change.change] * len(change.keys)
-        self._changes.apply(self._hash.digests(keys), changes)
+                stamps += [int(batch.timestamps[row])] * len(change.keys)
+        self._changes.apply(self._hash.digests(keys), changes, stamps, batch.partition)
         self._newest_ms = max(self._newest_ms, int(batch.timestamps.max(initial=0)))
 
     async def _read_changes(self, batch: EventBatch) -> list[Change | MalformedError]:
@@ -289,6 +298,12 @@ class ControlTopic:
             raise ConfigError(
                 f"the topic {self._topic} holds more than {CHANGES_MAX:,} changes; build the list again with them, and"
                 " write null values for their keys"
+            )
+        if self._changes.moved > MOVED_MAX:
+            raise ConfigError(
+                f"the topic {self._topic} holds changes of more than {MOVED_MAX:,} entries in several partitions each,"
+                " as after partitions were added; run `streamdedup lists undo` and then `lists add` or `remove` for"
+                " such entries"
             )
 
     async def _note_unread(self, ends: Mapping[int, _End]) -> None:
@@ -373,5 +388,10 @@ async def described(cluster: Cluster, topic: str) -> Topic:
         raise ConfigError(
             f"the topic {topic} deletes old messages, so changes of the list would be lost; set its cleanup.policy to"
             " compact"
+        )
+    if found.partitions > PARTITIONS_MAX:
+        raise ConfigError(
+            f"the topic {topic} has {found.partitions} partitions, and a control topic may have {PARTITIONS_MAX} at"
+            " most; name another one in blocklist.control_topic"
         )
     return found

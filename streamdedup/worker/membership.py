@@ -1,20 +1,30 @@
-"""Stays a member of a consumer group, whatever the broker does. Only an error that no waiting cures ends the worker."""
+"""Becomes and stays a member of a consumer group, whatever the broker or another member does.
+
+Only an error that no waiting cures ends the worker.
+"""
 
 import asyncio
 
 import structlog
 
-from streamdedup.errors import DeliveryError
+from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.kafka.base import Member
 from streamdedup.kafka.client.connection import describe_error, refusal
-from streamdedup.kafka.client.patience import Patience, is_away
+from streamdedup.kafka.client.patience import Backoff, Patience, is_away
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.logs import RateLimit
+from streamdedup.worker.tasks import is_cancelled
 
 log = structlog.get_logger(__name__)
 
 TURN_S = 0.2
 TROUBLE_S = 1.0
+TROUBLE_S_MAX = 15.0  # between two tries to join
+REMEDY = (
+    "still trying; if this goes on, look at the members of the group (kafka-consumer-groups.sh --bootstrap-server"
+    " SERVER --describe --members --verbose --group GROUP) and stop those that are no workers; if there are none,"
+    " restart the worker, and report a bug"
+)
 
 
 class Membership:
@@ -23,6 +33,25 @@ class Membership:
     def __init__(self, source: Member, patience: Patience, what: str) -> None:
         self._source, self._patience, self._what = source, patience, what
         self._trouble = RateLimit()
+
+    async def join(self) -> None:
+        """Join the group, and again after each unknown error, with back-off. If a broker refuses us, its error.
+
+        The member that leads the group makes our assignment, and aiokafka fails at one that it did not expect.
+        """
+        backoff = Backoff(TROUBLE_S, TROUBLE_S_MAX)
+        while True:
+            try:
+                await self._source.start()
+            except StreamdedupError:
+                raise
+            except Exception as error:
+                if refusal(error) or is_cancelled():
+                    raise
+                self._log_trouble(error)
+            else:
+                return
+            await asyncio.sleep(backoff.next_s())
 
     async def keep_alive(self) -> None:
         """Stay a member for a turn. DeliveryError if that is over for good; if a broker refuses us, its error."""
@@ -45,8 +74,7 @@ class Membership:
 
     def _log_trouble(self, error: Exception) -> None:
         if self._trouble.due(asyncio.get_running_loop().time()):
-            remedy = "still trying; if this goes on, restart the worker, and report a bug"
-            log.warning("consumer_trouble", remedy=remedy, **describe_error(error))
+            log.warning("consumer_trouble", remedy=REMEDY, **describe_error(error))
 
 
 async def leave_group(source: Member, within_s: float) -> None:

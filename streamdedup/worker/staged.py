@@ -170,7 +170,7 @@ class Copier:
             order="events of one key are in the order in which the input's partitions are read",
         )
         async with beside(enduring("group", watch.run, self._meters)):
-            await source.start()
+            await membership.join()
             status.phase = Phase.SERVING
             self._working = asyncio.create_task(stage.run())
             try:

@@ -217,13 +217,14 @@ class Worker:
         status.clocks = clocks
         status.phase = Phase.JOINING
         watch = GroupWatch(cluster, services.source, kafka.group_id, recipe.meaning.name, status)
+        membership = Membership(services.source, cluster.patience, "the consumer")
         async with beside(
             enduring("group", watch.run, status.meters),
             *([self._copier.run()] if self._copier else []),
         ):
-            await services.source.start()
+            await membership.join()
             status.phase = Phase.SERVING
-            await self._supervise(recipe, services, topology)
+            await self._supervise(recipe, services, topology, membership)
 
     async def _prepared(self, cluster: Cluster) -> Topology:
         """Return the topics that the shards read and write; missing ones are made as the settings allow."""
@@ -252,13 +253,14 @@ class Worker:
         topic = self._settings.source.topic
         return Purge(services.cluster, topic, topology[topic].topic_id, self._shards.committed)
 
-    async def _supervise(self, recipe: Recipe, services: Services, topology: Topology) -> None:
+    async def _supervise(
+        self, recipe: Recipe, services: Services, topology: Topology, membership: Membership
+    ) -> None:
         loop, patience = asyncio.get_running_loop(), services.cluster.patience
         progress_at = loop.time()
         self._saves_at = loop.time() + self._settings.snapshot.interval_s
         meters, lists = services.meters, self._lists
         topics = TopicWatch(services.cluster, topology, self._status)
-        membership = Membership(services.source, patience, "the consumer")
         if self._settings.source.repartition:
             self._purge = self._status.purge = self._purge_of(services, topology)
             if self._copier is None:

@@ -27,6 +27,9 @@ SETTINGS = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",  # asked for when a share group is deleted
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "300",  # take-over tests need short sessions
     # After a kill the controller lets the broker in again when its last session has ended.

@@ -52,6 +52,7 @@ FEATURES: Mapping[str, Feature] = {
     "TLS alerts about a certificate that is missing": Feature("3.3", request=11, version=9),
     "clusters without ZooKeeper": Feature("3.3", request=11, version=9),
     "the group protocol of KIP-848": Feature("4.0", request=68, version=1),
+    "share groups": Feature("4.2", request=78, version=2),
     "appends of records of negative size": Feature("4.1", request=1, version=18),
 }
 

@@ -29,7 +29,7 @@ from tests.broker.topics import (
     read_all,
     unique_name,
 )
-from tests.deployment import Deployment
+from tests.deployment import Deployment, WorkerProcess
 
 pytestmark = pytest.mark.broker
 
@@ -341,10 +341,59 @@ def test_a_control_topic_may_get_more_partitions(screened: Deployment, tmp_path:
         )
 
 
-def can_write(deployment: Deployment, topic: str, events: list[Event]) -> bool:
-    """Whether all partitions take their events by now."""
+def test_all_workers_agree_on_changes_after_partitions_were_added(
+    screened: Deployment, tmp_path: Path
+) -> None:
+    """Of an entry that moved to a new partition, the later change is in force, before a restart and after it.
+
+    What takes changes back is written to all partitions, so nothing of an entry is left in the one that it came from.
+    """
+    build(tmp_path / "block.list", ["listed@x.example"])
+    control, config = screened.config["blocklist"]["control_topic"], str(screened.write_config())
+    entries = [f"user{n}@x.example" for n in range(24)]
+
+    def changed(worker: WorkerProcess, op: str, position: int, keys: int) -> None:
+        command(["lists", op, "-c", config, *entries])
+        holds(worker, position, keys)
+
+    def holds(worker: WorkerProcess, position: int, keys: int) -> None:
+        worker.wait_for("list_changed")
+        wait_until(
+            lambda: (
+                [worker.events("list_changed")[-1][name] for name in ("position", "keys_changed")]
+                == [position, keys]
+            ),
+            DEADLINE_S,
+            lambda: str(worker.events("list_changed")),
+        )
+
+    with screened.running("running.log") as running:
+        running.wait_for("shard_live", 2)
+        changed(running, "add", 24, 24)
+        screened.feed(sign_ups(entries))
+        screened.catch_up(running)
+        assert len(blocked(screened)) == 24
+        admin = admin_client(screened.bootstrap)
+        admin.create_partitions([NewPartitions(control, 7)])[control].result()
+        wait_until(lambda: can_write(screened, control, [], 7), DEADLINE_S, lambda: "no partition")
+        changed(running, "remove", 48, 24)
+        screened.feed(sign_ups(entries))
+        screened.catch_up(running)
+        assert running.interrupt() == 0
+    with screened.running("new.log") as new:
+        new.wait_for("shard_live", 2)
+        screened.feed(sign_ups(entries))
+        screened.catch_up(new)
+        assert len(blocked(screened)) == 24
+        changed(new, "undo", 48 + 24 * 7, 0)
+
+
+def can_write(
+    deployment: Deployment, topic: str, events: list[Event], partitions: int | None = None
+) -> bool:
+    """Whether all partitions, by default as many as events, take their events by now."""
     found = admin_client(deployment.bootstrap).list_topics(topic, timeout=DEADLINE_S).topics[topic]
-    if len(found.partitions) < len(events):
+    if len(found.partitions) < (partitions or len(events)):
         return False
     produce(deployment.bootstrap, topic, events)
     return True

@@ -6,12 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from confluent_kafka.cimpl import NewPartitions
 
 from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.kafka.source import KafkaSource
+from streamdedup.settings import load
+from streamdedup.settings.meaning import Meaning
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, admin_client, wait_until
 from tests.broker.needs import AHEAD
 from tests.broker.topics import Event, committed, create_topic, read_all
@@ -84,6 +89,53 @@ def test_two_workers_of_one_name_are_told_so(broker: Broker, tmp_path: Path) -> 
     deployment.config["kafka"]["group_instance_id"] = "worker-1"
     deployment.feed(keyed(range(100, 300), 2))
     deployment.run_to_the_end("alone.log")
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("static", [False, True])
+async def test_a_leader_that_assigns_another_topic_ends_no_worker(
+    broker: Broker, tmp_path: Path, start: Start, static: bool
+) -> None:
+    """Another program under the name of our assignor: the worker reports it, and serves once that has left."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    if static:
+        deployment.config["kafka"]["group_instance_id"] = "worker-0"
+    deployment.feed(keyed(range(100), 2))
+    name = Meaning.of(load(deployment.write_config())).name
+
+    class Rogue(StickyPartitionAssignor):  # type: ignore[misc] # aiokafka has no types
+        @classmethod
+        def assign(cls, _cluster: Any, members: Any) -> dict[str, Any]:
+            everything = [("another-topic", [0]), (deployment.source, [0, 1])]
+            return {
+                member: ConsumerProtocolMemberAssignment(
+                    0, [] if member.startswith("rogue") else everything, b""
+                )
+                for member in members
+            }
+
+    Rogue.name = name
+    rogue = AIOKafkaConsumer(
+        deployment.source,
+        client_id="rogue",
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id=deployment.group,
+        partition_assignment_strategy=(Rogue,),
+        enable_auto_commit=False,
+        heartbeat_interval_ms=300,
+    )
+    await rogue.start()
+    async with start(deployment) as worker:
+        try:
+            (line, *_) = await worker.logged("consumer_trouble")
+            assert (line["log_level"], line["error"]) == ("warning", "AssertionError")
+            assert "stop those that are no workers" in line["remedy"]
+            await asyncio.sleep(2)
+            assert not worker.task.done()
+        finally:
+            await rogue.stop()
+        await worker.consumed(100)
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 

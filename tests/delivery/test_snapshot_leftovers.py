@@ -51,13 +51,16 @@ class _Saves:
 
 
 @pytest.mark.parametrize("suffix", ["snapshot", "tmp", "snapshot.broken"])
-async def test_a_directory_with_a_snapshots_name_is_said_once(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize("counter", [f"{9:016d}", 20 * "9"])
+async def test_a_directory_with_a_snapshots_name_is_said_once(
+    tmp_path: Path, suffix: str, counter: str
+) -> None:
     """Each save counts as saved; the line comes again only if it was gone meanwhile."""
     path = tmp_path / "dedup.yaml"
     path.write_text(f"{CONFIG}snapshot: {{directory: {tmp_path}, keep: 1}}\n")
     meters = ShardMeters()
     snapshots = ShardSnapshots(load(path, environ={}), 0, structlog.get_logger(), meters)
-    foreign = snapshots._store.path / f"{9:016d}.{suffix}"
+    foreign = snapshots._store.path / f"{counter}.{suffix}"
     shard = shard_of(filters.build({"kind": "bloom", "capacity": 10, "error_rate": 0.1}))
     for _ in shard.fold(*column((b"key", 0)), 5):
         pass

@@ -21,6 +21,7 @@ from streamdedup.kafka.records import headers as headers_module
 from streamdedup.kafka.records.codecs import CODECS
 from streamdedup.kafka.topics import DEFAULT_MESSAGE_BYTES_MAX, FOREVER, Topic
 from tests.broker.base import Broker
+from tests.broker.needs import AHEAD
 from tests.broker.topics import create_topic, unique_name
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import built
@@ -214,6 +215,38 @@ def test_where_no_time_is_wrong_none_is_refused(settings_of_topic: Mapping[str, 
     unbounded = limits("none", settings_of_topic)
     assert unbounded.ahead_ms_max == unbounded.behind_ms_max == FOREVER
     assert unbounded.rejected(batch, PRESENT) == {}
+
+
+def test_for_ever_is_not_a_number_of_years() -> None:
+    """Kept for ever, the oldest timestamp is taken, and without a limit ahead also the latest one."""
+    batch = stamped(-FOREVER - 1, -FOREVER, -(2**63), 2**63 - 1)
+    assert limits("none", {"retention.ms": "-1"}).rejected(batch, PRESENT) == {}
+
+
+@pytest.mark.broker
+@pytest.mark.needs_broker(AHEAD)
+@pytest.mark.parametrize("ahead_ms_max", [HOUR_MS, 2**63 - 1])
+async def test_a_broker_draws_the_line_at_the_same_age(broker: Broker, ahead_ms_max: int) -> None:
+    """A broker computes the distance in 64 bits, so what is further back than these hold is ahead for it."""
+    topic, now_ms = unique_name("age"), int(time.time() * 1000)
+    created = {"message_timestamp_after_max_ms": ahead_ms_max, "retention_ms": -1}
+    create_topic(broker.bootstrap_servers, topic, 1, **created)
+    farthest = now_ms - (2**63 - 1)
+    times = [-FOREVER, -FOREVER - 1, farthest + HOUR_MS // 2, farthest - HOUR_MS // 2, -(2**63)]
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    await producer.start()
+    refused = []
+    try:
+        for row, timestamp in enumerate(times):
+            try:
+                await producer.send_and_wait(topic, b"", timestamp_ms=timestamp)
+            except KafkaError:
+                refused.append(row)
+    finally:
+        await producer.stop()
+    known = limits("none", {name.replace("_", "."): f"{ms}" for name, ms in created.items()})
+    assert list(known.rejected(stamped(*times), Span.at(now_ms))) == refused
+    assert refused == ([3, 4] if ahead_ms_max == HOUR_MS else [])
 
 
 @pytest.mark.parametrize("retention_ms", [0, 1, 10_000, RETENTION_MARGIN_MS])

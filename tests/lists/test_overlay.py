@@ -1,5 +1,7 @@
 """Claims about single changes of a list: exact, the last word on each key, over the file, for addresses and domains."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,31 +17,44 @@ from streamdedup.lists.control import (
     message,
     read_change,
 )
-from streamdedup.lists.overlay import ADDED, NO_CHANGES, REMOVED, UNCHANGED, Changes
+from streamdedup.lists.overlay import (
+    ADDED,
+    NO_CHANGES,
+    PARTITIONS_MAX,
+    REMOVED,
+    UNCHANGED,
+    Changes,
+)
 
 words = st.integers(0, 3) | st.integers(2**64 - 4, 2**64 - 1)
 digests = st.tuples(words, words)
+# Of any sort: before 1970, beyond all calendars, and equal ones.
+stamps = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
 EMAIL = normalizer("email")
+Message = tuple[int, tuple[int, int], int, int]
 
 
 @given(
-    changes=st.lists(st.tuples(digests, st.sampled_from([ADDED, REMOVED, UNCHANGED])), max_size=30),
+    changes=st.lists(
+        st.tuples(digests, st.sampled_from([ADDED, REMOVED, UNCHANGED]), stamps), max_size=30
+    ),
     asked=st.lists(digests, max_size=20),
     latest_max=st.integers(1, 6),
 )
 @settings(deadline=None)
 def test_the_last_change_of_a_key_counts(
-    changes: list[tuple[tuple[int, int], int]], asked: list[tuple[int, int]], latest_max: int
+    changes: list[tuple[tuple[int, int], int, int]], asked: list[tuple[int, int]], latest_max: int
 ) -> None:
     """Whatever changed it before, however often the latest were merged into the many, and whichever key shares a half.
 
-    Each overlay says for ever what it said when it was made.
+    In one partition, whatever the timestamps: compaction leaves the last one. Each overlay says for ever what it said
+    when it was made.
     """
     collected, expected = Changes(latest_max), dict[tuple[int, int], int]()
     array = np.array(asked, dtype=np.uint64).reshape(-1, 2)
     made = []
-    for digest, change in changes:
-        collected.apply(np.array([digest], dtype=np.uint64), [change])
+    for digest, change, stamp in changes:
+        collected.apply(np.array([digest], dtype=np.uint64), [change], [stamp])
         expected[digest] = change
         answers = [expected.get(asked_for, UNCHANGED) for asked_for in asked]
         made.append((collected.overlay(), answers, sum(map(bool, expected.values()))))
@@ -50,12 +65,86 @@ def test_the_last_change_of_a_key_counts(
     assert [collected.more_than(held + n) for n in (-1, 0)] == [True, False]
 
 
+def overlay_of(messages: Iterable[Message], latest_max: int = 3) -> dict[tuple[int, int], int]:
+    """Apply messages, (partition, digest, change, stamp); return what is in force."""
+    changes, seen = Changes(latest_max), list[tuple[int, int]]()
+    for partition, digest, change, stamp in messages:
+        changes.apply(np.array([digest], dtype=np.uint64), [change], [stamp], partition)
+        seen.append(digest)
+        if changes.ripe:
+            changes.merge()
+    array = np.array(seen, dtype=np.uint64).reshape(-1, 2)
+    overlay = changes.overlay()
+    found = dict(zip(seen, overlay.look_up(array).tolist(), strict=True))
+    assert len(overlay) == sum(map(bool, found.values()))
+    return {digest: change for digest, change in found.items() if change}
+
+
+@given(
+    messages=st.lists(
+        st.tuples(
+            st.sampled_from([0, 1, PARTITIONS_MAX - 1]),
+            st.tuples(st.integers(0, 1), st.just(0)),
+            st.sampled_from([ADDED, REMOVED, UNCHANGED]),
+            stamps,
+        ),
+        max_size=20,
+    ),
+    order=st.permutations([0, 1, PARTITIONS_MAX - 1]),
+)
+def test_all_agree_on_a_key_with_changes_in_several_partitions(
+    messages: list[Message], order: list[int]
+) -> None:
+    """A worker that read on while they were written, and one that starts later, and reads each partition in turn.
+
+    Also if compaction has left only the last message of each key in a partition, and no null.
+    """
+    apart = [m for partition in order for m in messages if m[0] == partition]
+    last = {(partition, digest): m for m in apart for partition, digest, *_ in [m]}
+    compacted = [m for m in last.values() if m[2] != UNCHANGED]
+    running = overlay_of(messages)
+    assert overlay_of(apart) == overlay_of(compacted) == running
+    by_partition = {m[:2]: m for m in compacted}
+    for digest, change in running.items():
+        of_key = [m for m in by_partition.values() if m[1] == digest]
+        newest = max(of_key, key=lambda m: (min(max(m[3], 0), (1 << 44) - 1), m[0]))
+        assert newest[2] == change
+
+
+def test_the_later_timestamp_is_in_force_wherever_its_message_is() -> None:
+    """Of equal ones, that in the partition with the highest number; a null takes back those of its partition alone."""
+    key, other = (1, 2), (3, 4)
+    early, late = (1, key, ADDED, 1_790_000_000_000), (0, key, REMOVED, 1_790_000_000_001)
+    for messages in ([early, late], [late, early]):
+        assert overlay_of(messages) == {key: REMOVED}
+        assert overlay_of([*messages, (0, key, UNCHANGED, 5)]) == {key: ADDED}
+        assert overlay_of([*messages, (1, key, UNCHANGED, 5)]) == {key: REMOVED}
+        assert overlay_of([*messages, *((p, key, UNCHANGED, 5) for p in (0, 1))]) == {}
+        assert overlay_of([*messages, (0, other, ADDED, 0)]) == {key: REMOVED, other: ADDED}
+    equal = (2, key, ADDED, late[3])
+    assert overlay_of([equal, late]) == overlay_of([late, equal]) == {key: ADDED}
+
+
+def test_keys_with_changes_in_several_partitions_are_counted() -> None:
+    """Each takes more memory than others, until one partition alone holds changes of it."""
+    changes = Changes()
+    array = MURMUR3.digests([b"%d" % n for n in range(10)])
+    for partition, rows in ((0, 10), (1, 6), (2, 6)):
+        changes.apply(array[:rows], [ADDED] * rows, [partition] * rows, partition)
+    assert changes.moved == 6
+    changes.apply(array[:6], [UNCHANGED] * 6, [9] * 6, 1)
+    assert changes.moved == 6
+    changes.apply(array[:4], [UNCHANGED] * 4, [9] * 4, 0)
+    assert changes.moved == 2
+    assert len(changes.overlay()) == 10
+
+
 def test_an_overlay_stays_as_it_is() -> None:
     """A batch is judged by one version, whatever changes come before its end."""
     changes = Changes()
     digest = MURMUR3.digests([b"a"])
     before = changes.overlay()
-    changes.apply(digest, [ADDED])
+    changes.apply(digest, [ADDED], [0])
     assert before is NO_CHANGES
     assert before.look_up(digest).tolist() == [UNCHANGED]
     assert changes.overlay().look_up(digest).tolist() == [ADDED]
@@ -66,10 +155,10 @@ def test_many_changes_are_found_among_many_keys() -> None:
     """Each of 10,000 changed keys is found, none of 10,000 others, and none whose change was taken back."""
     array = MURMUR3.digests([b"%d" % n for n in range(20_000)])
     changes = Changes(latest_max=3000)
-    changes.apply(array[:10_000:2], [REMOVED] * 5000)
+    changes.apply(array[:10_000:2], [REMOVED] * 5000, [7] * 5000)
     for n in range(1, 10_000, 2):
-        changes.apply(array[n : n + 1], [ADDED])
-    changes.apply(array[:100], [UNCHANGED] * 100)
+        changes.apply(array[n : n + 1], [ADDED], [7])
+    changes.apply(array[:100], [UNCHANGED] * 100, [0] * 100)
     overlay = changes.overlay()
     answers = overlay.look_up(array)
     assert answers[:100].tolist() == [UNCHANGED] * 100

@@ -84,7 +84,7 @@ def changed(listed: KeyList, changes: dict[str, int]) -> ChangedList:
     """The list with single changes."""
     made_ = Changes()
     for key, change in changes.items():
-        made_.apply(MURMUR3.digests([key]), [change])
+        made_.apply(MURMUR3.digests([key]), [change], [0])
     return ChangedList(listed, made_.overlay(), 7)
 
 

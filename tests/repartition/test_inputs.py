@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+import streamdedup.repartition.inputs as inputs_module
 from streamdedup.commands.audit import audit
 from streamdedup.commands.audit.report import Report
 from streamdedup.commands.audit.staged import StagedAudit
@@ -18,7 +19,7 @@ from streamdedup.delivery.resume import Found
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.partitions import InputPartition
-from streamdedup.kafka.topic_pattern import matching, refusal_of
+from streamdedup.kafka.topic_pattern import TopicPattern, refusal_of, topic_pattern
 from streamdedup.kafka.topics import Topology
 from streamdedup.repartition.inputs import Inputs, PatternWatch, topics_of
 from streamdedup.repartition.middle import prepared
@@ -615,12 +616,73 @@ def test_another_group_on_the_middle_is_looked_for_by_one_member(
     play(tmp_path, scene)
 
 
-def test_a_pattern_matches_whole_names() -> None:
+async def test_a_pattern_matches_whole_names() -> None:
     """As in Kafka's own consumer."""
     names = ["clicks", "clicks-a", "old-clicks-a", "clicks-a-b", "clicksXa"]
-    assert matching("clicks-.*", names) == ["clicks-a", "clicks-a-b"]
-    assert matching("^clicks-.*$", names) == ["clicks-a", "clicks-a-b"]
-    assert matching("clicks(-a)?", names) == ["clicks", "clicks-a"]
+    for pattern, matched in (
+        ("clicks-.*", ["clicks-a", "clicks-a-b"]),
+        ("^clicks-.*$", ["clicks-a", "clicks-a-b"]),
+        ("clicks(-a)?", ["clicks", "clicks-a"]),
+    ):
+        assert await TopicPattern(pattern).matching(names) == matched
+
+
+class CountedPattern(TopicPattern):
+    """Counts how often each name was matched, and in which turn of the loop."""
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__(pattern)
+        self.matched, self.turns, self._turn = Counter[str](), list[int](), 0
+
+    def next_turn(self) -> None:
+        """Count the turns of the loop from now on."""
+        self._turn += 1
+        asyncio.get_running_loop().call_soon(self.next_turn)
+
+    def matches(self, name: str) -> bool:
+        """Count it."""
+        self.matched[name] += 1
+        self.turns.append(self._turn)
+        return super().matches(name)
+
+
+async def test_a_name_is_matched_once_as_long_as_its_topic_exists() -> None:
+    """A name may take 0.1 s: so the loop has a turn after each, and what a look was cancelled at is not lost."""
+    pattern, names = CountedPattern("clicks-.*"), [f"clicks-{number}" for number in range(50)]
+    pattern.next_turn()
+    look = asyncio.create_task(pattern.matching(names))
+    while len(pattern.matched) < 10:
+        await asyncio.sleep(0)
+    look.cancel()
+    await asyncio.sleep(0)
+    for _ in range(3):
+        assert await pattern.matching([*names, "other"]) == sorted(names)
+    assert set(pattern.matched.values()) == {1}
+    assert len(pattern.turns) == len(set(pattern.turns)) == 51
+    assert await pattern.matching(names[:1]) == names[:1]
+    assert await pattern.matching(names[:2]) == names[:2]
+    assert {name for name, times in pattern.matched.items() if times > 1} == {names[1]}
+
+
+def test_all_who_look_for_topics_share_what_was_matched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the start and later, each name once."""
+    counted = CountedPattern(PATTERN)
+    monkeypatch.setattr(inputs_module, "topic_pattern", lambda _: counted)
+
+    async def scene(stage: MemoryStage) -> None:
+        reads(stage, pattern=PATTERN)
+        async with stage.start() as worker:
+            await worker.logged("repartition_live")
+            stage.broker.create_topic(LATER, COUNTS[LATER])
+            await worker.logged("inputs_changed")
+            await asyncio.sleep(3 * PatternWatch.TURN_S)
+        assert {EU, US, LATER} <= counted.matched.keys()
+        assert set(counted.matched.values()) == {1}
+
+    play(tmp_path, scene)
+    assert topic_pattern(PATTERN) is topic_pattern(PATTERN)
 
 
 @pytest.mark.parametrize(
@@ -637,3 +699,23 @@ def test_a_pattern_matches_whole_names() -> None:
 def test_usual_patterns_are_taken(pattern: str) -> None:
     """Prefixes, choices, versions, exclusions."""
     assert refusal_of(pattern) is None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(?>(?:a|a)*b)",
+        "(?>(?:a*)*b)",
+        "(?>a*)+",
+        "(?:a|a)*+b",
+        "(?:(?>a*b*)c)*",
+        "(?:a++)+",
+        "(?=(?:a|a)*b)x",
+        "(?i:(?:a*)*)",
+        "(b)?(?(1)(?:a*)*|c)",
+        "(?>.*)(?>.*)(?>.*)(?>.*)",
+    ],
+)
+def test_a_pattern_that_could_take_long_is_refused_however_it_is_grouped(pattern: str) -> None:
+    """An atomic group or a possessive repeat tries all ways within, too, before it gives none back."""
+    assert "could take too long" in str(refusal_of(pattern))

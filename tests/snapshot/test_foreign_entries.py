@@ -1,4 +1,4 @@
-"""What bears the name of a snapshot and is none: a FIFO, a directory, a socket, a link."""
+"""What bears the name of a snapshot and is none: a FIFO, a directory, a socket, a link, a name beyond our counters."""
 
 import os
 import socket
@@ -10,6 +10,7 @@ import pytest
 
 from streamdedup.errors import SnapshotError
 from streamdedup.snapshot.files import load
+from streamdedup.snapshot.store import COUNTER_MAX
 from streamdedup.testing.files import WatchedFs
 from tests.snapshot.shelf import IDENTITY, Shelf, bloom
 
@@ -86,6 +87,64 @@ def test_what_is_no_file_makes_no_save_a_failure(tmp_path: Path, make: Make, suf
     assert shelf.label() == 4
     assert shelf.store.labels() == [4, 3]
     assert os.path.lexists(foreign)
+
+
+BEYOND = pytest.mark.parametrize(
+    "counter", ["1" + 15 * "0", 16 * "9", "2026112710443000", 17 * "0", 20 * "9", 21 * "9"]
+)
+
+
+def file(path: Path) -> None:
+    """Make a file that is none of ours."""
+    path.write_bytes(b"someone else")
+
+
+@BEYOND
+@pytest.mark.parametrize("make", [file, directory])
+@pytest.mark.parametrize("suffix", ["tmp", "snapshot", "snapshot.broken"])
+def test_a_counter_beyond_all_that_are_given_is_none_of_ours(
+    tmp_path: Path, make: Make, suffix: str, counter: str
+) -> None:
+    """It moves no counter, so each generation is found, loaded and removed in its turn; it stays, and is reported."""
+    shelf = Shelf(tmp_path, keep=2)
+    first = shelf.save(bloom(), 1)
+    foreign = first.with_name(f"{counter}.{suffix}")
+    make(foreign)
+    for label in (2, 3, 4):
+        saved = shelf.store.save(bloom(), label, lambda: 9, IDENTITY)
+        assert saved.path.name == f"{label:016d}.snapshot"
+        assert shelf.label() == label
+        assert not shelf.refusals
+        assert saved.left is not None
+        assert saved.left.path == foreign
+        assert "none of ours" in saved.left.reason
+    assert shelf.store.labels() == [4, 3]
+    assert os.path.lexists(foreign)
+
+
+def test_what_is_none_of_ours_makes_no_shard_an_old_one(tmp_path: Path) -> None:
+    """A name alone, which no save can have given, says nothing of the shard."""
+    shelf = Shelf(tmp_path)
+    shelf.store.path.mkdir(parents=True)
+    (shelf.store.path / f"{20 * '9'}.snapshot").mkdir()
+    assert not shelf.store.exists()
+
+
+@pytest.mark.parametrize("suffix", ["tmp", "snapshot", "snapshot.broken"])
+def test_no_generation_is_written_that_a_load_would_not_find(tmp_path: Path, suffix: str) -> None:
+    """After the highest counter nothing is saved: that is an error by name, and the generations before stay."""
+    shelf = Shelf(tmp_path, keep=1)
+    newest = shelf.save(bloom(), 1)
+    last = newest.with_name(f"{COUNTER_MAX:016d}.{suffix}")
+    last.mkdir()
+    with pytest.raises(SnapshotError, match=f"{last} has the highest counter .* remove it"):
+        shelf.save(bloom(), 2)
+    assert shelf.label() == 1
+    last.rmdir()
+    before = newest.with_name(f"{COUNTER_MAX - 1:016d}.{suffix}")
+    before.mkdir()
+    shelf.save(bloom(), 3)
+    assert shelf.label() == 3
 
 
 def test_what_is_no_file_counts_for_no_generation(tmp_path: Path) -> None:

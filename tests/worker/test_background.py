@@ -160,7 +160,7 @@ def test_a_task_that_meets_an_unknown_error_goes_on(
         assert KEY not in str(lines)
         assert len(calls) == len(lines) == counted(worker, task) > 2
         waits = [after - before for before, after in pairwise(calls)]
-        assert max(waits) > 45
+        assert max(waits) > 29  # up to a minute, with jitter
         monkeypatch.setattr(owner, name, works)
         await asyncio.sleep(120)
         assert len(worker.lines("task_failed")) == len(lines)

@@ -9,7 +9,7 @@ import pytest
 from streamdedup.kafka.groups import InForce
 from streamdedup.metrics.counts import Meters
 from streamdedup.server.status import Status
-from streamdedup.worker.group_watch import NAMED_S_MAX, REMEDY, GroupWatch, whose
+from streamdedup.worker.group_watch import NAMED_S_MAX, REMEDY, SHARE_REMEDY, GroupWatch, whose
 from tests.worker.beside import lines_beside
 
 OURS, THEIRS = "streamdedup-00", "streamdedup-01"
@@ -132,6 +132,30 @@ def test_members_of_the_new_protocol_are_said_while_the_group_takes_us() -> None
     assert [line["event"] for line in lines] == ["group_of_another_protocol"] * 2
     assert (lines[0]["members"], lines[0]["among_them"]) == (1, ["theirs at /i"])
     assert lines[0]["log_level"] == "warning"
+
+
+def test_a_share_group_is_named_with_what_ends_the_wait() -> None:
+    """It refuses us with members or without, until it is deleted; no word says that it ends by itself."""
+    remedy = SHARE_REMEDY.format(group="group")
+
+    async def scene(group: Group) -> None:
+        group.answer = InForce(None, ("theirs at /i",), share=True)
+        group.refuse()
+        await asyncio.sleep(55)
+        assert "joined by 1 member as share (a share group (KIP-932)" in (
+            group.status.refusal or ""
+        )
+        group.answer = InForce(None, (), share=True)
+        await asyncio.sleep(50)
+        assert "joined by 0 members as share" in (group.status.refusal or "")
+        assert remedy in (group.status.refusal or "")
+
+    lines = watched(scene)
+    assert [(line["in_force"], line["members"]) for line in lines] == [("share", 1), ("share", 0)]
+    assert lines[0]["among_them"] == ["theirs at /i"]
+    assert {line["remedy"] for line in lines} == {remedy}
+    assert "--delete --group group" in remedy
+    assert REMEDY not in str(lines)
 
 
 def test_a_refusal_by_members_of_the_new_protocol_is_named() -> None:

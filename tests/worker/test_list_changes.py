@@ -11,10 +11,12 @@ import pytest
 
 import streamdedup.worker.list_changes as changes_module
 from streamdedup.delivery.recipe import Recipe
+from streamdedup.errors import ConfigError
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.keys.hashing import MURMUR3
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.lists.control import Change, read_change
-from streamdedup.lists.overlay import Changes
+from streamdedup.lists.overlay import PARTITIONS_MAX, REMOVED, Changes
 from streamdedup.metrics.counts import Meters
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
@@ -24,7 +26,7 @@ from streamdedup.worker.list_changes import ROWS_A_TURN, ControlTopic
 from streamdedup.worker.tasks import beside
 from tests.deployment import Deployment
 
-ADD = b'{"op": "add"}'
+ADD, REMOVE = b'{"op": "add"}', b'{"op": "remove"}'
 TOPIC = "control"
 
 
@@ -135,6 +137,57 @@ async def test_a_partition_that_is_trimmed_is_read_from_its_start(
         patch.setattr(MemoryBroker, "request", trimming)
         topic = await read(broker, tmp_path)
     assert (len(topic.overlay), topic.position) == (500, 1_000)
+
+
+def test_a_running_worker_and_a_new_one_agree_after_partitions_were_added(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    """An entry that moved to another partition is as its later message says, in whichever partition that is."""
+    keys = [b"user%d" % n for n in range(60)]
+
+    def write(moves: int, value: bytes | None, at_ms: int) -> None:
+        for n, key in enumerate(keys):
+            broker.log(TOPIC, (n + moves * (n % 2 + 1)) % 3 if moves else n % 2).append(
+                [(at_ms, key, value, ())]
+            )
+
+    async def scene() -> None:
+        digests = MURMUR3.digests(keys)
+        write(0, ADD, 1_000)
+        async with following(broker, tmp_path) as running:
+            broker.add_partitions(TOPIC, 3)
+            for moves, value, at_ms in ((1, REMOVE, 2_000), (2, ADD, 1_500), (2, None, 3_000)):
+                write(moves, value, at_ms)
+                while running.position < sum(log.end for log in broker.topics[TOPIC].logs):
+                    await asyncio.sleep(0.1)
+                new = await read(broker, tmp_path)
+                assert new.position == running.position
+                assert list(new.overlay.look_up(digests)) == list(running.overlay.look_up(digests))
+                assert list(new.overlay.look_up(digests)) == [REMOVED] * len(keys)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(scene())
+
+
+def test_too_many_partitions_are_refused(tmp_path: Path) -> None:
+    """By number, and with what to do."""
+    broker = MemoryBroker()
+    broker.create_topic(TOPIC, PARTITIONS_MAX + 1, cleanup_policy="compact")
+    with pytest.raises(ConfigError, match=r"has 4097 partitions, .* name another one in blocklist"):
+        asyncio.run(read(broker, tmp_path))
+
+
+def test_too_many_moved_entries_are_refused(
+    broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes memory; the message has the way out."""
+    monkeypatch.setattr(changes_module, "MOVED_MAX", 9)
+    for count in (9, 10):
+        broker.produce(TOPIC, [(n % 2, b"user%d" % (n // 2), ADD) for n in range(2 * count)])
+        if count == 9:
+            assert len(asyncio.run(read(broker, tmp_path)).overlay) == 9
+    with pytest.raises(ConfigError, match="changes of more than 9 entries in several partitions"):
+        asyncio.run(read(broker, tmp_path))
 
 
 @pytest.mark.parametrize("leaderless", [True, False])

@@ -118,14 +118,14 @@ class TimeCheck:
     def _is_wrong(self, claim: Claim, earliest_ms: int, latest_ms: int) -> bool:
         """Whether the output would have taken and kept the event at any time of that span."""
         if claim.ahead:
-            return claim.time_ms <= earliest_ms + self._limits.ahead_ms_max
-        return claim.time_ms >= latest_ms - self._limits.behind_ms_max
+            return claim.time_ms <= self._limits.latest_ms(earliest_ms)
+        return claim.time_ms >= self._limits.earliest_ms(latest_ms)
 
     def _is_right(self, claim: Claim, earliest_ms: int, latest_ms: int) -> bool:
         """Whether it would have refused the event at any time of that span."""
         if claim.ahead:
-            return claim.time_ms > latest_ms + self._limits.ahead_ms_max
-        return claim.time_ms < earliest_ms - self._limits.behind_ms_max
+            return claim.time_ms > self._limits.latest_ms(latest_ms)
+        return claim.time_ms < self._limits.earliest_ms(earliest_ms)
 
     async def _stamp(self, claim: Claim) -> int | None:
         """Return the broker's stamp of the first marker after a letter, or of the letter with LogAppendTime."""

@@ -1,8 +1,8 @@
 """An immutable map from digests to numbers, as sorted rows. The overlay of a list is made of such maps.
 
 A row has three words: the two words of a digest, and its number. A newer row wins over an older row of the
-same digest; the number 0 cancels the older row. A lookup starts from the first word: hashes are uniform, so
-its value gives the row's position approximately.
+same digest; the number 0 cancels the older row. A lookup in two maps returns the lowest byte of the number. It starts
+from the first word: hashes are uniform, so its value gives the row's position approximately.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from streamdedup.kernel import inlined, kernel, upper_half
 from streamdedup.keys.hashing import Bytes, Digests, checked, frozen
 
 Rows = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.uint64]
 
 ROWS_A_BUCKET = 4
 
@@ -54,13 +55,20 @@ class DigestMap(NamedTuple):
         return DigestMap.over(rows[: _merge(self.rows, older.rows, rows)])
 
     def look_up(self, older: "DigestMap", digests: Digests) -> Bytes:
-        """Return the number of each of `digests` (n, 2), shape (n,), dtype uint8.
+        """Return the lowest byte of the number of each of `digests` (n, 2), shape (n,), dtype uint8.
 
         It is the number of our row if there is one, otherwise that of the row of `older`, otherwise 0.
         """
         found = np.zeros(len(digests), dtype=np.uint8)
         if len(self.rows) or len(older.rows):
             _look_up(self.rows, self.starts, older.rows, older.starts, checked(digests), found)
+        return found
+
+    def numbers(self, digests: Digests) -> Numbers:
+        """Return the number of each of `digests` (n, 2), shape (n,), dtype uint64; 0 if there is none."""
+        found = np.zeros(len(digests), dtype=np.uint64)
+        if len(self.rows):
+            _numbers(self.rows, self.starts, checked(digests), found)
         return found
 
 
@@ -73,7 +81,9 @@ EMPTY = DigestMap(
 def warm_up() -> None:
     """Compile the kernels or load them from the cache. Called at set-up, so that no batch waits for it."""
     made = DigestMap.of({bytes(16): 1}).merged_into(DigestMap.of({}))
-    made.look_up(DigestMap.of({}), np.zeros((1, 2), dtype=np.uint64))
+    asked = np.zeros((1, 2), dtype=np.uint64)
+    made.look_up(DigestMap.of({}), asked)
+    made.numbers(asked)
 
 
 @kernel
@@ -129,6 +139,16 @@ def _look_up(
         at = _place(older, older_starts, a, b)
         if is_at(older, at, a, b):
             found[row] = np.uint8(older[at, 2])
+
+
+@kernel
+def _numbers(rows: Rows, starts: Rows, digests: Digests, found: Numbers) -> None:
+    """Write the numbers of those `digests` that have one into `found`."""
+    for row in range(np.uint64(digests.shape[0])):
+        a, b = digests[row, 0], digests[row, 1]
+        at = _place(rows, starts, a, b)
+        if is_at(rows, at, a, b):
+            found[row] = rows[at, 2]
 
 
 @inlined

@@ -1,10 +1,10 @@
-"""Four requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
+"""Five requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
 
 OffsetFetch v7 with `require_stable` (KIP-447) never returns an offset whose transaction is undecided. TxnOffsetCommit
 v3 (KIP-447) names the member and its generation, by which the group fences it; aiokafka sends v0, without. Metadata v10
 (KIP-516) returns topic ids, the only sign that a topic was deleted and created again. ConsumerGroupDescribe (KIP-848)
-returns groups with members of the new group protocol, which DescribeGroups takes for dead. Written after
-https://kafka.apache.org/protocol.
+returns groups with members of the new group protocol, which DescribeGroups takes for dead; ShareGroupDescribe (KIP-932)
+returns share groups. Written after https://kafka.apache.org/protocol.
 """
 
 from collections.abc import Iterable, Mapping
@@ -288,8 +288,8 @@ _ASSIGNMENT = Schema(
 
 
 def _described_groups(*of_a_member: tuple[str, type]) -> Schema:
-    """Return the schema of the response, with these more fields of a member."""
-    member = (
+    """Return the schema of the response about groups of KIP-848, with these more fields of a member."""
+    return _groups_with(
         ("member_id", CompactString("utf-8")),
         ("instance_id", CompactString("utf-8")),
         ("rack_id", CompactString("utf-8")),
@@ -301,8 +301,12 @@ def _described_groups(*of_a_member: tuple[str, type]) -> Schema:
         ("assignment", _ASSIGNMENT),
         ("target_assignment", _ASSIGNMENT),
         *of_a_member,
-        ("tags", TaggedFields),
     )
+
+
+def _groups_with(*of_a_member: tuple[str, Any]) -> Schema:
+    """Return the schema of a response about groups whose members have these fields."""
+    member = (*of_a_member, ("tags", TaggedFields))
     return Schema(
         ("throttle_time_ms", Int32),
         (
@@ -371,6 +375,41 @@ class ConsumerGroupDescribe(
         self,
         request: type[_ConsumerGroupDescribeRequestV0] | type[_ConsumerGroupDescribeRequestV1],
     ) -> _ConsumerGroupDescribeRequestV0 | _ConsumerGroupDescribeRequestV1:
+        return request([self._group], False, {})
+
+
+class _ShareGroupDescribeResponseV1(Response):
+    API_KEY = 77
+    API_VERSION = 1
+    SCHEMA = _groups_with(
+        ("member_id", CompactString("utf-8")),
+        ("rack_id", CompactString("utf-8")),
+        ("member_epoch", Int32),
+        ("client_id", CompactString("utf-8")),
+        ("client_host", CompactString("utf-8")),
+        ("topics", CompactArray(CompactString("utf-8"))),
+        ("assignment", _ASSIGNMENT),
+    )
+
+
+class _ShareGroupDescribeRequestV1(RequestStruct):
+    API_KEY = 77
+    API_VERSION = 1
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _ShareGroupDescribeResponseV1
+    SCHEMA = _ConsumerGroupDescribeRequestV0.SCHEMA
+
+
+class ShareGroupDescribe(Request[_ShareGroupDescribeRequestV1]):
+    """Asks for the members of a share group (KIP-932); the answer is an error if the group is of another type."""
+
+    API_KEY = 77
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+
+    @override
+    def build(self, request: type[_ShareGroupDescribeRequestV1]) -> _ShareGroupDescribeRequestV1:
         return request([self._group], False, {})
 
 
