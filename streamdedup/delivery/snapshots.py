@@ -418,6 +418,7 @@ class ShardSnapshots:
                 filter_, label, end_label = shard.filter, shard.label, shard.end_label
                 header, buffers = filter_.header(), filter_.buffers()
                 if [buffer.nbytes for buffer in buffers] != sizes:
+                    await threads.copies.run(self.name, COPIED, copy.give_back)
                     return None
                 await threads.copies.run(self.name, COPIED, copy.take, buffers)
                 held_s = time.perf_counter() - began

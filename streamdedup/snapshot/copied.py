@@ -1,7 +1,7 @@
 """A copy of the buffers of a filter whose cells move: the shard goes on while a snapshot is written from it.
 
-All steps that take long are for a thread. None of them keeps the interpreter from others for long: numpy lets go of it
-while it copies, and memory goes back to the system in pieces.
+All steps that take long are for a thread. None of them keeps the interpreter from others: numpy lets go of it while it
+copies, and `mmap` while it gives memory back.
 """
 
 import mmap
@@ -11,9 +11,7 @@ import numpy as np
 
 from streamdedup.filters.memory import PAGE_BYTES
 
-GIVEN_BACK_BYTES = 1 << 20  # at a time
 _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
-_GIVE_BACK: int | None = getattr(mmap, "MADV_DONTNEED", None)
 
 
 class Copy:
@@ -36,12 +34,9 @@ class Copy:
             np.copyto(np.frombuffer(taken, np.uint8), np.frombuffer(buffer.cast("B"), np.uint8))
 
     def give_back(self) -> None:
-        """Give the memory back to the system, so that nobody waits for that later; the bytes are lost. This blocks."""
-        if _GIVE_BACK is None:
-            return
-        for taken in self._memory:
-            for start in range(0, len(taken), GIVEN_BACK_BYTES):
-                taken.madvise(_GIVE_BACK, start, min(GIVEN_BACK_BYTES, len(taken) - start))
+        """Give the memory back to the system, now and in this thread: that takes time. The bytes are lost."""
+        self._sizes = ()
+        self._memory.clear()
 
 
 def _memory(size: int) -> mmap.mmap:

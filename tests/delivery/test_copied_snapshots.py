@@ -199,7 +199,7 @@ def test_a_copy_is_what_it_was_made_of(sizes: list[int]) -> None:
         buffer[:] = 0
     assert [bytes(view) for view in copy.buffers] == expected
     copy.give_back()
-    assert [view.nbytes for view in copy.buffers] == sizes
+    assert not copy.buffers
 
 
 def test_a_copy_that_cannot_be_had_is_a_memory_error() -> None:
