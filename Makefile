@@ -25,7 +25,7 @@ test: kernels
 
 # What a contributor runs after each edit: no broker, and none of the tests marked `slow`.
 test-fast: kernels
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not broker and not slow' $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not broker and not slow and not acceptance' $(PYTEST_ARGS)
 
 # What `make test-fast` runs, with the lowest versions that pyproject.toml allows, in build/lowest.  They have wheels for
 # Python 3.11 only, so on another one pip ends at once, instead of compiling them.
@@ -36,7 +36,7 @@ lowest: $(VENV)/.dev
 	$(BIN)/python -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c build/lowest.txt -e '.[demo,dev]'
 	build/lowest/bin/python -m streamdedup compile
-	build/lowest/bin/python -m pytest --numprocesses 2 --dist worksteal -m 'not broker and not slow' $(PYTEST_ARGS)
+	build/lowest/bin/python -m pytest --numprocesses 2 --dist worksteal -m 'not broker and not slow and not acceptance' $(PYTEST_ARGS)
 
 # Compiled once: processes that start side by side on an empty cache would each compile the same kernels.
 kernels: $(VENV)/.dev

@@ -5,7 +5,7 @@ It answers from a thread of its own, so that it can report an event loop that st
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 
@@ -18,6 +18,8 @@ from streamdedup.settings import ServerOptions
 __all__ = ["Phase", "Status", "serving"]
 
 log = structlog.get_logger(__name__)
+
+ENDS_S_MAX = 1.0
 
 
 @asynccontextmanager
@@ -37,3 +39,7 @@ async def serving(options: ServerOptions, status: Status) -> AsyncIterator[None]
     finally:
         beating.cancel()
         listener.close()
+        # For its end the thread needs another one, which cannot start once the interpreter ends.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ENDS_S_MAX):
+                await asyncio.to_thread(listener.join, ENDS_S_MAX)

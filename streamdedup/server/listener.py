@@ -83,11 +83,16 @@ class Listener:
         self._closing = asyncio.Event()
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
-        threading.Thread(target=self._run, name="server", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="server", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Stop answering soon. Returns at once."""
         self._loop.call_soon_threadsafe(self._closing.set)
+
+    def join(self, within_s: float) -> None:
+        """Wait until the thread has ended after `close`, for at most `within_s` seconds. This blocks."""
+        self._thread.join(within_s)
 
     def _run(self) -> None:
         with self._runner:

@@ -141,6 +141,7 @@ def test_kills_lose_and_double_nothing_of_what_is_blocked(deployment: Deployment
     check_blocked(deployment, numbers)
 
 
+@pytest.mark.acceptance
 @pytest.mark.long
 def test_without_a_filter_kills_lose_and_double_nothing_either(deployment: Deployment) -> None:
     """Each event that is not blocked passes, as often as it came and in its place; nothing is folded or saved."""

@@ -88,7 +88,7 @@ def emitted(deployment: Deployment) -> list[tuple[bytes | None, int | None]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("late", ["pass", "drop"])
+@pytest.mark.parametrize("late", [pytest.param("pass", marks=pytest.mark.acceptance), "drop"])
 def test_kills_change_no_verdict(broker: Broker, tmp_path: Path, late: str) -> None:
     """With snapshots or after their loss, the output of a killed worker is the model's, event for event."""
     deployment = windowed(broker, tmp_path, late=late, max_jump=f"{5 * SLOT_MS}ms")

@@ -507,6 +507,7 @@ class TestCommand:
         assert bloom.split()[1:7] == ["9.6", "120", "MB", "1.44", "7", "0.01"]
         assert foot.startswith("pick ")
 
+    @pytest.mark.acceptance
     def test_a_first_run_says_that_it_compiles(self, tmp_path: Path) -> None:
         """One line on standard error where nothing is compiled yet, and none on the next run."""
         environment = os.environ | {"STREAMDEDUP_CACHE": str(tmp_path)}

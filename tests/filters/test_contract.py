@@ -409,7 +409,7 @@ class Multiset(RuleBasedStateMachine):
 def test_removable_kinds_are_multisets(case: Case) -> None:
     """Additions, removals, restores in any order: never another answer than a multiset gives."""
     machine = type("Multiset", (Multiset,), {"case": case})
-    run_state_machine_as_test(machine, settings=settings(max_examples=30, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=15, deadline=None))
 
 
 @removable

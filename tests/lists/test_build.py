@@ -546,6 +546,7 @@ print(peak())
 """
 
 
+@pytest.mark.acceptance
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bloom", "fuse"])
 def test_two_million_addresses_take_no_more_memory_than_stated(kind: str, tmp_path: Path) -> None:

@@ -605,6 +605,7 @@ print(peak())
 """
 
 
+@pytest.mark.acceptance
 @pytest.mark.slow
 def test_a_store_takes_no_more_memory_and_disk_than_stated(tmp_path: Path) -> None:
     """Of the whole process, once the kernels are compiled; however many entries there are, hardly more."""
