@@ -18,7 +18,7 @@ from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.lost_markers import finish_copies
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.resume import Found, input_offset
-from streamdedup.repartition.skew import Wait
+from streamdedup.repartition.skew import Wait, heads_of
 from streamdedup.repartition.stage import Stage
 from streamdedup.repartition.transfer import Transfer
 from streamdedup.settings import Settings
@@ -119,6 +119,24 @@ MUTANTS = (
         ("test_a_wait_ends_when_the_slow_one_has_copied_what_it_held",),
     ),
     Mutant(
+        "nothing-read-ahead",
+        "one event of the present holds no backlog back (rule 29)",
+        lambda: replaced(Stage._read_ahead, _nothing),
+        ("test_one_event_of_the_present_leaves_no_other_late",),
+    ),
+    Mutant(
+        "a-wrong-head-kept",
+        "a head that came from a wrong time is dropped (rule 29)",
+        lambda: replaced(heads_of, _never_back),
+        ("test_the_heads_of_a_batch",),
+    ),
+    Mutant(
+        "open-transactions-read",
+        "events of an open transaction are unread (rule 29)",
+        lambda: replaced(Heads._ends, _stable),
+        ("test_events_of_an_open_transaction_are_unread",),
+    ),
+    Mutant(
         "windows-of-retention-alone",
         "the windows cover retention and max_skew (rule 29)",
         lambda: replaced(max_skew_ms, lambda _settings: None),
@@ -151,6 +169,7 @@ MUTANTS = (
 )
 
 _input_offset, _init, _begin = input_offset, Purge.__init__, Heads.begin
+_heads_of = heads_of
 _meaning_of = Meaning.of
 
 
@@ -185,6 +204,17 @@ def _within_the_first(
 ) -> Any:
     of_one = [partition for partition in partitions if partition.topic == partitions[0].topic]
     return _begin(self, of_one, stopped)
+
+
+def _never_back(timestamps: Integers, before: int | None, after: Integers) -> Integers:
+    heads = _heads_of(timestamps, before, after)
+    return heads if before is None else np.maximum(heads, before)
+
+
+async def _stable(
+    self: Heads, partitions: Sequence[InputPartition]
+) -> Mapping[InputPartition, int]:
+    return await self._offsets(partitions, self._cluster.stable_offsets)
 
 
 async def _trusting(self: Middle, batch: EventBatch) -> EventBatch:
