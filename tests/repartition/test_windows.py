@@ -20,7 +20,7 @@ from tests.staged import INPUTS, PLACES, MemoryStage, play, value
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 DAYS = 30
 EVERY_H = 3
-OPEN_S = 60  # delivery.open_transaction_s
+OPEN_S = 6  # delivery.open_transaction_s
 WINDOW: dict[str, Any] = {"kind": "window", "retention": "7d", "capacity": 100_000}
 SPARSE = [f"s{day}" for day in range(DAYS)]
 DENSE = [f"d{hour}" for hour in range(0, DAYS * 24, EVERY_H)]
@@ -168,6 +168,7 @@ def test_events_of_an_open_transaction_are_unread(tmp_path: Path, hangs: bool) -
 
     async def scene(stage: MemoryStage) -> None:
         loop, log = asyncio.get_running_loop(), stage.broker.log(stage.source, 0)
+        stage.deployment.config["delivery"]["open_transaction_s"] = OPEN_S
         hours = [((DAYS * 24 - hour) * HOUR_MS, f"h{hour}") for hour in range(DAYS * 24)]
         feed(stage, 1, hours)
         transaction = stage.broker.transaction("theirs")
