@@ -136,15 +136,14 @@ class Decider:
         if not self._reader.ours:
             return
         transaction, whole, events_max = Transaction(), True, self._pace.events_max
-        offset: int | None = None  # after the last part
+        offset = 0  # after the last part
         in_flight.depart(transaction)
         latest = loop.time() + closes_s_max
         closes_at = min(latest, loop.time() + delivery.commit_interval_ms / 1000)
         while batch is not None:
-            keys_by = None if offset is None else latest
-            decided = await self._decide(shard, batch, keys_by)
+            decided = await self._decide(shard, batch, latest if transaction.is_begun else None)
             if decided is None:
-                self._reader.again(offset or 0, "slow")
+                self._reader.again(offset, "slow")
                 break
             part, whole = decided
             transaction.add(part)

@@ -417,11 +417,13 @@ class ShardSnapshots:
                 began = time.perf_counter()
                 filter_, label, end_label = shard.filter, shard.label, shard.end_label
                 header, buffers = filter_.header(), filter_.buffers()
-                if [buffer.nbytes for buffer in buffers] != sizes:
-                    await threads.copies.run(self.name, COPIED, copy.give_back)
-                    return None
-                await threads.copies.run(self.name, COPIED, copy.take, buffers)
+                has_grown = [buffer.nbytes for buffer in buffers] != sizes
+                if not has_grown:
+                    await threads.copies.run(self.name, COPIED, copy.take, buffers)
                 held_s = time.perf_counter() - began
+            if has_grown:
+                await threads.copies.run(self.name, COPIED, copy.give_back)
+                return None
             parts = _Parts(filter_.hash, lambda: header, lambda: copy.buffers)
 
             def writing() -> Saved:

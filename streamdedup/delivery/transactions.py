@@ -63,6 +63,11 @@ class Transaction:
         """
         await self._begun.wait()
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether its first events are decided, or it is closed."""
+        return self._begun.is_set()
+
     def add(self, part: DecidedBatch) -> None:
         """Add decided events."""
         self.events += len(part.batch)

@@ -5,7 +5,7 @@ the request fails and no offset is moved.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,36 +81,46 @@ async def in_force(client: Any, group: str) -> InForce:
 async def _of_new_protocol(client: Any, group: str) -> InForce | None:
     """Return the members of a group in which the new protocol is in force; None if it is not, or not known."""
 
-    def described(response: Any) -> InForce | None:
-        code, _message, _group, _state, _epoch, _assigned, _assignor, found, *_ = response.groups[0]
-        if code in _NO_SUCH_GROUP:
-            return None
-        check(code)
+    def in_force_of(response: Any, members: Iterable[Any]) -> InForce:
         by_type: dict[bool, list[str]] = {True: [], False: []}
-        for member in found:
+        for member in members:
             is_classic = response.API_VERSION > 0 and member[_TYPE] == _CLASSIC
             by_type[is_classic].append(f"{member[_CLIENT_ID]} at {member[_HOST]}")
         return InForce(None, tuple(sorted(by_type[True])), tuple(sorted(by_type[False])))
 
-    try:
-        return await asked(client, group, ConsumerGroupDescribe(group), described)
-    except (IncompatibleBrokerVersion, NotImplementedError):
-        return None
+    return await _of_type(client, group, ConsumerGroupDescribe(group), in_force_of)
 
 
 async def _of_share_group(client: Any, group: str) -> InForce | None:
     """Return the members of a share group; None if it is none, or the broker knows no share groups."""
 
+    def in_force_of(_response: Any, members: Iterable[Any]) -> InForce:
+        named = (f"{member[_SHARING_ID]} at {member[_SHARING_HOST]}" for member in members)
+        return InForce(None, tuple(sorted(named)), share=True)
+
+    return await _of_type(client, group, ShareGroupDescribe(group), in_force_of)
+
+
+async def _of_type(
+    client: Any,
+    group: str,
+    request: ConsumerGroupDescribe | ShareGroupDescribe,
+    in_force_of: Callable[[Any, Iterable[Any]], InForce],
+) -> InForce | None:
+    """Return what `in_force_of` makes of the answer and its members; None if the group is of another type.
+
+    None, too, if the broker does not know the request.
+    """
+
     def described(response: Any) -> InForce | None:
         code, _message, _group, _state, _epoch, _assigned, _assignor, found, *_ = response.groups[0]
         if code in _NO_SUCH_GROUP:
             return None
         check(code)
-        members = (f"{member[_SHARING_ID]} at {member[_SHARING_HOST]}" for member in found)
-        return InForce(None, tuple(sorted(members)), share=True)
+        return in_force_of(response, found)
 
     try:
-        return await asked(client, group, ShareGroupDescribe(group), described)
+        return await asked(client, group, request, described)
     except (IncompatibleBrokerVersion, NotImplementedError):
         return None
 
@@ -147,10 +157,8 @@ async def _of_each(
     """Return the topics that `ask` returns for each group; none for one that we may not ask. None if none is listed."""
     try:
         listed = await _listed(client)
-    except (
-        ClusterAuthorizationFailedError,
-        IncompatibleBrokerVersion,
-    ):  # the second is an embedded broker
+    except (ClusterAuthorizationFailedError, IncompatibleBrokerVersion):
+        # The second is the error of an embedded broker.
         return None
     asked_of = sorted(listed - set(besides))[:GROUPS_ASKED_MAX]
     turns = asyncio.Semaphore(AT_ONCE)

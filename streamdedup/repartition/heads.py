@@ -5,14 +5,14 @@ the commits of this process are added.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 import structlog
 
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
-from streamdedup.kafka.partitions import InputPartition, by_topic
-from streamdedup.repartition.offsets import committed_on
+from streamdedup.kafka.partitions import InputPartition
+from streamdedup.repartition.offsets import committed_on, of_each
 from streamdedup.repartition.skew import Standing, Standings, Wait, must_publish
 from streamdedup.units import counted
 
@@ -100,8 +100,8 @@ class Heads:
     async def _ends(self, partitions: Collection[InputPartition]) -> dict[InputPartition, int]:
         """Return up to which offset each partition has events, of those whose leaders answer."""
         stable, high = await asyncio.gather(
-            self._offsets(partitions, self._cluster.stable_offsets),
-            self._offsets(partitions, self._cluster.end_offsets),
+            of_each(partitions, self._cluster.stable_offsets),
+            of_each(partitions, self._cluster.end_offsets),
         )
         now, known, self._open = asyncio.get_running_loop().time(), self._open, {}
         ends = {}
@@ -114,20 +114,6 @@ class Heads:
                 if now - since < self._open_s:
                     ends[partition] = high[partition]
         return ends
-
-    async def _offsets(
-        self,
-        partitions: Collection[InputPartition],
-        ask: Callable[[str, Collection[int]], Awaitable[Mapping[int, int]]],
-    ) -> dict[InputPartition, int]:
-        """Return what `ask` answers of each partition, with one call for each topic."""
-        numbers = by_topic(partitions)
-        answers = await asyncio.gather(*(ask(topic, its) for topic, its in numbers.items()))
-        return {
-            InputPartition(topic, number): offset
-            for topic, its in zip(numbers, answers, strict=True)
-            for number, offset in its.items()
-        }
 
     def committed(self, partition: InputPartition, offset: int, head: int | None) -> None:
         """Note a commit of ours."""

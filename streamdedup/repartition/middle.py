@@ -165,15 +165,6 @@ def is_as_made(topic: Topic) -> bool:
     return bool(topic.settings) and own_size and not any(wrong_settings(topic))
 
 
-async def prepared(settings: Settings, cluster: Cluster, inputs: Sequence[str]) -> Topology:
-    """Return the `inputs`, the middle topic and the dead letters' topic; the middle is made if it is missing.
-
-    `settings` are those of the first stage. ConfigError if a topic is missing or does not suit.
-    """
-    topology = await described(settings, cluster, inputs)
-    return await made(settings, cluster, planned(settings, topology, inputs))
-
-
 async def described(settings: Settings, cluster: Cluster, inputs: Sequence[str]) -> Topology:
     """Return those of the `inputs` and of the topics that are written that exist."""
     return await cluster.describe([*inputs, *sink_topics(settings.sink)])
@@ -182,19 +173,19 @@ async def described(settings: Settings, cluster: Cluster, inputs: Sequence[str])
 def planned(settings: Settings, topology: Topology, inputs: Sequence[str]) -> Plan:
     """Return what the stage begins with. ConfigError if a topic does not suit, or is missing and will not be made."""
     options, like = options_of(settings), all_of(topology, inputs)
-    topics, missing = dict(topology.topics), dict[str, Mapping[str, str]]()
-    if like is not None:
-        wanted: dict[str, Mapping[str, str]] = {options.topic: settings_for(like)}
-        if settings.sink.create_topics:
-            wanted |= {name: settings_like(like, 0) for name in sink_topics(settings.sink)[1:]}
-        missing = {name: its for name, its in wanted.items() if name not in topics}
-    for name, its in missing.items():
-        replicas = like.replicas if like else 1
-        topics[name] = Topic(name, None, options.partitions, replicas, settings=its)
-    plan = Topology(topology.cluster_id, topics)
-    check(plan, settings, inputs)
     if like is None:
+        check(topology, settings, inputs)
         raise ValueError("no input is given")
+    wanted: dict[str, Mapping[str, str]] = {options.topic: settings_for(like)}
+    if settings.sink.create_topics:
+        wanted |= {name: settings_like(like, 0) for name in sink_topics(settings.sink)[1:]}
+    missing = {name: its for name, its in wanted.items() if name not in topology.topics}
+    to_make = {
+        name: Topic(name, None, options.partitions, like.replicas, settings=its)
+        for name, its in missing.items()
+    }
+    plan = Topology(topology.cluster_id, {**topology.topics, **to_make})
+    check(plan, settings, inputs)
     return Plan(tuple(inputs), plan, missing, like)
 
 

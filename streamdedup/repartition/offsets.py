@@ -1,7 +1,8 @@
 """The first stage's offsets. The stage and the commands read them once no transaction on them is open."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from streamdedup.delivery.resume import Found
 from streamdedup.errors import ConfigError, DeliveryError
@@ -11,6 +12,8 @@ from streamdedup.kafka.partitions import InputPartition, by_topic
 from streamdedup.kafka.topics import Topology
 from streamdedup.repartition.middle import options_of, other_partitions
 from streamdedup.settings import Settings
+
+T = TypeVar("T")
 
 POLL_S = 0.2
 # The time-out of the stage's transactions: if a member dies, all readers of the middle wait for it.
@@ -56,14 +59,24 @@ async def committed_on(
 
     Raise UndecidedError if `stable` is asked while a transaction on one of them has not ended.
     """
+
+    async def of_topic(topic: str, numbers: Collection[int]) -> Mapping[int, Committed]:
+        return await cluster.committed_all(group, topic, numbers, stable=stable)
+
+    return await of_each(partitions, of_topic)
+
+
+async def of_each(
+    partitions: Iterable[InputPartition],
+    ask: Callable[[str, Collection[int]], Awaitable[Mapping[int, T]]],
+) -> dict[InputPartition, T]:
+    """Return what `ask` answers of each partition, with one call for each topic; none of those that it leaves out."""
     numbers = by_topic(partitions)
-    found = await asyncio.gather(
-        *(cluster.committed_all(group, topic, its, stable=stable) for topic, its in numbers.items())
-    )
+    answers = await asyncio.gather(*(ask(topic, its) for topic, its in numbers.items()))
     return {
-        InputPartition(topic, number): committed
-        for topic, its in zip(numbers, found, strict=True)
-        for number, committed in its.items()
+        InputPartition(topic, number): answer
+        for topic, its in zip(numbers, answers, strict=True)
+        for number, answer in its.items()
     }
 
 

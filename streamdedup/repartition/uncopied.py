@@ -14,10 +14,10 @@ from streamdedup.delivery.resume import differs
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.offsets import Committed
-from streamdedup.kafka.partitions import InputPartition, by_topic
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topics import Topology
 from streamdedup.repartition.inputs import topics_of
-from streamdedup.repartition.offsets import committed_on, partitions_of
+from streamdedup.repartition.offsets import committed_on, of_each, partitions_of
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import copying_group
 from streamdedup.units import counted
@@ -25,9 +25,8 @@ from streamdedup.units import counted
 log = structlog.get_logger(__name__)
 
 ANSWER_S_MAX = 20.0
-MISSING_S = (
-    60.0  # for how long events wait without a member before that is a warning: a restart takes less
-)
+# For how long events wait without a member before that is a warning: a restart takes less.
+MISSING_S = 60.0
 REMEDY = "start the first stage: `streamdedup run --stage repartition` with this configuration"
 
 
@@ -44,9 +43,8 @@ class Uncopied:
         self._settings, self._cluster = settings, cluster
         self._group = copying_group(settings)
         self._waiting: dict[InputPartition, int] = {}
-        self._since: float | None = (
-            None  # when events first waited without a member, by the loop's clock
-        )
+        # When events first waited without a member, by the loop's clock.
+        self._since: float | None = None
         self.missing: str | None = None
 
     @property
@@ -77,13 +75,8 @@ class Uncopied:
         topology = await self._cluster.describe(topics) if topics else Topology(None, {})
         partitions = partitions_of(topology, topics)
         # The ends first: an offset that is committed meanwhile may only be beyond them.
-        numbers = by_topic(partitions)
-        starts, ends = dict[InputPartition, int](), dict[InputPartition, int]()
-        for topic, its in numbers.items():
-            first = await self._cluster.first_offsets(topic, its)
-            last = await self._cluster.stable_offsets(topic, its)
-            starts |= {InputPartition(topic, number): at for number, at in first.items()}
-            ends |= {InputPartition(topic, number): at for number, at in last.items()}
+        starts = await of_each(partitions, self._cluster.first_offsets)
+        ends = await of_each(partitions, self._cluster.stable_offsets)
         committed = await committed_on(self._cluster, self._group, partitions, stable=False)
         if not committed and self._settings.source.start == "latest":
             ends = dict.fromkeys(ends, 0)  # the stage will begin at the ends

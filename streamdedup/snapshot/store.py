@@ -2,8 +2,9 @@
 
 A generation appears as a whole or not at all, and is never written again. To save takes a lock without waiting; to
 load takes none. A damaged file is set aside with the suffix `.broken`. An intact file that is not for this log stays
-where it is, and so does one whose counter is above all that we give. If there is no space for a new generation, a save
-deletes older ones, but keeps one of each partition. Nothing here logs: the caller gets refusals and errors.
+where it is. A file with a greater counter than a save can give is not ours, and stays, too. If there is no space for a
+new generation, a save deletes older ones, but keeps one of each partition. Nothing here logs: the caller gets refusals
+and errors.
 """
 
 import fcntl

@@ -77,7 +77,7 @@ async def check_output(settings: Settings, cluster: Cluster, middle: Topic, like
     They, and the middle topic, may be missing still, if they will be made: with the replicas of the topic `like`.
     """
     topology = await cluster.describe(sink_topics(settings.sink))
-    made = [name for name in sink_topics(settings.sink) if settings.sink.create_topics]
+    made = sink_topics(settings.sink) if settings.sink.create_topics else ()
     planned = {name: Topic(name, None, middle.partitions, like.replicas) for name in made}
     topics = {**planned, **topology.topics, middle.name: middle}
     await _check(settings, cluster, Topology(topology.cluster_id, topics))

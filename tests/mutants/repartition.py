@@ -16,6 +16,7 @@ from streamdedup.keys.placement import NOWHERE
 from streamdedup.repartition import pieces, resume
 from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.lost_markers import finish_copies
+from streamdedup.repartition.offsets import of_each
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.resume import Found, input_offset
 from streamdedup.repartition.skew import Wait, heads_of
@@ -214,7 +215,7 @@ def _never_back(timestamps: Integers, before: int | None, after: Integers) -> In
 async def _stable(
     self: Heads, partitions: Sequence[InputPartition]
 ) -> Mapping[InputPartition, int]:
-    return await self._offsets(partitions, self._cluster.stable_offsets)
+    return await of_each(partitions, self._cluster.stable_offsets)
 
 
 async def _trusting(self: Middle, batch: EventBatch) -> EventBatch:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,16 +17,17 @@ from streamdedup.commands.audit.staged import StagedAudit
 from streamdedup.commands.trial import tried
 from streamdedup.delivery.resume import Found
 from streamdedup.errors import ConfigError
+from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topic_pattern import TopicPattern, refusal_of, topic_pattern
 from streamdedup.kafka.topics import Topology
 from streamdedup.repartition.inputs import Inputs, PatternWatch, topics_of
-from streamdedup.repartition.middle import prepared
+from streamdedup.repartition.middle import described, made, planned
 from streamdedup.repartition.selection import Selection
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
-from streamdedup.settings import load
+from streamdedup.settings import Settings, load
 from streamdedup.settings.stages import copying
 from streamdedup.testing import connected_to
 from streamdedup.worker import staged
@@ -288,6 +289,12 @@ def test_an_input_that_comes_and_does_not_suit_is_left_out(tmp_path: Path) -> No
         assert stage.ids() == EACH_ONCE
 
     play(tmp_path, scene)
+
+
+async def prepared(settings: Settings, cluster: Cluster, inputs: Sequence[str]) -> Topology:
+    """Make what a first stage with these inputs lacks, and return its topics."""
+    there = await described(settings, cluster, inputs)
+    return await made(settings, cluster, planned(settings, there, inputs))
 
 
 def test_what_is_written_is_known_as_it_was_when_inputs_change(tmp_path: Path) -> None:
