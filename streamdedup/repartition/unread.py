@@ -70,10 +70,12 @@ class Unread:
 
     def _judge(self) -> None:
         above = [p for p, events in self.by_partition.items() if events > self.most]
-        before, self.reason = self.reason, self._text(above)
-        if self.reason and before is None:
-            if not self._lines.due(asyncio.get_running_loop().time()):
-                return
+        self.reason = self._text(above)
+        if self.reason is None:
+            if self._reported:
+                log.info("repartition_goes_on", middle=self._middle)
+            self._reported = False
+        elif not self._reported and self._lines.due(asyncio.get_running_loop().time()):
             self._reported = True
             log.warning(
                 "repartition_paused",
@@ -85,9 +87,6 @@ class Unread:
                 remedy="none if it only is slower for a while; if it has stopped there, the whole input stops with it:"
                 " its /readyz and log name the reason",
             )
-        elif self._reported and self.reason is None:
-            self._reported = False
-            log.info("repartition_goes_on", middle=self._middle)
 
     def _text(self, above: list[int]) -> str | None:
         if not above:
