@@ -71,6 +71,12 @@ class Member(Protocol):
     async def confirms(self, epoch: int) -> bool:
         """Ask the group now, and return whether it confirms that the assignment of `epoch` still holds."""
 
+    def topics(self) -> Mapping[str, int]:
+        """Return the topics that it reads, each with its number of partitions, as of the last metadata."""
+
+    def assign_anew(self) -> bool:
+        """Have the group assign its partitions anew; return False if its leader does so by itself."""
+
 
 class Source(Member, Protocol):
     """What one member of the consumer group reads of one topic."""

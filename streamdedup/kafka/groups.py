@@ -5,10 +5,12 @@ the request fails and no offset is moved.
 """
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
@@ -34,6 +36,7 @@ from streamdedup.kafka.offsets import RETRY_S, asked, check, middles_of, topics_
 GROUPS_ASKED_MAX = 1_000  # a cluster may have many more, and each takes a request
 AT_ONCE = 20
 DESCRIBE = 8  # an AclOperation code
+_STABLE, _ASSIGNMENT = "Stable", 4
 _CLIENT_ID, _HOST, _TYPE, _CLASSIC = 4, 5, 10, 0
 _SHARING_ID, _SHARING_HOST = 3, 4
 _NO_SUCH_GROUP = (35, 69)  # the broker has no such protocol in force, or no such group in it
@@ -54,6 +57,9 @@ class InForce:
     has members of the new group protocol (KIP-848). Those are the `newer` ones; with brokers that do not distinguish
     them, all members of such a group are.
 
+    `assigned` are the partitions (topic and number) that its members have; None if that is not known, as while the
+    group rebalances. A static member has its partitions also while it is away, until its session ends.
+
     `share`: it is a share group (KIP-932), with these `members`. No other member may join it, also once it is empty.
     """
 
@@ -61,21 +67,35 @@ class InForce:
     members: tuple[str, ...]
     newer: tuple[str, ...] = ()
     share: bool = False
+    assigned: frozenset[tuple[str, int]] | None = None
 
 
 async def in_force(client: Any, group: str) -> InForce:
     """Return what the group goes by. This waits for the group's coordinator, so the caller sets a time-out."""
 
     def described(response: Any) -> InForce:
-        code, _group, _state, _type, assignor, found, *_ = response.groups[0]
+        code, _group, state, _type, assignor, found, *_ = response.groups[0]
         check(code)
         members = (f"{client_id} at {host}" for _id, client_id, host, *_ in found)
-        return InForce(assignor or None, tuple(sorted(members)))
+        assigned = _assigned(member[_ASSIGNMENT] for member in found) if state == _STABLE else None
+        return InForce(assignor or None, tuple(sorted(members)), assigned=assigned)
 
     classic = await asked(client, group, DescribeGroupsRequest([group]), described)
     if classic.members:
         return classic
     return await _of_new_protocol(client, group) or await _of_share_group(client, group) or classic
+
+
+def _assigned(assignments: Iterable[bytes]) -> frozenset[tuple[str, int]] | None:
+    """Return all partitions of these assignments; None if one is not as ConsumerProtocol has it."""
+    partitions = set[tuple[str, int]]()
+    try:
+        for assignment in filter(None, assignments):
+            decoded = ConsumerProtocolMemberAssignment.decode(assignment)
+            partitions.update((where.topic, where.partition) for where in decoded.partitions())
+    except (ValueError, struct.error, UnicodeDecodeError):
+        return None
+    return frozenset(partitions)
 
 
 async def _of_new_protocol(client: Any, group: str) -> InForce | None:

@@ -205,6 +205,23 @@ class KafkaMember:
             self._assigned_of[topic] = partitions
             self._consumer._coordinator.request_rejoin()
 
+    def topics(self) -> dict[str, int]:
+        """Return the topics that it reads, each with its number of partitions, as of the last metadata."""
+        return {
+            topic: len(self._consumer.partitions_for_topic(topic) or ()) for topic in self._topics
+        }
+
+    def assign_anew(self) -> bool:
+        """Have the group assign its partitions anew; return False if its leader does so by itself.
+
+        A static member that comes back gets the assignment that it had, and a group of such members has no leader that
+        compares it with the topics.
+        """
+        if self._options.group_instance_id is None:
+            return False
+        self._consumer._coordinator.request_rejoin()
+        return True
+
     async def poll(
         self, where: TopicPartition, wait_s: float, events_max: int = CHUNK_EVENTS
     ) -> EventBatch | PendingDecode | None:
@@ -362,6 +379,14 @@ class KafkaSource:
     async def confirms(self, epoch: int) -> bool:
         """Ask the group's coordinator now; return whether the assignment of `epoch` still holds."""
         return await self._member.confirms(epoch)
+
+    def topics(self) -> dict[str, int]:
+        """Return the topics that its member reads, each with its number of partitions."""
+        return self._member.topics()
+
+    def assign_anew(self) -> bool:
+        """Have the group assign its partitions anew; return False if its leader does so by itself."""
+        return self._member.assign_anew()
 
     def grown(self, partitions: int) -> None:
         """Note that the topic has `partitions` partitions now; have the group assign the new ones, once."""

@@ -53,6 +53,7 @@ def _readyz(status: Status, pulse: Pulse) -> Page:
 
 def _warnings(status: Status) -> Iterator[str]:
     yield from _stage_warnings(status)
+    yield from _unserved(status, "the group")
     if status.phase is not Phase.SERVING or not (assigned := status.assigned):
         return
     if status.clocks:
@@ -113,9 +114,17 @@ def _stage_warnings(status: Status) -> Iterator[str]:
         yield from _held(of_topic, of_topic.assigned or ())
     for topic, partition in sorted(copying.status.leaderless - status.leaderless):
         yield f"warning: {topic}/{partition} has no leader, so nothing is read from it or written to it"
+    yield from _unserved(copying.status, "the first stage's group")
     if copying.status.group_shared_with:
         shared = counted(copying.status.group_shared_with, "member")
         yield f"warning: {shared} of the new group protocol (KIP-848) took partitions of the first stage's group"
+
+
+def _unserved(status: Status, group: str) -> Iterator[str]:
+    if status.unserved:
+        topic, partition = min(status.unserved)
+        missing = counted(len(status.unserved), "partition")
+        yield f"warning: no member of {group} has {missing}, so nobody reads them (one is {topic}/{partition})"
 
 
 def _unverified(status: Status) -> Iterator[str]:

@@ -193,7 +193,8 @@ class Status:
     `epoch` is the assignment that they serve. `port` is the port of the pages, None if there are none.
     `group_says` is what is known of a group that refuses this worker. `held` are the partitions at which an open
     transaction on the input was reported. `group_shared_with` counts members of the new group protocol (KIP-848).
-    `leaderless` are the partitions (topic and number) that were reported to have no leader.
+    `unserved` are the partitions (topic and number) that no member of the group has, for longer than it takes to assign
+    them. `leaderless` are the partitions (topic and number) that were reported to have no leader.
     """
 
     topic: str
@@ -208,6 +209,7 @@ class Status:
     port: int | None = None
     group_says: str | None = None
     group_shared_with: int = 0
+    unserved: frozenset[tuple[str, int]] = frozenset()
     held: Mapping[int, Held] = field(default_factory=dict)
     leaderless: frozenset[tuple[str, int]] = frozenset()
     watch: Watch = field(default_factory=Watch)

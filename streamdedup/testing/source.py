@@ -81,6 +81,14 @@ class MemoryMember:
         """The partitions assigned to this member in this epoch; None while the group rebalances."""
         return self._assigned
 
+    def topics(self) -> dict[str, int]:
+        """Return the topics that it reads, each with its number of partitions when it joined."""
+        return dict(self._partitions)
+
+    def assign_anew(self) -> bool:
+        """Return False: the group in memory compares its assignment with the topics at each heartbeat."""
+        return False
+
     def of(self, topic: str) -> "MemorySource":
         """Return what it reads of `topic`."""
         return MemorySource(self, topic)
@@ -288,6 +296,14 @@ class MemorySource:
     async def confirms(self, epoch: int) -> bool:
         """Ask the group now; return whether the assignment of `epoch` still holds."""
         return await self._member.confirms(epoch)
+
+    def topics(self) -> dict[str, int]:
+        """Return the topics that its member reads, each with its number of partitions."""
+        return self._member.topics()
+
+    def assign_anew(self) -> bool:
+        """Return False: the group in memory compares its assignment with the topics at each heartbeat."""
+        return self._member.assign_anew()
 
     def grown(self, partitions: int) -> None:
         """Do nothing: each heartbeat checks the number of partitions."""

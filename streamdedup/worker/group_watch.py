@@ -5,6 +5,10 @@ event, or send it elsewhere, share no group. The worker waits; only an operator 
 
 A member of the new group protocol (KIP-848) names no assignor, so the broker lets it in, and gives it a share of our
 partitions. That is reported, too. A share group (KIP-932) refuses us even without members.
+
+Partitions that no member has are reported, and workers with a `kafka.group_instance_id` have them assigned anew. When a
+static member comes back, the broker gives it the partitions that it had, without a rebalance (KIP-345). If all members
+were away while the topic got partitions, or was made again, no leader sees that.
 """
 
 import asyncio
@@ -26,7 +30,9 @@ ANSWER_S_MAX = 10.0
 # How long the first line waits for a group that rebalances to name what is in force.
 NAMED_S_MAX = 10.0
 SHOWN_MAX = 10  # members in one line
-LOOK_EVERY_S = 10.0  # for members of the new protocol
+LOOK_EVERY_S = 10.0  # for members of the new protocol, and for partitions that no member has
+UNSERVED_S_MAX = 10.0  # how long a partition may have no member before that is reported
+ASSIGN_ANEW_S = 30.0  # between two requests to assign the partitions anew
 NEW_PROTOCOL, SHARE = "consumer", "share"  # what brokers and tools call them
 STICKY = "sticky"  # how workers joined before their names stood for a meaning, and aiokafka's own assignor
 REMEDY = (
@@ -65,7 +71,9 @@ class GroupWatch:
         self._seen = InForce(None, ())  # when the group last named its assignor
         self._newer: tuple[str, ...] = ()
         self._looks_at = 0.0
-        self._lines, self._newer_lines = RateLimit(), RateLimit()
+        self._unserved_since: float | None = None
+        self._lines, self._newer_lines, self._unserved_lines = RateLimit(), RateLimit(), RateLimit()
+        self._requests, self._assigns = RateLimit(ASSIGN_ANEW_S), False
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -73,20 +81,60 @@ class GroupWatch:
             since = self._source.refused_since
             if since is None:
                 self._status.group_says, self._seen = None, InForce(None, ())
-                await self._look_for_newer(asyncio.get_running_loop().time())
+                await self._look_at_members(asyncio.get_running_loop().time())
             else:
                 await self._look()
                 self._report(asyncio.get_running_loop().time(), since)
             await asyncio.sleep(TURN_S)
 
-    async def _look_for_newer(self, now: float) -> None:
-        """Every LOOK_EVERY_S, ask for members of the new protocol; log a line each minute while there are any."""
+    async def _look_at_members(self, now: float) -> None:
+        """Every LOOK_EVERY_S, ask for the members and what they have; report what is not as it should be."""
         if now < self._looks_at:
             return
         self._looks_at = now + LOOK_EVERY_S
         with suppress(Exception):  # the next look asks again
             async with asyncio.timeout(ANSWER_S_MAX):
-                self._newer = (await self._cluster.in_force(self._group)).newer
+                found = await self._cluster.in_force(self._group)
+            self._newer = found.newer
+            self._report_unserved(now, found)
+        self._report_newer(now)
+
+    def _report_unserved(self, now: float, found: InForce) -> None:
+        """Log partitions that have had no member for a while, once a minute, and have them assigned anew."""
+        unserved = frozenset[tuple[str, int]]()
+        if found.assigned is not None:
+            unserved = frozenset(
+                (topic, partition)
+                for topic, partitions in self._source.topics().items()
+                for partition in range(partitions)
+            ).difference(found.assigned)
+        if not unserved:
+            self._unserved_since, self._status.unserved = None, unserved
+            return
+        self._looks_at = now + TURN_S
+        if self._unserved_since is None:
+            self._unserved_since = now
+        if now - self._unserved_since < UNSERVED_S_MAX:
+            return
+        self._status.unserved = unserved
+        if self._requests.due(now):
+            self._assigns = self._source.assign_anew()
+        if self._unserved_lines.due(now):
+            log.warning(
+                "partitions_unserved",
+                group=self._group,
+                partitions=len(unserved),
+                among_them=[f"{topic}/{number}" for topic, number in sorted(unserved)[:SHOWN_MAX]],
+                members=len(found.members),
+                seconds=round(now - self._unserved_since, 1),
+                reason="no member of the group has them, so nobody reads them",
+                remedy="the group is asked to assign its partitions anew"
+                if self._assigns
+                else "restart a worker of the group: its leader assigns the partitions then",
+            )
+
+    def _report_newer(self, now: float) -> None:
+        """Log members of the new protocol, once a minute while there are any."""
         self._status.group_shared_with = len(self._newer)
         if self._newer and self._newer_lines.due(now):
             log.warning(

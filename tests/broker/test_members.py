@@ -17,6 +17,7 @@ from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.kafka.source import KafkaSource
 from streamdedup.settings import load
 from streamdedup.settings.meaning import Meaning
+from streamdedup.worker import group_watch
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, admin_client, wait_until
 from tests.broker.needs import AHEAD
 from tests.broker.topics import Event, committed, create_topic, read_all
@@ -222,6 +223,33 @@ async def test_static_members_get_new_partitions(
         deployment.feed((2, b"new%d" % number, b"", [], None) for number in range(50))
         await worker.consumed(50)
     assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.broker
+async def test_static_members_that_were_assigned_nothing_serve_again(
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Back within its session, a static member is given what it had: nothing, if the input was missing (KIP-345)."""
+    monkeypatch.setattr(group_watch, "LOOK_EVERY_S", 1.0)
+    monkeypatch.setattr(group_watch, "UNSERVED_S_MAX", 2.0)
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    deployment.config["kafka"]["group_instance_id"] = "worker-0"
+    deployment.config["kafka"]["consumer"] |= {
+        "session_timeout_ms": 30_000,
+        "metadata_max_age_ms": 500,
+    }
+    async with start(deployment) as worker:
+        await worker.live(2)
+        admin = admin_client(broker.bootstrap_servers)
+        admin.delete_topics([deployment.source])[deployment.source].result(DEADLINE_S)
+        source = worker.worker.status.source
+        await worker.until(lambda: source is not None and source.assigned == frozenset(), "nothing")
+    create_topic(broker.bootstrap_servers, deployment.source, 2)
+    async with start(deployment) as worker:
+        (line,) = await worker.logged("partitions_unserved")
+        assert (line["partitions"], line["members"]) == (2, 1)
+        await worker.live(2)
+        await worker.until(lambda: not worker.worker.status.unserved, "the end of the warning")
 
 
 def grow(broker: Broker, deployment: Deployment, partitions: int) -> None:

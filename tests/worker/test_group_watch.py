@@ -8,8 +8,18 @@ import pytest
 
 from streamdedup.kafka.groups import InForce
 from streamdedup.metrics.counts import Meters
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.routes import pages
 from streamdedup.server.status import Status
-from streamdedup.worker.group_watch import NAMED_S_MAX, REMEDY, SHARE_REMEDY, GroupWatch, whose
+from streamdedup.worker.group_watch import (
+    LOOK_EVERY_S,
+    NAMED_S_MAX,
+    REMEDY,
+    SHARE_REMEDY,
+    UNSERVED_S_MAX,
+    GroupWatch,
+    whose,
+)
 from tests.worker.beside import lines_beside
 
 OURS, THEIRS = "streamdedup-00", "streamdedup-01"
@@ -24,6 +34,7 @@ class Group:
         self.refused_since: float | None = None
         self.answer: InForce | Exception = REBALANCING
         self.status = Status("topic", {}, Meters())
+        self.partitions, self.is_static, self.asked = {"topic": 3}, True, 0
         this: Any = self
         self.status.source = this
         self.watch = GroupWatch(this, this, "group", OURS, self.status)
@@ -31,6 +42,15 @@ class Group:
     def refuse(self) -> None:
         """From now on."""
         self.refused_since = asyncio.get_running_loop().time()
+
+    def topics(self) -> dict[str, int]:
+        """As a member."""
+        return self.partitions
+
+    def assign_anew(self) -> bool:
+        """As a member."""
+        self.asked += self.is_static
+        return self.is_static
 
     async def in_force(self, group: str) -> InForce:
         """As a cluster."""
@@ -132,6 +152,38 @@ def test_members_of_the_new_protocol_are_said_while_the_group_takes_us() -> None
     assert [line["event"] for line in lines] == ["group_of_another_protocol"] * 2
     assert (lines[0]["members"], lines[0]["among_them"]) == (1, ["theirs at /i"])
     assert lines[0]["log_level"] == "warning"
+
+
+def test_partitions_that_no_member_has_are_reported_and_assigned_anew() -> None:
+    """Not before some seconds, in which a leader assigns them. Only static members ask."""
+    some = InForce(OURS, ("a",), assigned=frozenset({("topic", 1), ("other", 0)}))
+
+    async def scene(group: Group) -> None:
+        group.answer = InForce(OURS, ("a",), assigned=frozenset(("topic", n) for n in range(3)))
+        await asyncio.sleep(100)
+        group.answer = some
+        await asyncio.sleep(UNSERVED_S_MAX - 1)
+        assert group.asked == 0 and not group.status.unserved
+        await asyncio.sleep(LOOK_EVERY_S + 40)
+        assert group.status.unserved == {("topic", 0), ("topic", 2)}
+        page = pages(group.status, Pulse())["/readyz"]()
+        assert "no member of the group has 2 partitions" in page.text and "topic/0" in page.text
+        assert group.asked == 2
+        group.answer = REBALANCING
+        await asyncio.sleep(LOOK_EVERY_S)
+        assert not group.status.unserved
+
+    (line,) = watched(scene)
+    assert (line["event"], line["log_level"]) == ("partitions_unserved", "warning")
+    assert (line["partitions"], line["among_them"]) == (2, ["topic/0", "topic/2"])
+    assert "asked to assign" in line["remedy"]
+
+    async def led(group: Group) -> None:
+        group.is_static, group.answer = False, some
+        await asyncio.sleep(90)
+        assert group.asked == 0
+
+    assert ["restart a worker" in line["remedy"] for line in watched(led)] == [True, True]
 
 
 def test_a_share_group_is_named_with_what_ends_the_wait() -> None:
