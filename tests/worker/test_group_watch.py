@@ -35,6 +35,7 @@ class Group:
         self.answer: InForce | Exception = REBALANCING
         self.status = Status("topic", {}, Meters())
         self.partitions, self.is_static, self.asked = {"topic": 3}, True, 0
+        self.epoch, self.assigned = -1, frozenset[int]()
         this: Any = self
         self.status.source = this
         self.watch = GroupWatch(this, this, "group", OURS, self.status)
