@@ -121,6 +121,8 @@ async def test_who_is_refused_at_the_start_asks_every_few_seconds(
     pair: Deployment, start: Start
 ) -> None:
     """One request each time, by a client that is made anew."""
+    # A machine that is busy must not end the session of the first.
+    pair.config["kafka"]["consumer"]["session_timeout_ms"] = 20_000
     asked: list[float] = []
 
     def watch(frame: Frame) -> None:
