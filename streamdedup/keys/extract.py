@@ -155,9 +155,14 @@ def json_keys_in_steps(
     fields: Sequence[str], texts: Column, normalizer: Normalizer | None
 ) -> Steps[tuple[Column, dict[int, str]]]:
     """Return what `json_keys` returns, in steps."""
+    from streamdedup.keys.formats import json_column  # imported here, because it imports numba
+
+    paths = [_steps(field) for field in fields]
+    distinct = list(dict.fromkeys(paths))
+    plain = dict(zip(distinct, json_column.located_all(distinct, texts), strict=True))
     read = []
-    for field in fields:
-        read.append((yield from _normalized(normalizer, *_of_one_field(field, texts))))
+    for steps in paths:
+        read.append((yield from _normalized(normalizer, *_completed(steps, plain[steps], texts))))
     if len(read) == 1:
         return read[0]
     from streamdedup.keys.join import joined  # imported here, because it imports numba
@@ -178,12 +183,12 @@ def _normalized(
     return keys, dict(sorted((malformed | more).items())) if more else malformed
 
 
-def _of_one_field(field: str, texts: Column) -> tuple[Column, dict[int, str]]:
-    # Imported here, because these modules import numba.
-    from streamdedup.keys.formats import json_column, json_exact
+def _completed(
+    steps: tuple[str, ...], keys: Column, texts: Column
+) -> tuple[Column, dict[int, str]]:
+    """Return `keys` with those that only the exact reader finds in `texts`, and why each other row has none."""
+    from streamdedup.keys.formats import json_exact  # imported here, because it imports numba
 
-    steps = _steps(field)
-    keys = json_column.located(steps, texts)
     left = _nulls(keys)
     if not len(left):
         return keys, {}

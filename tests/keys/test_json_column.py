@@ -15,12 +15,18 @@ from hypothesis import strategies as st
 from streamdedup.errors import MalformedError
 from streamdedup.events import NULL, Column, EventBatch
 from streamdedup.keys.extract import Extractor, json_keys
-from streamdedup.keys.formats import json_exact
+from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.formats.json_column import DEPTH_MAX as PLAIN_DEPTH_MAX
-from streamdedup.keys.formats.json_column import INTEGER_BYTES_MAX, located
+from streamdedup.keys.formats.json_column import (
+    INTEGER_BYTES_MAX,
+    NODES_MAX,
+    located,
+    located_all,
+)
 from streamdedup.keys.formats.json_kinds import Kind
 from streamdedup.keys.formats.json_text import SHORT_BYTES_MAX
 from streamdedup.keys.hashing import ROWS_A_CALL
+from streamdedup.keys.join import joined
 from streamdedup.keys.words import BYTES_A_CALL
 from tests.keys.exact import exact_reader, steps_of
 
@@ -207,6 +213,45 @@ def test_of_any_plain_document_nothing_is_left(document: dict[str, object], key:
     """Whatever stands beside it: a key without escapes is found."""
     text = json.dumps({**document, "id": key}, ensure_ascii=False).encode()
     assert list(located(("id",), Column.of([text]))) == [str(key).encode()]
+
+
+SEVERAL: tuple[tuple[tuple[str, ...], ...], ...] = (
+    (("id",), ("user", "id")),
+    (("user", "id"), ("user", "name"), ("id",)),
+    (("user",), ("user", "id")),
+    (("a.b", "é"), ("",), ("0",), ("user", "0")),
+    (("id",), *(("user", str(number)) for number in range(NODES_MAX))),
+)
+
+
+@pytest.mark.parametrize("paths", SEVERAL)
+def test_keys_of_several_paths_are_those_of_each(paths: Sequence[tuple[str, ...]]) -> None:
+    """In one pass; a row that has one key that is not plain may be left whole to the exact reader."""
+    texts = Column.of([*ORDINARY, *ODD, *WRONG, *(text for _, text in MUTATED)])
+    several = located_all(paths, texts)
+    alone = [located(steps, texts) for steps in paths]
+    for found, expected in zip(several, alone, strict=True):
+        for key, one in zip(found, expected, strict=True):
+            assert key in (one, None)
+    fields = ["/" + "/".join(steps) for steps in paths]
+    keys, _ = json_keys(fields, texts)
+    whole = [json_keys([field], texts)[0] for field in fields]
+    assert list(keys) == list(joined(whole))
+
+
+def test_several_fields_take_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of a key of three fields is that of one, but for what joins them."""
+    calls, fill = [], json_column.fill
+
+    def counted(*arguments: Any) -> int:
+        calls.append(arguments)
+        return fill(*arguments)
+
+    monkeypatch.setattr(json_column, "fill", counted)
+    keys, malformed = json_keys(["c", "a", "b.d", "a"], Column.of([b'{"a":"x","b":{"d":2},"c":3}']))
+    assert (len(keys), malformed, len(calls)) == (1, {}, 1)
+    parts = (b"3", b"x", b"2", b"x")
+    assert keys[0] == b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 
 
 def test_a_path_of_any_names_is_followed() -> None:
@@ -508,6 +553,7 @@ def read_alone() -> None:
     for piece in sorted(pieces):
         located(("user", "id"), Column.of([piece]))
         located(("id",), Column.of([piece]))
+        located_all([("user", "id"), ("user", "name"), ("id",)], Column.of([piece]))
         for steps in (("user", "id"), ("id",), ("0", "0")):
             _all_exact(steps, Column.of([piece]))
     assert len(pieces) > 1000
@@ -515,19 +561,12 @@ def read_alone() -> None:
 
 def faulty() -> Any:
     """What `fill` is given, with ends of names that are beyond the names."""
-    names, ends = np.zeros(0, dtype=np.uint8), np.array([0, 2])
-    buffer, starts, sizes = np.frombuffer(b'{"id":1}', dtype=np.uint8), np.array([0]), np.array([8])
-    for array in (names, ends, starts, sizes):
+    tree = np.array([0, 2]), np.array([0, 0]), np.array([1, 2, 2]), np.array([-1, 0])
+    names, buffer = np.zeros(0, dtype=np.uint8), np.frombuffer(b'{"id":1}', dtype=np.uint8)
+    given = names, *tree, buffer, np.array([0]), np.array([8])
+    for array in given:
         array.flags.writeable = False
-    return (
-        names,
-        ends,
-        buffer,
-        starts,
-        sizes,
-        np.zeros(1, dtype=np.int64),
-        np.zeros(1, dtype=np.int64),
-    )
+    return *given, np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1), dtype=np.int64)
 
 
 @pytest.mark.parametrize(

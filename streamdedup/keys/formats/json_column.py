@@ -6,13 +6,14 @@ decides what its key is, or why it has none.
 """
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
 from streamdedup.events import NULL, Column, Integers
 from streamdedup.kernel import inlined, kernel
-from streamdedup.keys import cells
 from streamdedup.keys.formats.json_text import (
     CLOSE_ARRAY,
     CLOSE_OBJECT,
@@ -30,24 +31,60 @@ from streamdedup.keys.formats.json_text import (
     past_scalar,
     string,
 )
-from streamdedup.keys.hashing import frozen
+from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
 # The deepest nesting that the kernel follows: `objects` has a bit for each level. The exact reader goes deeper.
 DEPTH_MAX = np.uint64(64)
 # The longest integer that the kernel accepts: none of 308 digits is beyond the largest double.
 INTEGER_BYTES_MAX = np.uint64(308)
+# The most names in all paths together, of which each has a bit in `seen`. More are left to the exact reader.
+NODES_MAX = 64
 
 _0, _1 = np.uint64(0), np.uint64(1)
 
 
-def located(steps: Sequence[str], texts: Column) -> Column:
-    """Return where in `texts` the key at the path of `steps` is, over the same buffer.
+class Paths(NamedTuple):
+    """The names of several paths as a tree, for the kernel. The root is node 0, and no node is before its parent.
 
-    The key is a string without escapes, or an integer of at most 308 characters, as it is written. Rows
-    that the exact reader must read are null.
+    Node n + 1 has the name `names[ends[n] : ends[n + 1]]`, and its parent is `parents[n + 1]`. The children of node n
+    are those from `children[n]` to `children[n + 1]`. The path that ends at it is `path[n]`; -1 if none does.
     """
-    return cells.located(texts, partial(fill, *_names(tuple(steps))))
+
+    names: Bytes
+    ends: Integers
+    parents: Integers
+    children: Integers
+    path: Integers
+
+
+def located(steps: Sequence[str], texts: Column) -> Column:
+    """Return where in `texts` the key at the path of `steps` is, over the same buffer, as `located_all` does."""
+    (found,) = located_all([steps], texts)
+    return found
+
+
+def located_all(paths: Sequence[Sequence[str]], texts: Column) -> list[Column]:
+    """Return where in `texts` the key of each path of steps is, over the same buffer. Each text is read once.
+
+    A key is a string without escapes, or an integer of at most 308 characters, as it is written. Rows that the exact
+    reader must read are null. ValueError if two paths are the same.
+    """
+    starts, sizes = np.empty((2, len(texts), len(paths)), dtype=np.int64)
+    tree = _tree(tuple(map(tuple, paths)))
+    if tree is None:
+        sizes[:] = NULL
+    else:
+        buffer = frozen(np.frombuffer(texts.buffer, dtype=np.uint8), np.uint8)
+        at = 0
+        while at < len(texts):
+            part = slice(at, at + ROWS_A_CALL)
+            cells = frozen(texts.starts[part], np.int64), frozen(texts.sizes[part], np.int64)
+            at += fill(*tree, buffer, *cells, starts[part], sizes[part])
+    return [
+        Column(texts.buffer, *map(np.ascontiguousarray, (starts[:, path], sizes[:, path])))
+        for path in range(len(paths))
+    ]
 
 
 def warm_up() -> None:
@@ -56,20 +93,46 @@ def warm_up() -> None:
 
 
 @cache
-def _names(steps: tuple[str, ...]) -> tuple[Bytes, Integers]:
-    """Return the names of a path in the form that `fill` takes.
+def _tree(paths: tuple[tuple[str, ...], ...]) -> Paths | None:
+    """Return paths in the form that `fill` takes; None if they have too many names.
 
     A name that has no UTF-8 becomes bytes that no text contains.
     """
-    names = [step.encode("utf-8", "surrogatepass") for step in steps]
-    name_bytes = frozen(np.frombuffer(b"".join(names), dtype=np.uint8), np.uint8)
-    return name_bytes, frozen(np.cumsum([0, *map(len, names)]), np.int64)
+    if len(set(paths)) < len(paths):
+        raise ValueError("two of the paths are the same")
+    depths = range(max(map(len, paths)) + 1)
+    # Level by level, and in each by parent, so that the children of a node are together.
+    nodes: list[tuple[str, ...]] = [()]
+    for depth in depths[1:]:
+        level = dict.fromkeys(steps[:depth] for steps in paths if len(steps) >= depth)
+        nodes += sorted(level, key=lambda node: nodes.index(node[:-1]))
+    if len(nodes) > NODES_MAX:
+        return None
+    number = {node: at for at, node in enumerate(nodes)}
+    names = [node[-1].encode("utf-8", "surrogatepass") for node in nodes[1:]]
+    parents = [0, *(number[node[:-1]] for node in nodes[1:])]
+    families = [parents[1:].count(at) for at in range(len(nodes))]
+    return Paths(
+        frozen(np.frombuffer(b"".join(names), dtype=np.uint8), np.uint8),
+        *(
+            frozen(np.array(numbers), np.int64)
+            for numbers in (
+                [*accumulate(map(len, names), initial=0)],
+                parents,
+                [*accumulate(families, initial=1)],
+                [paths.index(node) if node in paths else -1 for node in nodes],
+            )
+        ),
+    )
 
 
 @kernel
 def fill(
     names: Bytes,
-    name_ends: Integers,
+    ends: Integers,
+    parents: Integers,
+    children: Integers,
+    path: Integers,
     buffer: Bytes,
     starts: Integers,
     sizes: Integers,
@@ -78,9 +141,8 @@ def fill(
 ) -> int:
     """Write where the keys are in the texts at `starts`, of `sizes` bytes; a size of NULL if the kernel cannot decide.
 
-    The names of the path are in `names`, each from its entry in `name_ends`, shape (steps + 1,), to the
-    next. The kernel returns how many rows are done, at least one: it stops once it has read `BYTES_A_CALL`
-    bytes.
+    The first five arguments are `Paths`. The last two have shape (rows, paths). The kernel returns how many rows are
+    done, at least one: it stops once it has read `BYTES_A_CALL` bytes.
     """
     taken = 0
     for row in range(starts.shape[0]):
@@ -91,58 +153,96 @@ def fill(
         # Is the cell in the buffer? Asked without start + size, which may overflow.
         if size >= 0 and 0 <= start <= buffer.shape[0] - size:
             end = np.uint64(start + size)
-            key, key_end = _found(names, name_ends, buffer, np.uint64(start), end)
-            if key_end < NOWHERE:
-                key_starts[row], key_sizes[row] = np.int64(key), np.int64(key_end - key)
+            if not _found(
+                names,
+                ends,
+                parents,
+                children,
+                path,
+                buffer,
+                np.uint64(start),
+                end,
+                row,
+                key_starts,
+                key_sizes,
+            ):
+                key_sizes[row] = NULL
             taken += size
     return len(starts)
 
 
 @inlined
 def _found(
-    names: Bytes, name_ends: Integers, buffer: Bytes, at: np.uint64, end: np.uint64
-) -> tuple[np.uint64, np.uint64]:
-    """Return the start and end of the key in the text from `at` to `end`, NOWHERE twice if the kernel cannot decide.
+    names: Bytes,
+    ends: Integers,
+    parents: Integers,
+    children: Integers,
+    path: Integers,
+    buffer: Bytes,
+    at: np.uint64,
+    end: np.uint64,
+    row: int,
+    key_starts: Integers,
+    key_sizes: Integers,
+) -> bool:
+    """Write where the keys are in the text from `at` to `end`; return False if the kernel cannot decide.
 
-    `objects` has a bit for each container that is open, the innermost lowest: 1 is an object. `matched` is
-    how many steps of the path lead to the current container. `seen` has a bit for each step whose name was
-    found: a second one means that the exact reader must decide.
+    `objects` has a bit for each container that is open, the innermost lowest: 1 is an object. `node` is the last name
+    of the paths that leads to the current container or one around it, `matched` how many names do. `seen` has a bit for
+    each node whose name was found: a second one means that the exact reader must decide.
     """
-    steps = np.uint64(name_ends.shape[0]) - _1
-    key, key_end = NOWHERE, NOWHERE
-    depth, objects, matched, seen = _0, _0, _0, _0
+    depth, objects, matched, seen, node = _0, _0, _0, _0, 0
     at = past_blanks(buffer, at, end)
     while True:
-        is_key = False
+        key = -1
         if objects & _1:
             name, (name_end, escaped) = at + _1, string(buffer, at, end)
             at = past_colon(buffer, name_end + _1, end)
             if depth == matched + _1:
-                if escaped or at >= NOWHERE:
-                    return NOWHERE, NOWHERE
-                if is_step(names, name_ends, matched, buffer, name, name_end):
-                    if seen >> matched & _1:
-                        return NOWHERE, NOWHERE
-                    seen |= _1 << matched
+                child = _child(names, ends, children, node, buffer, name, name_end)
+                if escaped or at >= NOWHERE or seen >> np.uint64(child) & _1:
+                    return False
+                if child:
+                    seen |= _1 << np.uint64(child)
+                    node, key = child, path[child]
                     matched += _1
-                    is_key = matched == steps
         first = byte(buffer, at, end)
         if first in (OPEN_OBJECT, OPEN_ARRAY):
-            if is_key or depth == DEPTH_MAX:
-                return NOWHERE, NOWHERE
+            if key >= 0 or depth == DEPTH_MAX:
+                return False
             depth += _1
             objects = objects << _1 | np.uint64(first == OPEN_OBJECT)
             at = past_blanks(buffer, at + _1, end)
             if byte(buffer, at, end) != closing(objects):
                 continue
-        elif is_key:
-            key, key_end, at = _key(buffer, at, end)
+        elif key >= 0:
+            start, stop, at = _key(buffer, at, end)
+            key_starts[row, key], key_sizes[row, key] = np.int64(start), np.int64(stop - start)
         else:
             at = past_scalar(buffer, at, end)
         at, depth, objects = _to_next(buffer, at, end, depth, objects)
         if depth == _0 or at >= NOWHERE:
-            return (key, key_end) if at == end else (NOWHERE, NOWHERE)
-        matched = min(matched, depth - _1)
+            return bool(at == end)
+        while matched >= depth:
+            matched -= _1
+            node = parents[node]
+
+
+@inlined
+def _child(
+    names: Bytes,
+    ends: Integers,
+    children: Integers,
+    node: int,
+    buffer: Bytes,
+    start: np.uint64,
+    end: np.uint64,
+) -> int:
+    """Return the child of `node` whose name is the one from `start` to `end`, which has no escapes; 0 if none is."""
+    for child in range(children[node], children[node + 1]):
+        if is_step(names, ends, np.uint64(child - 1), buffer, start, end):
+            return child
+    return 0
 
 
 @inlined
