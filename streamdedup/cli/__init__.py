@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamdedup.cli.arguments import Commands, Parser, add_settings
 from streamdedup.cli.audit import add_audit
@@ -24,6 +25,9 @@ from streamdedup.cli.streams import is_unread, put, say, silence_stdout
 from streamdedup.cli.trial import add_try
 from streamdedup.errors import ConfigError, StreamdedupError, traceback_without_messages
 from streamdedup.version import __version__
+
+if TYPE_CHECKING:
+    from streamdedup.settings import Settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -133,6 +137,12 @@ def _add_config(commands: Commands) -> None:
         part.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the same as -c FILE")
         add_settings(part)
         part.set_defaults(call=call)
+        if name == "check":
+            part.add_argument(
+                "--connect",
+                action="store_true",
+                help="ask the brokers, too, whether topics, groups and rights suit; nothing is made or joined",
+            )
     schema = parts.add_parser("schema", help="print the JSON Schema, for editors")
     schema.set_defaults(call=_config_schema)
 
@@ -140,9 +150,23 @@ def _add_config(commands: Commands) -> None:
 def _config_check(arguments: argparse.Namespace) -> int:
     from streamdedup import settings
 
-    settings.load(arguments.file or arguments.config, arguments.overrides)
+    tree = settings.load(arguments.file or arguments.config, arguments.overrides)
     put("the configuration is valid\n")
+    if arguments.connect:
+        _check_cluster(tree)
     return 0
+
+
+def _check_cluster(tree: "Settings") -> None:
+    import asyncio
+
+    from streamdedup import logs
+    from streamdedup.commands.connected_check import connected_check
+
+    logs.set_up()
+    warnings = asyncio.run(connected_check(tree))
+    put("the cluster suits it: topics, groups and rights\n")
+    put("".join(f"warning: {warning}\n" for warning in warnings))
 
 
 def _config_show(arguments: argparse.Namespace) -> int:

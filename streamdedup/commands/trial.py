@@ -23,7 +23,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.events import EventBatch, Verdict
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
 from streamdedup.kafka.broker_clock import Span
-from streamdedup.kafka.cluster import kafka_cluster, soon
+from streamdedup.kafka.cluster import UNANSWERED, kafka_cluster, soon
 from streamdedup.kafka.header_limits import within_limits
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.partitions import InputPartition
@@ -48,7 +48,6 @@ UNTESTED = (
     "keys are compared by a hash of this run's own: with filter.hash: murmur3, a worker also drops events whose keys"
     " somebody chose to collide, which is not tested here; only an audit finds them"
 )
-UNANSWERED = "the broker does not answer; check it, and try again"
 
 
 @dataclass

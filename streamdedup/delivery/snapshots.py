@@ -210,13 +210,13 @@ class ShardSnapshots:
 
     def _note_search(self, snapshot: Snapshot | None, refusals: Sequence[Refusal]) -> None:
         """Note, for messages, what a load found; log it if there was nothing."""
+        newest = max(refusals, key=_age, default=None)
+        refused = f"{newest.path} was refused: {newest.reason}" if newest else ""
         if snapshot is not None:
-            self.search = (
-                f"the newest that is of use, {snapshot.path}, reaches up to {snapshot.label}"
-            )
-        elif refusals:
-            newest = max(refusals, key=_age)
-            self.search = f"{newest.path} was refused: {newest.reason}"
+            used = f"the newest that is of use, {snapshot.path}, reaches up to {snapshot.label}"
+            self.search = f"{refused}; {used}" if refused else used
+        elif refused:
+            self.search = refused
         else:
             self.search = f"none was found in {self._store.path}"
             self._log.info("no_snapshot", directory=str(self._store.path))

@@ -159,6 +159,16 @@ class FilterOptions(BaseModel):
         return retention + -(-retention // (self.generations - 1))
 
     @property
+    def remembered_ms(self) -> int | None:
+        """How long a key is remembered after its event's time, in ms; None if that is not bounded, 0 without a filter.
+
+        A window by count remembers its last keys, however old they are.
+        """
+        if not self.remembers:
+            return 0
+        return self.window_ms if self.by_event_time else None
+
+    @property
     def by_event_time(self) -> bool:
         """Whether the filter forgets by the timestamps of the events."""
         return self.kind == "window" and self.retention is not None

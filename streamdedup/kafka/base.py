@@ -20,7 +20,7 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import Record
-from streamdedup.kafka.topics import Changes, Topic, Topology
+from streamdedup.kafka.topics import Changes, Topology
 
 ANSWER_S_MAX = 60.0  # the time-out that callers set on a question to the cluster
 
@@ -309,14 +309,6 @@ class Cluster(Protocol):
 
     async def changed(self, known: Topology) -> Changes:
         """Return which topics are missing, or were deleted and created again, since `known`."""
-
-    async def create_missing(
-        self, sink: SinkOptions, source: Topic, known: Topology, retention_ms_min: int
-    ) -> list[str]:
-        """Create the missing topics of the sink, with the settings of `source`; return their names.
-
-        They keep events for at least `retention_ms_min`.
-        """
 
     async def create(
         self, topic: str, partitions: int, replication: int, configs: Mapping[str, str]

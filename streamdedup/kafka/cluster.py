@@ -26,8 +26,9 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaMember
-from streamdedup.kafka.topics import Changes, Topic, Topology
+from streamdedup.kafka.topics import Changes, Topology
 
+UNANSWERED = "the broker does not answer; check it, and try again"
 AWAY_S_MAX = 60.0  # how long a command waits for a broker, unless kafka.give_up_after_s is set
 
 Opened = TypeVar("Opened")
@@ -80,12 +81,6 @@ class KafkaCluster:
     async def changed(self, known: Topology) -> Changes:
         """Return which topics are missing, or were deleted and created again, since `known`."""
         return await topics.changed(self._client, known)
-
-    async def create_missing(
-        self, sink: SinkOptions, source: Topic, known: Topology, retention_ms_min: int
-    ) -> list[str]:
-        """Create the missing topics of the sink, with the settings of `source`; return their names."""
-        return await topics.create_missing(self._options, sink, source, known, retention_ms_min)
 
     async def create(
         self, topic: str, partitions: int, replication: int, configs: Mapping[str, str]

@@ -436,7 +436,8 @@ class SinkOptions(BaseModel):
     )
     create_topics: bool = Field(
         default=False,
-        description="Whether topics of `sink` that do not exist are created at start-up.",
+        description="Whether topics of `sink` that do not exist are created at start-up. They keep events as long as "
+        "the input does, and `topic` as long as its filter remembers their keys, which without a window is for ever.",
     )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="lz4",

@@ -150,59 +150,24 @@ async def names(client: Any) -> list[str]:
     return [row[1] for row in response.topics]
 
 
-async def create_missing(
-    options: KafkaOptions,
-    sink: SinkOptions,
-    source: Topic,
-    known: Topology,
-    retention_ms_min: int = 0,
-) -> list[str]:
-    """Create the missing topics of the sink; return their names. ConfigError if the broker refuses.
-
-    They get as many partitions and replicas as `source`, and the same retention, but at least `retention_ms_min`: a
-    fold must be able to read the whole window again.
-    """
-    names = [name for name in sink_topics(sink) if name not in known.topics]
-    settings = settings_like(source, retention_ms_min)
-    if names:
-        await _create(
-            options,
-            [
-                NewTopic(name, source.partitions, source.replicas, topic_configs=settings)
-                for name in names
-            ],
-        )
-    return names
-
-
 async def create(
     options: KafkaOptions, topic: str, partitions: int, replication: int, configs: Mapping[str, str]
 ) -> bool:
     """Create a topic with these settings; return False if it exists already. ConfigError if the broker refuses."""
-    new = NewTopic(topic, partitions, replication, topic_configs=dict(configs))
-    return topic in await _create(options, [new])
-
-
-async def _create(options: KafkaOptions, topics: list[NewTopic]) -> list[str]:
-    """Create topics; return the names of those that did not exist. ConfigError if the broker refuses any other."""
     admin = never_creating(AIOKafkaAdminClient(**await client_arguments(options)))
     try:
         with starting():
             await admin.start()
-        response = await admin.create_topics(topics)
+        new = NewTopic(topic, partitions, replication, topic_configs=dict(configs))
+        response = await admin.create_topics([new])
     finally:
         await admin.close()
-    created = []
-    for name, code, *rest in response.topic_errors:
-        error = for_code(code)
-        if code and error is not TopicAlreadyExistsError:
-            reason = next((r for r in rest if r), error.__name__)
-            raise ConfigError(
-                f"the topic {name} could not be created: {reason}; create it yourself"
-            )
-        if not code:
-            created.append(name)
-    return created
+    [(_, code, *rest)] = response.topic_errors
+    error = for_code(code)
+    if code and error is not TopicAlreadyExistsError:
+        reason = next((r for r in rest if r), error.__name__)
+        raise ConfigError(f"the topic {topic} could not be created: {reason}; create it yourself")
+    return not code
 
 
 async def may_delete_records(client: Any, topic: str) -> bool | None:
@@ -215,17 +180,6 @@ async def may_delete_records(client: Any, topic: str) -> bool | None:
     if topic not in found:
         raise UnknownTopicOrPartitionError(topic)
     return None if found[topic].rights == RIGHTS_UNKNOWN else found[topic].may(DELETE)
-
-
-def settings_like(source: Topic, retention_ms_min: int) -> dict[str, str]:
-    """Return the settings of a topic that keeps events as long as `source`, and at least `retention_ms_min`."""
-    settings = {"cleanup.policy": "delete"}
-    if retention := source.settings.get("retention.ms"):
-        forever = source.retention_ms >= FOREVER
-        settings["retention.ms"] = (
-            retention if forever else f"{max(source.retention_ms, retention_ms_min)}"
-        )
-    return settings
 
 
 async def await_listed(

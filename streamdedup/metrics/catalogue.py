@@ -50,6 +50,7 @@ TASKS: Mapping[str, str] = {
     "snapshots": "saves snapshots in time",
     "ends": "looks up the end of the input for partitions that are not live",
     "topics": "watches whether topics were deleted",
+    "retention": "watches whether the output keeps its events as long as its filter needs them",
     "input": "watches for transactions of others that stay open on the input",
     "clocks": "compares clocks with the brokers",
     "lists": "loads lists that were replaced",

@@ -13,6 +13,7 @@ import structlog
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.options import RepartitionOptions
+from streamdedup.kafka.retention import settings_like
 from streamdedup.kafka.topics import (
     FOREVER,
     READ,
@@ -20,7 +21,6 @@ from streamdedup.kafka.topics import (
     Topic,
     Topology,
     await_listed,
-    settings_like,
     sink_topics,
 )
 from streamdedup.settings import Settings
@@ -178,7 +178,7 @@ def planned(settings: Settings, topology: Topology, inputs: Sequence[str]) -> Pl
         raise ValueError("no input is given")
     wanted: dict[str, Mapping[str, str]] = {options.topic: settings_for(like)}
     if settings.sink.create_topics:
-        wanted |= {name: settings_like(like, 0) for name in sink_topics(settings.sink)[1:]}
+        wanted |= {name: settings_like(like) for name in sink_topics(settings.sink)[1:]}
     missing = {name: its for name, its in wanted.items() if name not in topology.topics}
     to_make = {
         name: Topic(name, None, options.partitions, like.replicas, settings=its)

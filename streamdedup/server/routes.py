@@ -64,6 +64,8 @@ def _warnings(status: Status) -> Iterator[str]:
     for topic, partition in sorted(status.leaderless):
         yield f"warning: {topic}/{partition} has no leader, so nothing is read from it or written to it"
     yield from _held(status, assigned)
+    if status.output_forgets:
+        yield f"warning: {status.output_forgets}"
     for which, reason in status.lists.refused.items():
         yield f"warning: the {which} as its file is now is refused, and the one before is in force: {reason}"
     deliveries = dict(status.deliveries)

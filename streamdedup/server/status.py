@@ -194,7 +194,8 @@ class Status:
     `group_says` is what is known of a group that refuses this worker. `held` are the partitions at which an open
     transaction on the input was reported. `group_shared_with` counts members of the new group protocol (KIP-848).
     `unserved` are the partitions (topic and number) that no member of the group has, for longer than it takes to assign
-    them. `leaderless` are the partitions (topic and number) that were reported to have no leader.
+    them. `leaderless` are the partitions (topic and number) that were reported to have no leader. `output_forgets` says
+    that the output deletes events whose keys its filter remembers, and the remedy; None if it does not.
     """
 
     topic: str
@@ -212,6 +213,7 @@ class Status:
     unserved: frozenset[tuple[str, int]] = frozenset()
     held: Mapping[int, Held] = field(default_factory=dict)
     leaderless: frozenset[tuple[str, int]] = frozenset()
+    output_forgets: str | None = None
     watch: Watch = field(default_factory=Watch)
     lists: ListsInForce = field(default_factory=ListsInForce)
     shadow: bool = False  # whether every event passes

@@ -34,11 +34,8 @@ from streamdedup.kafka.topics import (
     DELETE,
     RIGHTS_UNKNOWN,
     Changes,
-    Topic,
     Topology,
     changes,
-    settings_like,
-    sink_topics,
 )
 from streamdedup.testing.broker import MemoryBroker
 from streamdedup.testing.log import Logged
@@ -128,21 +125,6 @@ class MemoryCluster:
         """Return which topics are missing, or were deleted and created again, since `known`."""
         now = await self.describe(list(known.topics))
         return changes(known, now.topics)
-
-    async def create_missing(
-        self, sink: SinkOptions, source: Topic, known: Topology, retention_ms_min: int
-    ) -> list[str]:
-        """Create the missing topics of the sink, with the settings of `source`; return their names."""
-        names = [name for name in sink_topics(sink) if name not in known.topics]
-        settings = settings_like(source, retention_ms_min)
-
-        def act(_now: float) -> None:
-            for name in names:
-                if name not in self._broker.topics:
-                    self._broker.create_topic(name, source.partitions, **settings)
-
-        await self._broker.request(self._connection, "create_topics", act)
-        return names
 
     async def create(
         self, topic: str, partitions: int, replication: int, configs: Mapping[str, str]

@@ -10,6 +10,7 @@ from streamdedup.filters.base import Filter, Growing
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records import encoding, origin_header
+from streamdedup.kafka.retention import output_settings, settings_like
 from streamdedup.kafka.sink import transaction_timeout_s
 from streamdedup.kafka.topics import (
     FOREVER,
@@ -17,6 +18,7 @@ from streamdedup.kafka.topics import (
     Topology,
     await_listed,
     check,
+    refuse_missing,
     sink_topics,
 )
 from streamdedup.kernel import compiling
@@ -49,38 +51,83 @@ async def prepared_topics(
 ) -> Topology:
     """Return the topics; missing ones are created if `sink.create_topics` is set. ConfigError if one does not fit.
 
-    They keep events as long as the topic `like`, if it is given; else as long as the topic that is read. The control
-    topic of the block list is not among them: `list_changes` watches it, and it holds up nothing.
+    They keep events as long as the topic `like`, if it is given; else as long as the topic that is read. The output
+    keeps them at least as long as its filter remembers their keys. The control topic of the block list is not among
+    them: `list_changes` watches it, and it holds up nothing.
     """
     names = [settings.source.topic, *sink_topics(settings.sink)]
     topology = await cluster.describe(names)
-    input_ = topology.topics.get(settings.source.topic)
-    if settings.source.repartition is None and input_ is not None and may_be_middle(input_):
-        await refuse_foreign(settings, cluster, topology, [input_.name])
+    await _refuse_middle(settings, cluster, topology)
     if settings.sink.create_topics and settings.source.topic in topology.topics:
         source = topology[settings.source.topic]
         model = source if like is None else replace(like, partitions=source.partitions)
-        created = await cluster.create_missing(
-            settings.sink, model, topology, settings.filter.window_ms
-        )
-        if created:
+        if await _made(settings, cluster, model, topology):
             topology = await await_listed(cluster.describe, names, names)
-        for name in created:
-            log.info("topic_created", topic=name, partitions=source.partitions)
     await _check(settings, cluster, topology)
     return topology
 
 
-async def check_output(settings: Settings, cluster: Cluster, middle: Topic, like: Topic) -> None:
-    """ConfigError if the topics that the second stage writes do not suit the `middle` topic. Nothing is made.
+async def check_topics(
+    settings: Settings, cluster: Cluster, source: Topic, like: Topic | None = None
+) -> Topology:
+    """Return the topics, those that will be made among them. ConfigError if one does not suit. Nothing is made.
 
-    They, and the middle topic, may be missing still, if they will be made: with the replicas of the topic `like`.
+    `source` is the topic that is read, which may not be there yet. Missing topics get the replicas, and keep events as
+    long, as `like`, if that is given; else as `source`.
     """
+    model = source if like is None else replace(like, partitions=source.partitions)
     topology = await cluster.describe(sink_topics(settings.sink))
     made = sink_topics(settings.sink) if settings.sink.create_topics else ()
-    planned = {name: Topic(name, None, middle.partitions, like.replicas) for name in made}
-    topics = {**planned, **topology.topics, middle.name: middle}
-    await _check(settings, cluster, Topology(topology.cluster_id, topics))
+    planned = {
+        name: Topic(
+            name,
+            None,
+            model.partitions,
+            model.replicas,
+            settings=_settings_of(name, settings, model),
+        )
+        for name in made
+    }
+    whole = Topology(topology.cluster_id, {**planned, **topology.topics, source.name: source})
+    await _check(settings, cluster, whole)
+    return whole
+
+
+async def check_unstaged(settings: Settings, cluster: Cluster) -> Topology:
+    """Return the topics of a worker without `source.repartition`, as `check_topics` does."""
+    name = settings.source.topic
+    found = await cluster.describe([name])
+    refuse_missing(found, name, [name])
+    await _refuse_middle(settings, cluster, found)
+    return await check_topics(settings, cluster, found[name])
+
+
+async def _refuse_middle(settings: Settings, cluster: Cluster, topology: Topology) -> None:
+    """ConfigError if the input is the middle topic of another deployment."""
+    input_ = topology.topics.get(settings.source.topic)
+    if settings.source.repartition is None and input_ is not None and may_be_middle(input_):
+        await refuse_foreign(settings, cluster, topology, [input_.name])
+
+
+async def _made(settings: Settings, cluster: Cluster, model: Topic, topology: Topology) -> bool:
+    """Make the topics of the sink that are not in `topology`; return whether there are any.
+
+    They get as many partitions and replicas as `model`. ConfigError if a broker refuses.
+    """
+    missing = [name for name in sink_topics(settings.sink) if name not in topology.topics]
+    for name in missing:
+        configs = _settings_of(name, settings, model)
+        if await cluster.create(name, model.partitions, model.replicas, configs):
+            kept = configs.get("retention.ms", "the broker's default")
+            log.info("topic_created", topic=name, partitions=model.partitions, retention_ms=kept)
+    return bool(missing)
+
+
+def _settings_of(topic: str, settings: Settings, model: Topic) -> dict[str, str]:
+    """Return the settings by which a topic of the sink is made."""
+    if topic == settings.sink.topic:
+        return output_settings(model, settings.filter.remembered_ms)
+    return settings_like(model)
 
 
 async def _check(settings: Settings, cluster: Cluster, topology: Topology) -> None:
@@ -168,12 +215,6 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter, inputs: str | N
         promise=promise,
         **by,
     )
-    if settings.filter.by_event_time and output.retention_ms < settings.filter.window_ms:
-        log.warning(
-            "output_forgets_first",
-            reason=f"{output.name} deletes events before filter.retention is over: without a snapshot, keys are lost",
-            remedy=f"set retention.ms of {output.name} to {settings.filter.window_ms} or more",
-        )
     unlimited = settings.filter.max_jump is None and output.ahead_ms_max >= FOREVER
     if settings.filter.by_event_time and unlimited:
         log.warning(

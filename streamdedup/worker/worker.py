@@ -53,10 +53,11 @@ from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.lists import ListLoader
 from streamdedup.worker.membership import Membership, leave_group
+from streamdedup.worker.retention_watch import RetentionWatch
 from streamdedup.worker.staged import PROGRESS_EVERY_S, Copier
 from streamdedup.worker.startup import (
     COMPILING_REMEDY,
-    check_output,
+    check_topics,
     prepared_topics,
     try_filter,
 )
@@ -176,6 +177,8 @@ class Worker:
         topology = await start_patiently(
             lambda: self._prepared(cluster), "the topics", cluster.patience
         )
+        retention = RetentionWatch(self._settings, cluster, status)
+        retention.note(topology[self._settings.sink.topic])
         recipe = Recipe(self._settings, topology[self._settings.source.topic].partitions)
         broker_clock = BrokerClock(self._now_ms, asyncio.get_running_loop().time)
         clocks = LeaderClocks(cluster, self._settings.sink.topic, broker_clock)
@@ -220,6 +223,7 @@ class Worker:
         membership = Membership(services.source, cluster.patience, "the consumer")
         async with beside(
             enduring("group", watch.run, status.meters),
+            enduring("retention", retention.run, status.meters),
             *([self._copier.run()] if self._copier else []),
         ):
             await membership.join()
@@ -234,7 +238,7 @@ class Worker:
         if self._copier:
             plan = await self._copier.prepare(cluster)
             like: Topic | None = plan.like
-            await check_output(
+            await check_topics(
                 self._settings, cluster, plan.topology[self._settings.source.topic], plan.like
             )
             await self._copier.make(cluster, plan)

@@ -686,21 +686,19 @@ class Claims:
         changes = await stage.cluster.changed(known)
         assert (changes.missing, changes.remade) == ([gone.name], [other.name])
 
-    async def test_missing_topics_are_created_like_the_source(self, stage: Stage) -> None:
-        """As many partitions; kept for as long as is asked for."""
-        source = stage.lab.create(3, retention_ms=3_600_000)
-        known = await stage.cluster.describe([source])
-        sink = SinkOptions(topic=unique_name("made"))
-        ten_years_ms = 10 * 365 * 86_400_000
-        made = await stage.cluster.create_missing(sink, known[source], known, ten_years_ms)
-        assert made == [sink.topic]
+    async def test_a_topic_is_created_once(self, stage: Stage) -> None:
+        """With its partitions and settings; if it is there already, that is no error."""
+        topic, ten_years_ms = unique_name("made"), 10 * 365 * 86_400_000
+        configs = {"retention.ms": str(ten_years_ms)}
+        assert await stage.cluster.create(topic, 3, 1, configs)
+        assert not await stage.cluster.create(topic, 3, 1, configs)
 
         async def there() -> bool:
-            return sink.topic in (await stage.cluster.describe([sink.topic])).topics
+            return topic in (await stage.cluster.describe([topic])).topics
 
         await until(there)
-        topic = (await stage.cluster.describe([sink.topic]))[sink.topic]
-        assert (topic.partitions, topic.retention_ms) == (3, ten_years_ms)
+        made = (await stage.cluster.describe([topic]))[topic]
+        assert (made.partitions, made.retention_ms) == (3, ten_years_ms)
 
     async def test_stable_offsets_are_told(self, stage: Stage) -> None:
         """Exactly-once delivery asks whether they are."""

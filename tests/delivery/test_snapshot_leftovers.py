@@ -124,7 +124,7 @@ async def test_a_lock_of_another_worker_is_no_failure(tmp_path: Path) -> None:
 
 async def test_a_load_notes_what_it_found(tmp_path: Path) -> None:
     """No snapshot is a line of the log, too: the directory may be another one than the operator thinks."""
-    saves = _Saves(tmp_path)
+    saves = _Saves(tmp_path, keep=2)
 
     async def loaded() -> tuple[str, list[Any]]:
         async def undoubted(_snapshot: Any) -> None:
@@ -140,6 +140,13 @@ async def test_a_load_notes_what_it_found(tmp_path: Path) -> None:
     text, events = await loaded()
     assert text == f"the newest that is of use, {path}, reaches up to 5"
     assert events == ["snapshot_loaded"]
+    await saves()
+    newer = max(saves.directory.glob("*.snapshot"))
+    newer.write_bytes(b"damaged")
+    text, events = await loaded()
+    assert text.startswith(f"{newer} was refused: ")
+    assert text.endswith(f"; the newest that is of use, {path}, reaches up to 5")
+    assert events == ["snapshot_refused", "snapshot_loaded"]
     path.write_bytes(b"damaged")
     text, events = await loaded()
     assert text.startswith(f"{path} was refused: ")

@@ -19,7 +19,7 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaMember
-from streamdedup.kafka.topics import Topic, Topology, create_missing
+from streamdedup.kafka.topics import create
 from tests.broker.base import DEADLINE_S
 
 API_VERSIONS, METADATA = 18, 3
@@ -89,9 +89,7 @@ STARTS: dict[str, Callable[[KafkaOptions], Awaitable[object]]] = {
     "fence": lambda options: KafkaWriter(
         options, SinkOptions(topic="out"), 0, Patience(), exactly_once=True
     ).fence(),
-    "create": lambda options: create_missing(
-        options, SinkOptions(topic="out"), Topic("in", None, 1, 1), Topology("id", {})
-    ),
+    "create": lambda options: create(options, "out", 1, 1, {}),
 }
 
 

@@ -29,6 +29,7 @@ from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.list_changes import ControlTopic
+from streamdedup.worker.retention_watch import RetentionWatch
 from streamdedup.worker.staged import CopyingWorker
 from tests.deployment import Deployment, keyed
 from tests.lists.files import list_file
@@ -42,6 +43,7 @@ BROKEN: dict[str, tuple[object, str]] = {
     "snapshots": (Assignment, "outrun_retention"),
     "ends": (Assignment, "look_up_ends"),
     "topics": (MemoryCluster, "changed"),
+    "retention": (RetentionWatch, "_look"),
     "input": (InputWatch, "look"),
     "clocks": (LeaderClocks, "_try"),
     "lists": (lists_module.ListLoader, "_stamp"),

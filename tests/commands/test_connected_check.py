@@ -1,0 +1,81 @@
+"""Claims about `streamdedup config check --connect`, on a broker in memory: what it says is what a start would say."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from streamdedup.cli import main
+from streamdedup.commands import connected_check as module
+from streamdedup.testing import MemoryBroker, connected_to
+from tests.deployment import Deployment
+
+DAY_MS = 86_400_000
+
+
+class Stage:
+    """A broker in memory, on which nothing is, and a deployment of two partitions."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.deployment, self.broker = Deployment("memory:1", directory, 2), MemoryBroker()
+        connect = connected_to(self.broker)
+        monkeypatch.setattr(
+            module, "connected_check", partial(module.connected_check, connect=connect)
+        )
+
+    def check(self) -> int:
+        """The exit status."""
+        return main(["config", "check", "--connect", str(self.deployment.write_config())])
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Nothing on the broker yet."""
+    return Stage(tmp_path, monkeypatch)
+
+
+def test_a_missing_topic_is_an_error(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the same message as at a start, with the status of a wrong configuration."""
+    assert stage.check() == 2
+    assert f"the topic {stage.deployment.source} does not exist" in capsys.readouterr().err
+    stage.broker.create_topic(stage.deployment.source, 2)
+    assert stage.check() == 2
+    assert f"the topic {stage.deployment.sink} does not exist" in capsys.readouterr().err
+
+
+def test_an_output_that_forgets_first_is_a_warning(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A worker would start, so the status is 0."""
+    stage.broker.create_topic(stage.deployment.source, 2)
+    stage.broker.create_topic(stage.deployment.sink, 2, retention_ms=DAY_MS)
+    assert stage.check() == 0
+    said = capsys.readouterr().out
+    assert f"warning: {stage.deployment.sink} deletes events (retention.ms={DAY_MS})" in said
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_nothing_is_made(stage: Stage, capsys: pytest.CaptureFixture[str], *, staged: bool) -> None:
+    """What would be made is checked as it would be: it suits, and there is no warning."""
+    stage.broker.create_topic(stage.deployment.source, 2)
+    stage.deployment.config["sink"]["create_topics"] = True
+    if staged:
+        repartition = {"topic": "middle", "partitions": 3}
+        stage.deployment.config["source"]["repartition"] = repartition
+    assert stage.check() == 0
+    assert capsys.readouterr().out == (
+        "the configuration is valid\nthe cluster suits it: topics, groups and rights\n"
+    )
+    assert stage.broker.topics.keys() == {stage.deployment.source}
+
+
+def test_a_middle_topic_that_does_not_suit_is_named(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both stages are checked."""
+    stage.broker.create_topic(stage.deployment.source, 2)
+    stage.broker.create_topic(stage.deployment.sink, 3)
+    stage.broker.create_topic("middle", 4)
+    stage.deployment.config["source"]["repartition"] = {"topic": "middle", "partitions": 3}
+    assert stage.check() == 2
+    assert "the middle topic middle has 4 partitions" in capsys.readouterr().err
