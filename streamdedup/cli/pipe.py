@@ -60,15 +60,15 @@ def add_pipe(commands: Commands) -> None:
     pipe.add_argument(
         "--on-full",
         choices=("stop", "grow", "warn"),
-        default="stop",
-        help="at capacity: stop with exit status 1; grow, up to --max-size; or warn and go on with more errors"
-        " (default: stop)",
+        help="at capacity: grow, up to --max-size; stop with exit status 1; or warn and go on with more errors"
+        " (default: grow, or stop for kinds that cannot grow)",
     )
     pipe.add_argument(
         "--max-size",
         type=as_configured("max_size"),
         metavar="BYTES",
-        help=f"the most memory with --on-full grow, for example 500MB or 4GiB (default: {GROWTH} times the first)",
+        help=f"the most memory that the filter grows to, for example 500MB or 4GiB (default: {GROWTH} times the"
+        " first)",
     )
     pipe.set_defaults(call=_pipe)
 
@@ -86,10 +86,14 @@ def _pipe(arguments: argparse.Namespace) -> int:
     from streamdedup.commands.lines import key_reader
     from streamdedup.commands.pipe import Summary, deduplicate
     from streamdedup.filters import build
+    from streamdedup.filters.options import can_grow
 
     source = binary(sys.stdin, "standard input is closed; give it lines: streamdedup pipe <FILE")
     sink = binary(sys.stdout, "standard output is closed; redirect it: streamdedup pipe >FILE")
     key = key_reader(arguments.key or ["line"], arguments.normalize or "none")
+    if arguments.on_full is None:
+        grows = can_grow(arguments.kind, arguments.error_rate)
+        arguments.on_full = "grow" if grows else "stop"
     try:
         filter_ = build(_filter_of(arguments))
     except ConfigError as error:

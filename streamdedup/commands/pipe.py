@@ -99,7 +99,8 @@ def deduplicate(
     """Copy to `sink` the lines of `source` whose key is not in `filter_`, and add these keys.
 
     `key` takes the key from a line; None: the key is the line. At capacity, if `on_full` is "stop" or "grow", the lines
-    before are written and FullError is raised; otherwise `warn` is called once, when capacity is exceeded.
+    before are written and FullError is raised; otherwise `warn` is called once, when capacity is exceeded. FullError,
+    too, if the filter may grow and there is no memory for that.
 
     OutputError if `sink` fails. BrokenPipeError, if the sink's reader has gone, is raised as it is; `is_unread` detects
     that even if nothing is written.
@@ -107,7 +108,15 @@ def deduplicate(
     sieve = _Sieve(sink, filter_, adder(filter_), key, on_full != "warn", summary)
     for text, ends_open in texts(source):
         had_room = room_of(filter_) >= 0
-        if not sieve.pass_fresh(text, ends_open):
+        try:
+            fits = sieve.pass_fresh(text, ends_open)
+        except MemoryError:
+            raise FullError(
+                f"there is no memory for the filter to grow: it holds {counted(len(filter_), 'key')}, and some lines"
+                f" after line {summary.lines:,} did not pass; give a lower --max-size, so that it ends at a line, or"
+                " use a larger machine"
+            ) from None
+        if not fits:
             raise FullError(
                 f"the filter is full: it holds {counted(len(filter_), 'key')}, so line {summary.lines + 1:,} and"
                 f" those after it did not pass; give {_remedy(filter_, on_full)} --on-full warn to go on with more"

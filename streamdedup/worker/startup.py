@@ -68,26 +68,15 @@ async def prepared_topics(
 
 
 async def check_topics(
-    settings: Settings, cluster: Cluster, source: Topic, like: Topic | None = None
+    settings: Settings, cluster: Cluster, source: Topic, like: Topic
 ) -> Topology:
     """Return the topics, those that will be made among them. ConfigError if one does not suit. Nothing is made.
 
-    `source` is the topic that is read, which may not be there yet. Missing topics get the replicas, and keep events as
-    long, as `like`, if that is given; else as `source`.
+    `source` is the topic that is read, which may not be there yet. Missing topics get the replicas of `like`.
     """
-    model = source if like is None else replace(like, partitions=source.partitions)
     topology = await cluster.describe(sink_topics(settings.sink))
     made = sink_topics(settings.sink) if settings.sink.create_topics else ()
-    planned = {
-        name: Topic(
-            name,
-            None,
-            model.partitions,
-            model.replicas,
-            settings=_settings_of(name, settings, model),
-        )
-        for name in made
-    }
+    planned = {name: Topic(name, None, source.partitions, like.replicas) for name in made}
     whole = Topology(topology.cluster_id, {**planned, **topology.topics, source.name: source})
     await _check(settings, cluster, whole)
     return whole
@@ -99,7 +88,7 @@ async def check_unstaged(settings: Settings, cluster: Cluster) -> Topology:
     found = await cluster.describe([name])
     refuse_missing(found, name, [name])
     await _refuse_middle(settings, cluster, found)
-    return await check_topics(settings, cluster, found[name])
+    return await check_topics(settings, cluster, found[name], found[name])
 
 
 async def _refuse_middle(settings: Settings, cluster: Cluster, topology: Topology) -> None:

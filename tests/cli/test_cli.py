@@ -179,7 +179,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             ["pipe", "--kind", "bitmap", "--on-full", "grow"],
             "--on-full grow is not for --kind bitmap",
         ),
-        (["pipe", "--max-size", "1GiB"], "--max-size is the size to which a"),
+        (
+            ["pipe", "--on-full", "stop", "--max-size", "1GiB"],
+            "--max-size is the size to which a",
+        ),
         (["pipe", "--kind", "blom"], "argument --kind: invalid choice: 'blom' (choose from "),
         (["pipe", "--kind", "fuse"], "argument --kind: 'fuse' is static: it is built once, from"),
         (["pipe", "--hash", "md5"], "argument --hash: invalid choice (choose from "),
@@ -245,7 +248,7 @@ def test_success_ends_in_0() -> None:
     done = _run("pipe", "--capacity", "1_000", given=b"a\nb\na\n")
     assert (done.returncode, done.stdout) == (0, b"a\nb\n")
     assert done.stderr.startswith(b"3 lines: 2 passed, 1 duplicate;")
-    assert b"bloom: 2 of 1,000 keys" in done.stderr
+    assert b"bloom in 1 stage: 2 of 7," in done.stderr  # thousand keys, after all growth
 
 
 @pytest.mark.parametrize("kind", sorted(get_args(Kind)))
@@ -254,16 +257,21 @@ def test_every_kind_serves_the_pipe(kind: str, call: Call) -> None:
     options = ("--kind", kind, "--hash", "siphash", "--capacity", "9")
     done = call("pipe", *options, given=b"a\nb\na\n")
     assert (done.returncode, done.stdout) == (0, b"a\nb\n")
-    held = "remembers 2 keys (at least the last 9)" if kind == "window" else "2 of 9 keys"
-    assert f"{kind}: {held}, ".encode() in done.stderr
-    set_bits = kind in {"bitmap", "blocked", "bloom", "window"}
-    what = "the bits set" if set_bits else "the cells in use"
+    held = {
+        "window": "window: remembers 2 keys (at least the last 9)",
+        "bitmap": "bitmap: 2 of 9 keys",
+    }
+    grows = kind not in held
+    said = held.get(kind, f"{kind} in 1 stage: 2 of ")
+    assert said.encode() in done.stderr
+    what = "its greatest size in use" if grows else "the bits set"
     assert re.search(rf" (bytes|[kM]B), [0-9.]+% of {what},", done.stderr.decode())
 
 
 def test_a_full_filter_ends_in_1(call: Call) -> None:
     """At capacity the lines before are out, and the message names all remedies that the kind has."""
-    done = call("pipe", "--capacity", "2", "--error-rate", "1e-9", given=b"a\nb\na\nc\nd\n")
+    options = ("--on-full", "stop", "--capacity", "2", "--error-rate", "1e-9")
+    done = call("pipe", *options, given=b"a\nb\na\nc\nd\n")
     assert (done.returncode, done.stdout) == (1, b"a\nb\n")
     assert b"2 of 2 keys" in done.stderr
     assert b"streamdedup: the filter is full: it holds 2 keys, so line 4 " in done.stderr
@@ -274,6 +282,21 @@ def test_a_full_filter_ends_in_1(call: Call) -> None:
     given = b"".join(b"%d\n" % i for i in range(99))
     done = call("pipe", "--kind", "bitmap", "--capacity", "2", given=given)
     assert b"; give a larger --capacity, or --on-full warn to go on" in done.stderr
+
+
+def test_a_filter_grows_unless_told_otherwise(call: Call) -> None:
+    """Within --max-size; if it ends before the input does, the last line of standard error says so."""
+    given = b"".join(b"%d\n" % i for i in range(5000))
+    options = ("--capacity", "100", "--error-rate", "1e-9")
+    done = call("pipe", *options, "--max-size", "64KiB", given=given)
+    assert (done.returncode, done.stdout) == (0, given)
+    done = call("pipe", *options, "--max-size", "8KiB", given=given)
+    assert done.returncode == 1
+    assert given.startswith(done.stdout)
+    passed = done.stdout.count(b"\n")
+    last = done.stderr.splitlines()[-1].decode()
+    assert last.startswith(f"streamdedup: the filter is full: it holds {passed:,} keys, so line ")
+    assert "; give a larger --max-size, or --on-full warn" in last
 
 
 def test_on_full_warn_ends_in_0(call: Call) -> None:
@@ -409,7 +432,7 @@ def test_a_closed_pipe_is_no_error(piped: Piped, line: bytes) -> None:
     with suppress(BrokenPipeError):  # it may have ended before this comes
         piped.write(line)  # and left open: it is the closed output that ends the command
     assert piped.process.wait(DEADLINE_S) == 0
-    assert re.match(rb"(1 line|2 lines): .+\nbloom: .+\n$", piped.errors.read())
+    assert re.match(rb"(1 line|2 lines): .+\nbloom in 1 stage: .+\n$", piped.errors.read())
 
 
 def test_a_closed_socket_is_noticed_without_a_new_line() -> None:

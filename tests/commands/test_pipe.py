@@ -20,7 +20,9 @@ from streamdedup.commands import lines
 from streamdedup.commands.lines import key_reader
 from streamdedup.commands.pipe import FullError, OutputError, Summary, deduplicate
 from streamdedup.errors import ConfigError, StreamdedupError
+from streamdedup.filters.base import Mask
 from streamdedup.filters.bloom.bloom import Bloom
+from streamdedup.keys.hashing import Digests
 
 COMMAND = [sys.executable, "-m", "streamdedup", "pipe"]
 
@@ -269,6 +271,28 @@ def test_a_window_is_never_full() -> None:
     deduplicate(source, out, seen, on_full="stop", summary=summary, warn=warnings.append)
     assert (summary.lines, summary.passed, warnings) == (580, 510, [])
     assert "BEYOND" not in summary.text(seen)
+
+
+def test_a_growth_that_gets_no_memory_ends_the_copy() -> None:
+    """By an error that says how far it came, not by a traceback."""
+
+    class Starved(Bloom):
+        """A filter whose growth fails."""
+
+        def add_many(self, digests: Digests) -> Mask:
+            """Fail."""
+            raise MemoryError(f"no place for {len(digests)} keys")
+
+    summary = Summary()
+    with pytest.raises(FullError, match=r"no memory for the filter to grow.*after line 0 did not"):
+        deduplicate(
+            Chunks(b"a\n", [2]),
+            io.BytesIO(),
+            Starved(10, 1e-9),
+            on_full="grow",
+            summary=summary,
+            warn=_unexpected,
+        )
 
 
 def test_on_full_warn_goes_on() -> None:

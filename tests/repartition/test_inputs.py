@@ -331,6 +331,7 @@ def test_the_middle_suits_the_largest_of_the_inputs(tmp_path: Path) -> None:
 
     async def scene(stage: MemoryStage) -> None:
         reads(stage, topics=[EU, US, LATER])
+        stage.deployment.config["filter"] |= {"kind": "window", "retention": "1d"}
         larger = {"max_message_bytes": str(3 << 20), "retention_ms": str(9 * 86_400_000)}
         stage.broker.create_topic(LATER, 1)
         del stage.broker.topics[US]
