@@ -1,7 +1,8 @@
 """The `streamdedup` command: parse, call, print. Commands import what they need when called, so that --help is quick.
 
 Exit status: 0 success, even if the reader of standard output stops early; 1 failure; 2 wrong configuration or
-arguments; 3 events of one key in several partitions, if nothing is worse (`try`, `audit`); 130 and 143 (SIGINT,
+arguments; 3 events of one key in several partitions, if nothing is worse (`try`, `audit`); 4 and 5 of `try`: more
+distinct keys than the capacity; a fifth of the events malformed or rejected, or of one key; 130 and 143 (SIGINT,
 SIGTERM) after the second interrupt of `run`, or the first of any other command.
 """
 

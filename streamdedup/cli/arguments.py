@@ -13,6 +13,8 @@ Reader = Callable[[str], Any]
 
 # The exit status if events of one key come in several partitions, and nothing is worse.
 ACROSS_PARTITIONS = 3
+# Those of `try` if nothing else is worse: keys beyond the capacity, and a key or an outcome that prevails.
+BEYOND_CAPACITY, ODD_EVENTS = 4, 5
 
 
 class _NoOption(str):

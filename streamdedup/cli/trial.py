@@ -2,7 +2,14 @@
 
 import argparse
 
-from streamdedup.cli.arguments import ACROSS_PARTITIONS, Commands, add_settings, refusing
+from streamdedup.cli.arguments import (
+    ACROSS_PARTITIONS,
+    BEYOND_CAPACITY,
+    ODD_EVENTS,
+    Commands,
+    add_settings,
+    refusing,
+)
 from streamdedup.cli.streams import put
 
 
@@ -12,9 +19,10 @@ def add_try(commands: Commands) -> None:
         "try",
         help="judge the newest events of the input, and write nothing",
         description="Read the newest events of the input without joining the group, and report what the configuration"
-        " would do with them: verdicts, why events have no usable key, distinct keys, and keys that come in several"
-        " partitions: then the exit status is 3. Duplicates are found only among these events. Nothing is written to"
-        " Kafka.",
+        " would do with them: verdicts, why events have no usable key, distinct keys, and how they fit filter.capacity."
+        " Duplicates are found only among these events. Nothing is written to Kafka. The exit status is 3 if keys come"
+        " in several partitions, 4 if more are distinct than the capacity, 5 if a fifth of the events is malformed or"
+        " rejected, or has one key.",
     )
     add_settings(command)
     command.add_argument(
@@ -49,4 +57,8 @@ def _try(arguments: argparse.Namespace) -> int:
     logs.set_up()
     found = asyncio.run(tried(tree, arguments.events))
     put(json.dumps(found.as_json()) + "\n" if arguments.json else found.as_text())
-    return ACROSS_PARTITIONS if found.evidence else 0
+    if found.evidence:
+        return ACROSS_PARTITIONS
+    if found.fit and found.fit.is_too_small:
+        return BEYOND_CAPACITY
+    return ODD_EVENTS if found.is_odd else 0

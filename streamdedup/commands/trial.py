@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdedup.commands.fit import Fit, Seen
 from streamdedup.delivery.cross_partition import REMEDY, Evidence, record_keys_matter, suspicion
 from streamdedup.delivery.emit import refused_by
 from streamdedup.delivery.recipe import Recipe
@@ -27,15 +28,18 @@ from streamdedup.kafka.cluster import UNANSWERED, kafka_cluster, soon
 from streamdedup.kafka.header_limits import within_limits
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.partitions import InputPartition
+from streamdedup.kafka.retention import shortfall
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import MURMUR3, Hash
 from streamdedup.metrics.counts import Meters
+from streamdedup.metrics.prevalence import EVENTS_MIN, SHARE_MIN, WATCHED
 from streamdedup.repartition.inputs import topics_of
 from streamdedup.repartition.middle import other_partitions
 from streamdedup.repartition.offsets import partitions_of
 from streamdedup.rules.lists import Answer, ListsInForce, Match
 from streamdedup.settings import Settings
+from streamdedup.settings.stages import deduplicating
 from streamdedup.threads import Threads
 from streamdedup.worker.lists import ListLoader
 
@@ -57,7 +61,8 @@ class Trial:
     `matched` counts the events that the blocklist blocks, by what it matched; `exempt` those that the allowlist lets
     pass; `false_positives` those that its exact store lets pass. `in_several` counts the keys that come in several
     partitions, and `unseen` the events that pass for that reason. `without_record_key` counts events, and
-    `under_several` keys that come under several record keys; both are 0 if record keys do not matter.
+    `under_several` keys that come under several record keys; both are 0 if record keys do not matter. `fit` compares
+    the keys with the filter, if that can be too small.
     """
 
     topic: str
@@ -76,6 +81,7 @@ class Trial:
     unseen: int = 0
     without_record_key: int = 0
     under_several: int = 0
+    fit: Fit | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -85,6 +91,13 @@ class Trial:
             return None
         duplicates = self.unseen + self.verdicts[Verdict.DUPLICATE]
         return Evidence(self.distinct, self.in_several, self.unseen / duplicates)
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether an outcome, or a key, has so many of the events that the configuration is probably wrong."""
+        share = max(EVENTS_MIN, SHARE_MIN * self.events)
+        prevails = any(self.verdicts[verdict] >= share for verdict in WATCHED)
+        return prevails or (self.fit is not None and self.fit.has_odd_keys)
 
     @property
     def suspicion(self) -> str | None:
@@ -120,6 +133,7 @@ class Trial:
             "duplicates_across_partitions": self.unseen,
             "events_without_record_key": self.without_record_key,
             "keys_with_several_record_keys": self.under_several,
+            "fit": self.fit and self.fit.as_json(),
             "notes": self.notes,
         }
 
@@ -142,6 +156,8 @@ class Trial:
                 f"  {events:,} times: {reason}; first at partition {partition}{of}, offset {offset}"
             )
         lines.append(f"distinct keys: {self.distinct:,}")
+        if self.fit:
+            lines += self.fit.lines()
         if self.matched:
             lines.append(
                 "blocked by: "
@@ -176,7 +192,7 @@ async def tried(settings: Settings, events: int, connect: Connect = kafka_cluste
 class _Trying:
     def __init__(self, settings: Settings, cluster: Cluster) -> None:
         self._settings, self._cluster = settings, cluster
-        self._lists, self._threads = ListsInForce(), Threads()
+        self._lists, self._threads, self._seen = ListsInForce(), Threads(), Seen()
         self._partitions_of: dict[bytes, set[tuple[str, int]]] = {}  # by digest
         self._record_of: dict[bytes, int | None] = {}  # the same; None if it came under several
 
@@ -210,10 +226,16 @@ class _Trying:
             found.notes.append(UNTESTED)
         if self._repartitions:
             found.notes.append(REPARTITIONED)
+        if (output := topology.topics.get(sink)) and (
+            short := shortfall(output, self._settings.filter.remembered_ms)
+        ):
+            found.notes.append(f"{short.reason}; {short.remedy}")
         for left, partition in zip(range(count, 0, -1), partitions, strict=True):
             # Rounded up, of what is left: a partition gives more if those before it had too few.
             if share := -((found.events - events) // left):
                 await self._partition(found, partition, share)
+        second = deduplicating(self._settings) if self._repartitions else self._settings
+        found.fit = self._seen.fit(second.filter)
         found.under_several = sum(record is None for record in self._record_of.values())
         found.distinct = len(self._partitions_of)
         found.in_several = sum(len(places) > 1 for places in self._partitions_of.values())
@@ -258,6 +280,9 @@ class _Trying:
         found.false_positives += int(
             np.count_nonzero(blocked.verified.answers == Answer.FALSE_POSITIVE)
         )
+        judged = verdicts[rows] != Verdict.BLOCKED
+        empty = int(np.count_nonzero(column.sizes[judged] == 0))
+        self._seen.add(batch, rows[judged], digests[judged], empty)
         remembers, here = self._settings.filter.remembers, (batch.topic, batch.partition)
         for row, digest in zip(rows.tolist(), digests, strict=True):
             if verdicts[row] == Verdict.BLOCKED:

@@ -406,6 +406,14 @@ class TestSample:
         assert (told.lines, told.malformed, told.distinct, told.duplicates) == (1002, 2, 700, 300)
         assert told.new_share == 700 / 1002
 
+    @pytest.mark.parametrize("size", [1 << 12, 1 << 20])
+    def test_the_most_frequent_key_and_empty_ones_are_counted(self, size: int) -> None:
+        """Among 20,000 keys that come once; empty keys are one key."""
+        data = b"".join(b"%d\n" % i + (b"often\n" if i % 4 == 0 else b"") for i in range(20_000))
+        told = sample.read(Chunks(data + 100 * b"\n", size), ["line"])
+        assert 5000 - told.lines / 1024 <= told.most_frequent <= 5000
+        assert told.empty == 100
+
     @pytest.mark.parametrize("distinct", [1, 30_000, 400_000])
     def test_distinct_keys_lie_within_the_bounds(self, distinct: int) -> None:
         """The estimate is within half a percent, and the truth within the bounds that are told."""
@@ -520,11 +528,12 @@ class TestCommand:
 
     def test_a_few_of_anything_is_told_in_words(self) -> None:
         """One is no plural, nothing is rounded to a number of many digits, and an exact count has no bounds."""
-        given = Sample(lines=2, malformed=0, distinct=1, distinct_low=1, distinct_high=1)
+        given = Sample(2, malformed=0, distinct=1, distinct_low=1, distinct_high=1, most_frequent=2)
         made = plan(job_of(Asked(partitions=2, error_rate=1e-15), given), given, _flat)
         text = report.as_text(made)
         assert (
-            "sample of 2 lines: 1 distinct key, 1 duplicate (50.0%), 0 malformed\n1 key (" in text
+            "sample of 2 lines: 1 distinct key, 1 duplicate (50.0%), 0 malformed\n100.0% of the"
+            " keys are the most frequent one, 0.0% are empty\n1 key (" in text
         )
         assert "2 partitions: a filter of 1 key each, with headroom" in text
         [memory, disk] = re.findall(

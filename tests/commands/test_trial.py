@@ -150,3 +150,69 @@ def test_another_number_of_places_is_refused(stage: Stage) -> None:
         ConfigError, match=r"has 4 partitions, and source\.repartition\.partitions is 5"
     ):
         stage.tried()
+
+
+def fitted(
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    **filter_: Any,
+) -> tuple[int, str, Any]:
+    """The status, the text and the figures of `try` with these options of the filter."""
+    stage.deployment.config["filter"] = filter_
+    monkeypatch.setattr(trial, "tried", partial(tried, connect=connected_to(stage.broker)))
+    command = ["try", "-c", str(stage.deployment.write_config()), "--events", "10k"]
+    status = main(command)
+    text = capsys.readouterr().out
+    assert main([*command, "--json"]) == status
+    return status, text, json.loads(capsys.readouterr().out)["fit"]
+
+
+def test_more_keys_than_the_capacity_have_a_status_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that are remembered at once: a window forgets what the others do not."""
+    stage = Stage(tmp_path, 1)
+    day_ms = 86_400_000
+    for day in range(3):
+        monkeypatch.setattr(stage.broker, "now_ms", partial(int, day * day_ms + 1))
+        stage.feed((0, b"%d" % n, b'{"id": "%d"}' % (day * 1000 + n)) for n in range(1000))
+    status, text, fit = fitted(stage, monkeypatch, capsys, capacity=2500)
+    assert (status, fit["distinct_keys_at_once"], fit["remembered_ms"]) == (4, 3000, None)
+    assert "warning: distinct keys: 3,000, and filter.capacity is 2,500; raise it" in text
+    window = {"kind": "window", "capacity": 2500, "generations": 8}
+    status, text, fit = fitted(stage, monkeypatch, capsys, **window, retention="1d")
+    assert (status, fit["distinct_keys_at_once"]) == (0, 2000)
+    assert "distinct keys within any 1.14 d: 2,000, and filter.capacity is 2,500" in text
+    status, _, fit = fitted(stage, monkeypatch, capsys, **window, retention="7d")
+    assert (status, fit["distinct_keys_at_once"]) == (4, 3000)
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_key_that_prevails_has_a_status_of_its_own(
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    empty: bool,
+) -> None:
+    """It is named by the place of its first event, never by itself."""
+    common = "" if empty else "s3cr3t"
+    stage.feed((1, b"k", b'{"id": "%b"}' % common.encode()) for _ in range(300))
+    stage.feed((2, b"%d" % n, b'{"id": "%d"}' % n) for n in range(700))
+    status, text, fit = fitted(stage, monkeypatch, capsys, capacity=10_000)
+    assert (status, fit["events_of_most_frequent_key"]) == (5, 300)
+    assert fit["events_with_empty_key"] == (300 if empty else 0)
+    assert fit["most_frequent_key_first_at"]["partition"] == 1
+    assert "warning: the most frequent key has 30.0% of the events" in text
+    assert "s3cr3t" not in text
+
+
+def test_events_without_a_key_have_a_status_too(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The configured field is probably not theirs."""
+    stage.feed((0, b"%d" % n, b'{"name": "%d"}' % n) for n in range(200))
+    status, text, fit = fitted(stage, monkeypatch, capsys, capacity=10_000)
+    assert (status, fit) == (5, None)
+    assert "malformed" in text

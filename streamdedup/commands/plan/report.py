@@ -8,6 +8,7 @@ from streamdedup.commands.plan.compare import SNAPSHOTS_KEPT, Comparison, groupe
 from streamdedup.commands.plan.sample import Sample
 from streamdedup.commands.plan.speed import TABLE_BYTES_MAX
 from streamdedup.filters.sizing import TABLE_HASHES_MAX, false_positive_table
+from streamdedup.metrics.prevalence import EVENTS_MIN, SHARE_MIN
 from streamdedup.threads import COPIES_MAX
 from streamdedup.units import counted, sized
 
@@ -46,6 +47,8 @@ def _sample_json(sample: Sample) -> dict[str, Any]:
         "duplicates": sample.duplicates,
         "malformed": sample.malformed,
         "new_share": sample.new_share,
+        "most_frequent": sample.most_frequent,
+        "empty": sample.empty,
     }
 
 
@@ -78,6 +81,7 @@ def _head(plan: Comparison) -> Iterator[str]:
     job = plan.job
     if plan.sample:
         yield _sample_text(plan.sample)
+        yield from _warnings(plan.sample, job.keys)
     bound = plan.bound_bits
     yield (
         f"{counted(job.keys, 'key')} ({job.keys_from}) at an error rate of {job.error_rate:g}:"
@@ -104,6 +108,16 @@ def _sample_text(sample: Sample) -> str:
         f"sample of {counted(sample.lines, 'line')}: {counted(sample.distinct, 'distinct key')}{about},"
         f" {counted(sample.duplicates, 'duplicate')} ({share:.1%}), {sample.malformed:,} malformed"
     )
+
+
+def _warnings(sample: Sample, keys: int) -> Iterator[str]:
+    keyed = sample.lines - sample.malformed
+    most, empty = sample.most_frequent / keyed, sample.empty / keyed
+    if sample.distinct_low > keys:
+        yield f"warning: the sample alone has more distinct keys than the {keys:,} that are planned for"
+    warning = "warning: " if max(most, empty) >= SHARE_MIN and keyed >= EVENTS_MIN else ""
+    doubt = ": is --key the right one?" if warning else ""
+    yield f"{warning}{most:.1%} of the keys are the most frequent one, {empty:.1%} are empty{doubt}"
 
 
 def _table(plan: Comparison) -> Iterator[str]:

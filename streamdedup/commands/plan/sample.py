@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamdedup.commands.lines import LineSource, digests_of_lines, key_reader, texts
+from streamdedup.commands.plan.frequent import Frequent
 from streamdedup.errors import ConfigError
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.keys.options import Normalization
@@ -19,13 +20,18 @@ DEVIATIONS = 2  # the bounds are this many standard deviations away: 95 %
 
 @dataclass(frozen=True)
 class Sample:
-    """Numbers of lines. `distinct`, the number of keys, is an estimate, with 95 % between `low` and `high`."""
+    """Numbers of lines. `distinct`, the number of keys, is an estimate, with 95 % between `low` and `high`.
+
+    `most_frequent` lines, or up to 0.1 % more, have the most frequent key, and `empty` ones the empty key.
+    """
 
     lines: int
     malformed: int
     distinct: int
     distinct_low: int
     distinct_high: int
+    most_frequent: int = 0
+    empty: int = 0
 
     @property
     def duplicates(self) -> int:
@@ -41,12 +47,16 @@ class Sample:
 def read(source: LineSource, keys: Sequence[str], normalize: Normalization = "none") -> Sample:
     """Count `source` to its end. `keys` and `normalize` are those of `pipe`. ConfigError if no line has a key."""
     sketch, take = _sketch(), key_reader(keys, normalize)
-    count = keyed = 0
+    frequent, empty_digest = Frequent(), np.array(MURMUR3.digest(b""), np.uint64)
+    count = keyed = empty = 0
     reason = ""
     for text, _ in texts(source):
         found = digests_of_lines(text, take, MURMUR3)
-        hashes = found.digests[:, 0].view(np.int64).tolist()
+        words = np.ascontiguousarray(found.digests[:, 0])
+        hashes = words.view(np.int64).tolist()
         deque(map(sketch.update, hashes), maxlen=0)  # at the speed of C
+        frequent.add(words)
+        empty += int(np.count_nonzero((found.digests == empty_digest).all(axis=1)))
         count, keyed, reason = count + len(found.rows), keyed + len(hashes), reason or found.reason
     if not count:
         raise ConfigError(
@@ -57,7 +67,7 @@ def read(source: LineSource, keys: Sequence[str], normalize: Normalization = "no
     estimates = sketch.get_lower_bound(DEVIATIONS), sketch.get_upper_bound(DEVIATIONS)
     low, high = (min(max(1, round(estimate)), keyed) for estimate in estimates)
     distinct = min(max(low, round(sketch.get_estimate())), high)
-    return Sample(count, count - keyed, distinct, low, high)
+    return Sample(count, count - keyed, distinct, low, high, frequent.most, empty)
 
 
 def _sketch() -> Any:  # noqa: ANN401 - datasketches has no types

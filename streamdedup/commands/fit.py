@@ -1,0 +1,190 @@
+"""How the keys of events that were read lie in time and how they spread, compared with what the filter is made for.
+
+Exact for the events that were read. No key is kept, only digests of a hash that the caller draws.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from streamdedup.events import EventBatch, Integers
+from streamdedup.filters.options import FilterOptions
+from streamdedup.kafka.records.records import NO_TIMESTAMP
+from streamdedup.keys.hashing import Digests
+from streamdedup.metrics.prevalence import EVENTS_MIN, SHARE_MIN
+from streamdedup.units import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The result; events that a list blocks do not count.
+
+    `distinct` counts the keys of all `keyed` events, `busiest` those within `window_ms`, wherever they are most;
+    `window_ms` is None if the filter does not forget by time, and then both are the same. `first_ms` and `last_ms` are
+    the event times, None if no event has one. `frequent` counts the events of the most frequent key, the first of which
+    is at `frequent_at` (topic, partition, offset); `empty` those whose key is empty.
+    """
+
+    capacity: int
+    window_ms: int | None
+    keyed: int
+    distinct: int
+    busiest: int
+    first_ms: int | None
+    last_ms: int | None
+    frequent: int
+    frequent_at: tuple[str, int, int]
+    empty: int
+
+    @property
+    def is_too_small(self) -> bool:
+        """Whether the filter would be beyond `filter.capacity` by these events alone."""
+        return self.busiest > self.capacity
+
+    @property
+    def has_odd_keys(self) -> bool:
+        """Whether so many events have one key, or an empty one, that the key is probably wrong."""
+        most = max(self.frequent, self.empty)
+        return most >= max(EVENTS_MIN, SHARE_MIN * self.keyed)
+
+    @property
+    def span_ms(self) -> int:
+        """From the first event time to the last; 0 if they are not known."""
+        return 0 if self.first_ms is None or self.last_ms is None else self.last_ms - self.first_ms
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        topic, partition, offset = self.frequent_at
+        return {
+            "capacity": self.capacity,
+            "remembered_ms": self.window_ms,
+            "distinct_keys_at_once": self.busiest,
+            "first_ms": self.first_ms,
+            "last_ms": self.last_ms,
+            "events_of_most_frequent_key": self.frequent,
+            "most_frequent_key_first_at": {
+                "topic": topic,
+                "partition": partition,
+                "offset": offset,
+            },
+            "events_with_empty_key": self.empty,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield it for a person."""
+        if self.first_ms is not None and self.last_ms is not None:
+            yield f"event times: {_moment(self.first_ms)} to {_moment(self.last_ms)}, {_lasting(self.span_ms)}"
+        topic, partition, offset = self.frequent_at
+        warning = "warning: " if self.has_odd_keys else ""
+        doubt = ": is `key` the right field?" if self.has_odd_keys else ""
+        yield (
+            f"{warning}the most frequent key has {self.frequent / self.keyed:.1%} of the events with a key (first at"
+            f" {topic}/{partition}, offset {offset}), {self.empty / self.keyed:.1%} have an empty one{doubt}"
+        )
+        yield self._capacity()
+
+    def _capacity(self) -> str:
+        window = "" if self.window_ms is None else f" within any {_lasting(self.window_ms)}"
+        held = f"distinct keys{window}: {self.busiest:,}, and filter.capacity is {self.capacity:,}"
+        if self.is_too_small:
+            return f"warning: {held}; raise it to the keys that are remembered at once"
+        if not self.span_ms:
+            return held
+        if self.window_ms is None:
+            left_ms = self.span_ms * self.capacity / self.busiest
+            return f"{held}: used up in about {_lasting(left_ms)} if new keys come at this rate"
+        expected = self.distinct * max(1.0, self.window_ms / self.span_ms)
+        within = "enough" if expected <= self.capacity else "more than that"
+        return (
+            f"{held}; at this rate of new keys at most {counted(round(expected), 'key')}, {within}"
+        )
+
+
+class Seen:
+    """Collects the keys of events; `fit` compares them with the filter at the end."""
+
+    def __init__(self) -> None:
+        self._digests: list[Digests] = []
+        self._times: list[Integers] = []
+        self._places: list[tuple[str, int, Integers]] = []  # topic, partition, offsets
+        self._empty = 0
+
+    def add(self, batch: EventBatch, rows: Integers, digests: Digests, empty: int) -> None:
+        """Add the events `rows` (n,) of `batch`, with their keys' `digests` (n, 2); `empty` of the keys are empty."""
+        self._digests.append(digests)
+        self._times.append(batch.timestamps[rows])
+        self._places.append((batch.topic, batch.partition, batch.offsets[rows]))
+        self._empty += empty
+
+    def fit(self, options: FilterOptions) -> Fit | None:
+        """Return how they fit; None without a filter, for a window by count, or if there are none."""
+        remembered_ms = options.remembered_ms
+        by_count = options.kind == "window" and remembered_ms is None
+        if remembered_ms == 0 or by_count or not sum(map(len, self._digests)):
+            return None
+        words = np.ascontiguousarray(np.concatenate(self._digests)[:, 0])
+        times = np.concatenate(self._times)
+        _, firsts, keys, counts = np.unique(
+            words, return_index=True, return_inverse=True, return_counts=True
+        )
+        most = int(np.argmax(counts))
+        known = times != NO_TIMESTAMP
+        distinct, timed = len(counts), times[known]
+        return Fit(
+            capacity=options.capacity,
+            window_ms=remembered_ms,
+            keyed=len(words),
+            distinct=distinct,
+            busiest=distinct
+            if remembered_ms is None
+            else most_at_once(keys[known], timed, remembered_ms),
+            first_ms=int(timed.min()) if len(timed) else None,
+            last_ms=int(timed.max()) if len(timed) else None,
+            frequent=int(counts[most]),
+            frequent_at=self._place(int(firsts[most])),
+            empty=self._empty,
+        )
+
+    def _place(self, row: int) -> tuple[str, int, int]:
+        for topic, partition, offsets in self._places:
+            if row < len(offsets):
+                return topic, partition, int(offsets[row])
+            row -= len(offsets)
+        raise IndexError(row)
+
+
+def most_at_once(keys: Integers, times: Integers, window_ms: int) -> int:
+    """Return the most distinct `keys` (n,), numbers, whose `times` (n,), in ms, are within any span of `window_ms`.
+
+    In the span that ends at t, an event counts if no later one of its key is in it: from its time until its key comes
+    again or the window has passed.
+    """
+    if not len(keys):
+        return 0
+    order = np.lexsort((times, keys))
+    keys, begins = keys[order], times[order]
+    ends = begins + window_ms
+    again = keys[1:] == keys[:-1]
+    ends[:-1][again] = np.minimum(ends[:-1][again], begins[1:][again])
+    moments = np.concatenate((ends, begins))
+    steps = np.repeat(np.array([-1, 1]), len(begins))
+    # At one moment, what ends goes before what begins.
+    return int(np.cumsum(steps[np.lexsort((steps, moments))]).max())
+
+
+def _moment(time_ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+
+
+def _lasting(duration_ms: float) -> str:
+    """Return a duration as text, to two digits: `12 s`, `3.5 h`, `8.2 d`."""
+    for unit, worth in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if duration_ms >= worth:
+            return f"{duration_ms / worth:,.3g} {unit}"
+    return f"{duration_ms:,.0f} ms"
