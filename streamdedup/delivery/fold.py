@@ -193,8 +193,9 @@ class FoldedMemory(Memory):
         """Return the shard in memory, if its filter is the fold of this very log; else None."""
         if self.shard is None or self._folded is None:
             return None
-        # Its hash is right: this process chose it. It is murmur3 if only a snapshot without a secret has all keys.
+        # Its hash and kind are right: this process chose them. It took those of a snapshot, if these are not named.
         own = replace(identity, hash=self._folded.hash, hash_check=self._folded.hash_check)
+        own = own.of_kind(self._folded.kind)
         if own.differences(self._folded):
             return None
         held = await self._in_place_of(self._fingerprint)
@@ -217,6 +218,7 @@ class FoldedMemory(Memory):
         """
         if not is_short(shard.label, found):
             return False
+        identity = await self._with_kind_of_snapshot(identity)
         newest = await self.snapshots.newest_label(identity)
         if without_secret := self._without_secret(identity):
             newest = max(newest, await self.snapshots.newest_label(without_secret))
@@ -258,6 +260,7 @@ class FoldedMemory(Memory):
 
     async def _restore(self, identity: Identity, found: Found, topology: Topology) -> Shard:
         """Replace the shard in memory by one from the newest snapshot of this log, or by an empty one."""
+        of_settings, identity = identity, await self._with_kind_of_snapshot(identity)
         whole = not self._would_miss(found, topology)
         or_else = None if whole else self._without_secret(identity)
         snapshot = await self._loaded(identity, found, or_else, whole=whole)
@@ -265,11 +268,20 @@ class FoldedMemory(Memory):
             identity = or_else
             self._warn_not_secret(snapshot)
         if snapshot is None:
+            identity = of_settings
             make = partial(self._recipe.empty_filter, self._services.random)
             memory = self._services.threads.memory
             filter_ = await memory.run(self.snapshots.name, "memory for its filter", make)
         else:
             filter_ = self._recipe.adopt(snapshot.filter)
+            if identity.kind != of_settings.kind:
+                self._log.info(
+                    "kind_kept",
+                    kind=identity.kind,
+                    default=of_settings.kind,
+                    reason="the snapshot is of this kind, and the configuration names none",
+                    remedy=f"none; to change it, set filter.kind: {of_settings.kind}, and the output is folded again",
+                )
         shard = shard_over(filter_, self._recipe, self._services, self._partition)
         shard.label = shard.end_label = found.floor or 0  # keys below the floor are forgotten
         if snapshot is not None:
@@ -303,6 +315,17 @@ class FoldedMemory(Memory):
         if not self._settings.filter.draws_secret or self._settings.filter.names_hash:
             return None
         return replace(identity, hash=MURMUR3.name, hash_check=MURMUR3.check)
+
+    async def _with_kind_of_snapshot(self, identity: Identity) -> Identity:
+        """Return the identity with the kind of the newest snapshot, unless the operator chose a kind.
+
+        So another default in a later version takes no snapshot away, which an output may not replace.
+        """
+        if self._settings.filter.names_kind:
+            return identity
+        others = filter(None, [identity, self._without_secret(identity)])
+        kind = await self.snapshots.kind([*others])
+        return identity if kind is None else identity.of_kind(kind)
 
     def _warn_not_secret(self, snapshot: Snapshot) -> None:
         self._log.warning(

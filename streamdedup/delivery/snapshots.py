@@ -164,6 +164,16 @@ class ShardSnapshots:
             return await self._read("the logs of its snapshots", newest)
         return []
 
+    async def kind(self, identities: Sequence[Identity]) -> str | None:
+        """Return the kind of the newest snapshot, if it is of one of these `identities` but for its kind; else None."""
+        with suppress(SnapshotError):
+            log = await self._read("the kind of its newest snapshot", self._store.newest_log)
+            found = log.identity if log else None
+            for identity in identities:
+                if found and not identity.of_kind(found.kind).differences(found):
+                    return found.kind
+        return None
+
     async def load(
         self,
         identity: Identity,

@@ -71,6 +71,15 @@ class Identity:
             replace(other, **{name: getattr(self, name) for name in _SETTINGS})
         )
 
+    @property
+    def kind(self) -> str:
+        """The kind of the filter."""
+        return str(self.filter["kind"])
+
+    def of_kind(self, kind: str) -> "Identity":
+        """Return the identity of the same log, and the same settings, with another kind of filter."""
+        return replace(self, filter={**self.filter, "kind": kind})
+
     def way_to(self, other: "Identity") -> str:
         """Return, for messages, which options to change so that this identity becomes `other`, of the same log."""
         names = [_OPTIONS.get(name, name) for name in self._differing(other)]
