@@ -446,6 +446,14 @@ FILTER_BYTES = Metric(
     "The memory of the filter's table.",
     SHARD,
 )
+FILTER_FULL_IN = Metric(
+    "streamdedup_filter_full_in_seconds",
+    "gauge",
+    "seconds",
+    "The time until the filter is full (`streamdedup_filter_capacity_keys`) if its keys go on growing as over the last"
+    " hour, or since it is live; `+Inf` if they do not grow. Absent for the first ten minutes.",
+    SHARD,
+)
 
 # --- folds ---
 

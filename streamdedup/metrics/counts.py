@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from streamdedup.events import Damage, EventBatch, Integers, Verdict
 from streamdedup.metrics.catalogue import DOUBTS, TAKEN_BACK, TASKS, TRANSACTION
+from streamdedup.metrics.forecast import Forecast
 from streamdedup.metrics.prevalence import Prevailing, Prevalence
 from streamdedup.rules.lists import Answer, Match
 
@@ -104,7 +105,7 @@ class ShardMeters:
         self.snapshots_saved = self.snapshots_failed = self.snapshots_refused = 0
         self.doubts = dict.fromkeys(DOUBTS, 0)
         self.taken_back = dict.fromkeys(TAKEN_BACK, 0)
-        self.prevalence = Prevalence()
+        self.prevalence, self.forecast = Prevalence(), Forecast()
         self._in_hand: deque[Integers] = deque()
         self._skipped_in_hand: deque[Damage] = deque()
 

@@ -205,6 +205,13 @@ class WorkerCollector(Collector):
         shards = {labels: d.shard for labels, d in deliveries.items() if d.shard}
         for metric, value in _OF_SHARD.items():
             yield _family(metric, ((labels, value(shard)) for labels, shard in shards.items()))
+        forecasts = (
+            (at, self._status.meters.of(d.partition).forecast) for at, d in deliveries.items()
+        )
+        yield _family(
+            catalogue.FILTER_FULL_IN,
+            ((at, left_s) for at, each in forecasts if (left_s := each.left_s) is not None),
+        )
         folds = {labels: d.fold for labels, d in deliveries.items() if d.fold}
         for metric, part in _OF_FOLD.items():
             yield _family(metric, ((labels, part(fold)) for labels, fold in folds.items()))

@@ -293,6 +293,7 @@ class Worker:
                 self._warn_cross_partition()
                 services.clocks.check(self._deliveries)
                 self._warn_prevailing()
+                self._foresee()
                 if loop.time() - progress_at >= PROGRESS_EVERY_S:
                     progress_at = loop.time()
                     progress = self._progress()
@@ -348,6 +349,17 @@ class Worker:
                 of=one.of,
                 remedy=_LATE_REMEDY if one.outcome == LATE else _REASONS_REMEDY,
             )
+
+    def _foresee(self) -> None:
+        """Have each live shard's forecast look at its filter, when that is due."""
+        now_s = asyncio.get_running_loop().time()
+        for partition, delivery in self._deliveries.items():
+            forecast = self._status.meters.of(partition).forecast
+            if delivery.state is not State.LIVE or delivery.shard is None:
+                forecast.begin_again()
+            elif forecast.due(now_s):
+                filter_ = delivery.shard.filter
+                forecast.look(now_s, len(filter_), filter_.capacity)
 
     async def _save_periodically(self, services: Services) -> None:
         """Save every `snapshot.interval_s`, and sooner if the output's retention comes too near to the snapshots."""
