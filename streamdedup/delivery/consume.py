@@ -40,6 +40,8 @@ class InputReader:
 
         That is a large record batch, bytes that cannot be parsed, or an event of a middle topic that is not ours.
         """
+        self.large: PendingDecode | None = None
+        """The large record batch that the last read met; the next read meets it again."""
         self._one_by_one = 0  # how many more events are read one at a time
         self._tries = 0
 
@@ -78,7 +80,7 @@ class InputReader:
         position = self._source.position(self._partition)
         if position != self.next_offset:
             raise DoubtError(f"the consumer stands at offset {position}, not {self.next_offset}")
-        one_by_one, self.stuck = self._one_by_one > 0, False
+        one_by_one, self.stuck, self.large = self._one_by_one > 0, False, None
         try:
             batch = await self._source.read(
                 self._partition, self._epoch, wait_s, 1 if one_by_one else events_max
@@ -106,6 +108,7 @@ class InputReader:
             self._meters.read(batch)
         elif self.ours:
             self.next_offset = self._source.position(self._partition)
+            self.large = batch
         return batch
 
     async def _ours_of(self, batch: EventBatch) -> EventBatch:

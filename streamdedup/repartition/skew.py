@@ -7,7 +7,8 @@ All times are in ms since 1970, all offsets those of the input.
 # ===================
 #
 # The *head* of a partition is the smallest time of its next batch that is not copied yet, and of the batch after it if
-# that can be read already. It is never less than the head before, so one old event in a later batch, late by itself,
+# that can be read already. Of a large record batch, which has to be decoded first, the time of the first event counts,
+# which its head has. A head is never less than the head before, so one old event in a later batch, late by itself,
 # takes no head back. But if all of a batch is older than the head before, then that came from a wrong time, and is
 # dropped. So one event from the future holds its partition back only if nothing comes after it.
 #

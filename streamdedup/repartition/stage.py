@@ -44,7 +44,7 @@ from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import EventBatch, Integers
 from streamdedup.kafka.base import ANSWER_S_MAX, GroupWriter, Membership
 from streamdedup.kafka.client.connection import describe_error, refusal
-from streamdedup.kafka.client.patience import Backoff, is_away
+from streamdedup.kafka.client.patience import Backoff, is_away, is_topic_unknown
 from streamdedup.kafka.doubt_causes import doubt_cause
 from streamdedup.kafka.offsets import Committed
 from streamdedup.kafka.partitions import InputPartition
@@ -206,7 +206,7 @@ class Stage:
 
     def _note_doubt(self, error: Exception) -> None:
         name = "repartition"
-        if is_away(error):
+        if is_away(error) and not is_topic_unknown(error):
             self._services.cluster.patience.away(name, error)
         else:
             self._log.warning(
@@ -290,7 +290,7 @@ class Stage:
                 await self._heads.refresh()
             is_first, ahead = batch is None, None  # the next one is the first after a pause
             if isinstance(batch, PendingDecode):
-                await self._read_large(partition, batch, pieces)
+                ahead = await self._read_large(partition, batch, pieces)
             elif batch is not None:
                 ahead = await self._put_in_turn(batch, before, pieces)
             elif reader.next_offset > put_to and loop.time() - moved_at >= IDLE_COMMIT_S:
@@ -298,7 +298,7 @@ class Stage:
             else:
                 continue
             moved_at, put_to = loop.time(), reader.next_offset
-            if ahead is not None and isinstance(batch, EventBatch):
+            if ahead is not None and batch is not None:
                 put_to = batch.next_offset
 
     async def _next(self, reader: InputReader) -> EventBatch | PendingDecode | None:
@@ -339,12 +339,7 @@ class Stage:
         if heads is None or not len(batch):
             await self._put(batch, pieces)
             return None
-        known, ahead = self._head.get(partition), None
-        wait = self._wait_of(batch, heads, known)
-        if heads.events(wait) < len(batch):
-            ahead = await self._read_ahead(partition)
-            if ahead is not None:
-                wait = self._wait_of(batch, heads, known, ahead.timestamps)
+        wait, ahead = await self._wait_and_ahead(batch, heads)
         while events := await self._turn(wait, heads, before, pieces):
             if events == len(batch):
                 await self._put(batch, pieces)
@@ -356,16 +351,33 @@ class Stage:
             self._head[partition] = wait.head
         return ahead
 
-    async def _read_ahead(self, partition: InputPartition) -> EventBatch | None:
-        """Return the next batch if it has arrived; None if it has not, or cannot be read like others.
+    async def _wait_and_ahead(
+        self, batch: EventBatch, heads: Heads
+    ) -> tuple[Wait, EventBatch | None]:
+        """Return the wait of a batch that is next in its partition, and the batch after it, if that had to be read."""
+        partition = _partition_of(batch)
+        known = self._head.get(partition)
+        wait = self._wait_of(batch, heads, known)
+        if heads.events(wait) == len(batch):
+            return wait, None
+        ahead, after = await self._read_ahead(partition)
+        return self._wait_of(batch, heads, known, after), ahead
 
-        What is raised here is raised again in its turn.
+    async def _read_ahead(self, partition: InputPartition) -> tuple[EventBatch | None, Integers]:
+        """Return the next batch if it has arrived, and the times of what has arrived, as far as they are known.
+
+        Of a large record batch, which is not read here, that is the time of its first event. What cannot be read is
+        left: what is raised here is raised again in its turn.
         """
         soon = asyncio.get_running_loop().time() + AHEAD_S
         reader = self._inputs.reader(partition)
         with suppress(DeliveryError):
-            return await reader.read_until(soon, self._events_max, self._leaving)
-        return None
+            ahead = await reader.read_until(soon, self._events_max, self._leaving)
+            if ahead is not None:
+                return ahead, ahead.timestamps
+            if reader.large is not None:
+                return None, reader.large.times
+        return None, NO_TIMES
 
     async def _turn(self, wait: Wait, heads: Heads, before: int, pieces: Pieces) -> int:
         """Wait until some events of `wait`, whose first follows offset `before`, may be copied; return how many.
@@ -398,35 +410,52 @@ class Stage:
 
     async def _read_large(
         self, partition: InputPartition, large: PendingDecode, pieces: Pieces
-    ) -> None:
+    ) -> EventBatch | None:
         """Make pieces of a large record batch, and hold its place in memory until they are committed.
 
         While slower partitions must go first, it gives up its place, which they may need, and is fetched again later.
+        Return the batch that follows it, if that had to be read ahead.
         """
         await pieces.settled()
         places, name = self._services.cluster.large, str(partition)
-        reader, last_offset, heads = self._inputs.reader(partition), large.last_offset, self._heads
+        reader, last_offset = self._inputs.reader(partition), large.last_offset
         held: Wait | None = None
+        ahead: EventBatch | None = None
         async with places.decoded(name, large, self._leaving) as is_decoded:
-            while is_decoded and reader.ours and reader.next_offset <= last_offset:
-                batch = await self._next(reader)
+            while is_decoded and reader.ours and held is None:
+                if ahead is None and reader.next_offset > last_offset:
+                    break
+                batch = await self._next(reader) if ahead is None else ahead
+                ahead = None
                 if not isinstance(batch, EventBatch):  # it is fetched again
                     break
-                events = len(batch)
-                if heads is not None and events:
-                    wait = self._wait_of(batch, heads, self._head.get(partition))
-                    if (events := heads.events(wait)) < len(batch):
-                        wait.passed(events)
-                        held, batch = wait, self._rewound(reader, batch, events)
-                if batch is not None:
-                    await self._put(batch, pieces)
-                del batch  # it would keep `large` in memory
+                if len(batch) and batch.offsets[0] > last_offset:
+                    return batch
+                part, ahead, held = await self._as_slower_allow(batch)
+                if part is not None:
+                    await self._put(part, pieces)
+                del batch, part  # they would keep `large` in memory
                 await pieces.settled()
-                if held is not None:
-                    break
-        if held is not None and heads is not None:
+        if held is not None and self._heads is not None:
             self._head[partition] = held.head
-            await self._turn(held, heads, reader.next_offset, pieces)
+            await self._turn(held, self._heads, reader.next_offset, pieces)
+        return ahead
+
+    async def _as_slower_allow(
+        self, batch: EventBatch
+    ) -> tuple[EventBatch | None, EventBatch | None, Wait | None]:
+        """Return the events of `batch` that may be copied, the batch that was read ahead, and the wait of the others.
+
+        If some must wait, they are read again, with all that follows.
+        """
+        heads, partition = self._heads, _partition_of(batch)
+        if heads is None or not len(batch):
+            return batch, None, None
+        wait, ahead = await self._wait_and_ahead(batch, heads)
+        if (events := heads.events(wait)) == len(batch):
+            return batch, ahead, None
+        wait.passed(events)
+        return self._rewound(self._inputs.reader(partition), batch, events), None, wait
 
     def _rewound(self, reader: InputReader, batch: EventBatch, events: int) -> EventBatch | None:
         """Have all but the first `events` of `batch` read again. Return the first ones; None if `events` is 0."""

@@ -117,13 +117,14 @@ class PurgeView(Protocol):
 class Copying:
     """The first stage of `source.repartition`, which copies to the topic `middle`.
 
-    `status` is that of its group; it has no deliveries. `inputs` has a status for each topic that it has read. `stage`,
+    `status` is that of its group; it has no deliveries. `inputs` has a status for each topic that it reads. `stage`,
     `unread` and `sources` are None before it joins, and `selection` before it has looked at the topics.
     """
 
     status: "Status"
     middle: str
     inputs: dict[str, "Status"] = field(default_factory=dict)
+    copied_before: int = 0  # events of topics that are read no more
     sources: Sources | None = None
     stage: StageView | None = None
     unread: UnreadView | None = None
@@ -137,11 +138,11 @@ class Copying:
     @property
     def copied(self) -> int:
         """How many events were copied since the start."""
-        return sum(
-            meters.ledger.consumed
-            for of_topic in dict(self.inputs).values()
-            for meters in of_topic.meters.shards.values()
-        )
+        return self.copied_before + sum(map(_copied, dict(self.inputs).values()))
+
+    def forget(self, topic: str) -> None:
+        """Drop what is shown of an input that is read no more."""
+        self.copied_before += _copied(self.inputs.pop(topic))
 
     @property
     def assigned(self) -> frozenset[InputPartition] | None:
@@ -178,6 +179,10 @@ class Copying:
             **({"repartition_paused": stage.paused} if stage and stage.paused else {}),
             **({"repartition_held": stage.held} if stage and stage.held else {}),
         }
+
+
+def _copied(of_topic: "Status") -> int:
+    return sum(meters.ledger.consumed for meters in of_topic.meters.shards.values())
 
 
 # A line of progress that has one of these is a warning.

@@ -209,10 +209,16 @@ class Copier:
         return self._status_of(topic).meters
 
     async def _watch_held(self, stage: Stage) -> None:
-        """Watch, for each input, which of our partitions open transactions hold; until cancelled."""
+        """Watch, for each input, which of our partitions open transactions hold; until cancelled.
+
+        Topics that are gone are forgotten, once the group has taken them from us.
+        """
         after_s, watches = self._settings.delivery.open_transaction_s, dict[str, InputWatch]()
         while True:
             await asyncio.sleep(HELD_EVERY_S)
+            for topic in self._gone():
+                self.copying.forget(topic)
+                watches.pop(topic, None)
             for topic, status in list(self.copying.inputs.items()):
                 if status.source is None:
                     continue
@@ -220,6 +226,12 @@ class Copier:
                     read = partial(self._read_of, stage, topic)
                     watches[topic] = InputWatch(self._cluster, status.source, status, after_s, read)
                 await watches[topic].look()
+
+    def _gone(self) -> set[str]:
+        """Return the topics that are shown, and are inputs no more."""
+        if (assigned := self.copying.assigned) is None:
+            return set()
+        return self.copying.inputs.keys() - {*self._inputs.topics, *(p.topic for p in assigned)}
 
     def _read_of(self, stage: Stage, topic: str) -> dict[int, bool]:
         """Return our partitions of `topic`, each with whether it is read now."""

@@ -154,6 +154,7 @@ async def test_a_topic_that_appears_later_under_a_pattern(
         await asyncio.to_thread(create_topic, staged.bootstrap, later, 2)
         await asyncio.to_thread(staged.feed_to, later, ["d", "f"])
         await one.until(lambda: one.tally.consumed + other.tally.consumed == 8, "made again")
+        assert [*one.lines("broker_away"), *other.lines("broker_away")] == []
     assert await asyncio.to_thread(staged.ids) == Counter("abcdef")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -53,6 +54,12 @@ def feed(stage: MemoryStage, topic: str, ids: Iterable[object]) -> None:
     """Append an event of each id to `topic`, to one partition after the other."""
     events = [(at % COUNTS[topic], None, value(number)) for at, number in enumerate(ids)]
     stage.broker.produce(topic, events)
+
+
+def copied_topics(worker: LocalWorker) -> set[str]:
+    """The topics of which the metrics say how many events were copied."""
+    text = pages(worker.worker.status, Pulse())["/metrics"]().text
+    return set(re.findall(r'streamdedup_repartition_events_total\{.*topic="([^"]+)"', text))
 
 
 def feed_both(stage: MemoryStage) -> None:
@@ -223,6 +230,11 @@ def test_an_input_of_a_pattern_that_is_deleted_ends_no_other(tmp_path: Path, aga
             feed(stage, EU, ["more"])
             await worker.consumed(len(IDS) + (2 if again else 1))
             assert not worker.task.done()
+            assert not worker.lines("broker_away")
+            await worker.until(lambda: (US in copied_topics(worker)) == again, "its metrics gone")
+            copying = worker.worker.status.copying
+            assert copying is not None
+            assert copying.copied == len(IDS) + (2 if again else 1)
         assert stage.ids()["more"] == 1
         assert stage.ids()["after"] == (1 if again else 0)
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import structlog
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
 
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.client.connection import describe_error
@@ -109,6 +109,11 @@ def is_away(error: BaseException) -> bool:
     if isinstance(error, KafkaError):
         return isinstance(error, KafkaConnectionError) or bool(error.retriable)
     return isinstance(error, OSError)  # TimeoutError is one
+
+
+def is_topic_unknown(error: BaseException) -> bool:
+    """Return whether a broker has answered, and does not know the topic: it was made, or deleted, a moment ago."""
+    return isinstance(error, UnknownTopicOrPartitionError)
 
 
 async def start_patiently(

@@ -92,6 +92,17 @@ class PendingDecode:
         """The last offset of the record batch."""
         return self._batch.last_offset
 
+    @property
+    def next_offset(self) -> int:
+        """The offset after the record batch."""
+        return self.last_offset + 1
+
+    @property
+    def times(self) -> Integers:
+        """The time of its first event, as its head says without decoding, (1,) in ms since 1970."""
+        batch = self._batch
+        return np.array([batch.last_ms if batch.is_appended else batch.first_ms], dtype=np.int64)
+
     def take(self) -> "EventBatch | PendingDecode | None":
         """Return the next events; None after the last ones, and itself as long as it is not decoded.
 
