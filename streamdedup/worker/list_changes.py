@@ -357,7 +357,9 @@ class ControlTopic:
                 offset=int(batch.offsets[row]),
                 reason=reason,
                 messages=messages,
-                note="malformed messages change nothing; write the entry again with `streamdedup lists add`",
+                note="it changes nothing: an earlier change of its entry stays in force here, but a worker that starts"
+                " once that is compacted away does not find it; write the entry again (`streamdedup lists add`,"
+                " `remove` or `undo`)",
             )
 
 

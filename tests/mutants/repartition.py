@@ -19,7 +19,7 @@ from streamdedup.repartition.lost_markers import finish_copies
 from streamdedup.repartition.offsets import of_each
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.resume import Found, input_offset
-from streamdedup.repartition.skew import Wait, heads_of
+from streamdedup.repartition.skew import NO_TIMES, Wait, heads_of
 from streamdedup.repartition.stage import Stage
 from streamdedup.repartition.transfer import Transfer
 from streamdedup.settings import Settings
@@ -122,7 +122,7 @@ MUTANTS = (
     Mutant(
         "nothing-read-ahead",
         "one event of the present holds no backlog back (rule 29)",
-        lambda: replaced(Stage._read_ahead, _nothing),
+        lambda: replaced(Stage._read_ahead, _nothing_ahead),
         ("test_one_event_of_the_present_leaves_no_other_late",),
     ),
     Mutant(
@@ -175,6 +175,10 @@ _meaning_of = Meaning.of
 
 
 async def _nothing(*_: Any, **__: Any) -> None: ...
+
+
+async def _nothing_ahead(*_: Any) -> tuple[None, Integers]:
+    return None, NO_TIMES
 
 
 async def _false(*_: Any) -> bool:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 import streamdedup.worker.list_changes as changes_module
 from streamdedup.delivery.recipe import Recipe
@@ -167,6 +168,22 @@ def test_a_running_worker_and_a_new_one_agree_after_partitions_were_added(
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(scene())
+
+
+async def test_a_malformed_message_may_hide_an_earlier_one_from_a_new_worker(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    """Compaction keeps the last message of a record key, whatever it is: the line says so, and names the offset."""
+    broker.produce(TOPIC, [(0, b"user1", ADD), (0, b"user1", b"no JSON")])
+    with capture_logs() as lines:
+        assert len((await read(broker, tmp_path)).overlay) == 1
+    [line] = [line for line in lines if line["event"] == "change_malformed"]
+    assert (line["partition"], line["offset"]) == (0, 1)
+    assert "an earlier change of its entry stays in force here" in line["note"]
+    broker.log(TOPIC, 0).trim(1)  # as compaction takes the first of the two
+    assert len((await read(broker, tmp_path)).overlay) == 0
+    broker.produce(TOPIC, [(0, b"user1", ADD)])
+    assert len((await read(broker, tmp_path)).overlay) == 1
 
 
 def test_too_many_partitions_are_refused(tmp_path: Path) -> None:
