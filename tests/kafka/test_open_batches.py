@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.producer.transaction_manager import TransactionManager
+from aiokafka.record.default_records import DefaultRecordBatch
 
 from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.records.codecs import CODECS
@@ -33,6 +34,16 @@ def copied(count: int) -> Any:
     list(batches.copy("topic", found, np.arange(count), 1 << 20))
     [made] = batches.finish("topic")
     return made
+
+
+@pytest.mark.parametrize("times", [[-1, 5, 6], [5, -1, 6], [-1, -1], [-1, 5, -1, -1, 7]])
+def test_an_event_without_a_time_keeps_none(times: list[int]) -> None:
+    """Whatever the times of the events before and after it."""
+    batches, made = OpenBatches(CODECS["none"], transactional=True), list[Any]()
+    made += batches.send("topic", [(at, b"key", b"value", ()) for at in times], 1 << 20)
+    made += batches.finish("topic")
+    read = [record.timestamp for one in made for record in DefaultRecordBatch(bytes(one._build()))]
+    assert read == times
 
 
 @pytest.mark.parametrize("made", [appended, copied])

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from streamdedup.events import EventBatch, Integers, Origin
 from streamdedup.kafka.records.encoding import BatchEncoder, EncodedBatch, verbatim
-from streamdedup.kafka.records.records import Record, copies
+from streamdedup.kafka.records.records import NO_TIMESTAMP, Record, copies
 from streamdedup.kafka.records.wire import RecordBatch
 
 RECORD_BYTES_MAX = 21  # of a record before its body: size, attributes, time, offset
@@ -23,7 +23,21 @@ SEQUENCE_BITS = 0x7FFF_FFFF
 
 
 class AppendedBatch(BatchBuilder):
-    """aiokafka's record batch, to which records are appended, with Kafka's sequence numbers."""
+    """aiokafka's record batch, to which records are appended, with Kafka's sequence numbers.
+
+    aiokafka gives events without a time that come first that of the next one. So one that begins with them is full
+    before the first event with a time.
+    """
+
+    _is_timeless = False  # whether all records have no time
+
+    @override
+    def append(self, *, timestamp: int | None, **record: Any) -> Any:
+        if not self.record_count():
+            self._is_timeless = timestamp == NO_TIMESTAMP
+        elif self._is_timeless and timestamp != NO_TIMESTAMP:
+            return None
+        return super().append(timestamp=timestamp, **record)
 
     @override
     def _set_producer_state(self, producer_id: int, epoch: int, sequence: int) -> None:
@@ -107,7 +121,12 @@ class OpenBatches:
             yield from self.finish(topic)
         builder = self._builders.get(topic) or self._builder(size_max)
         for timestamp, key, value, headers in records:
-            event = {"timestamp": timestamp, "key": key, "value": value, "headers": list(headers)}
+            event: dict[str, Any] = {
+                "timestamp": timestamp,
+                "key": key,
+                "value": value,
+                "headers": list(headers),
+            }
             if builder.append(**event) is None:
                 yield builder
                 builder = self._builder(size_max)
