@@ -57,6 +57,12 @@ def _international(rng: random.Random) -> str:
     return f"{_name(rng)}@bücher-{rng.randrange(10**4)}.example"
 
 
+def _crafted(rng: random.Random) -> str:
+    """The worst that is known: five long labels of different letters."""
+    letters = [chr(letter) for letter in range(0x3B1, 0x3C9) if letter != 0x3C2]  # Greek
+    return f"a@{'.'.join(''.join(rng.sample(letters, 20)) for _ in range(5))}.com"
+
+
 def _wrong(rng: random.Random) -> str:
     return f"{_name(rng)} at example.com"
 
@@ -65,6 +71,7 @@ KINDS: list[tuple[str, int, Callable[[random.Random], str]]] = [
     ("ASCII", BATCH, _ascii),
     ("capitals, dots, a tag, an alias", BATCH, _tagged),
     ("an international domain", PYTHONS, _international),
+    ("long labels of other letters", PYTHONS, _crafted),
     ("no address", PYTHONS, _wrong),
 ]
 
