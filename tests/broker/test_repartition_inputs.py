@@ -250,7 +250,7 @@ async def test_a_first_stage_that_is_missing_is_reported(
 ) -> None:
     """By a process of the second stage alone; what waits is counted, and the report ends with the first member."""
     monkeypatch.setattr(Uncopied, "TURN_S", 0.2)
-    monkeypatch.setattr(uncopied, "MISSING_S", 1.0)
+    monkeypatch.setattr(uncopied, "MISSING_S", 3.0)  # by then, all that is fed is there
     staged = Inputs(broker.bootstrap_servers, tmp_path)
     inputs = {"topics": [staged.eu, staged.us], "pattern": f"{staged.prefix}-.*"}
     staged.reads(**{source: inputs[source]})
