@@ -120,8 +120,9 @@ def add_key(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--key",
         action="append",
-        metavar="line|json:FIELD",
-        help="the key: lines with equal keys are duplicates (default: the line); if repeated, all the fields together",
+        metavar="line|json:FIELD|csv:COLUMN",
+        help="the key: lines with equal keys are duplicates (default: the line); COLUMN is a name in the first line, or"
+        " a number, from 1; if repeated, all the fields together",
     )
     command.add_argument(
         "--normalize",

@@ -83,14 +83,14 @@ def _kind_for_streams(name: str) -> str:
 
 
 def _pipe(arguments: argparse.Namespace) -> int:
-    from streamdedup.commands.lines import key_reader
+    from streamdedup.commands.lines import line_reader
     from streamdedup.commands.pipe import Summary, deduplicate
     from streamdedup.filters import build
     from streamdedup.filters.options import can_grow
 
     source = binary(sys.stdin, "standard input is closed; give it lines: streamdedup pipe <FILE")
     sink = binary(sys.stdout, "standard output is closed; redirect it: streamdedup pipe >FILE")
-    key = key_reader(arguments.key or ["line"], arguments.normalize or "none")
+    read = line_reader(arguments.key or ["line"], arguments.normalize or "none")
     if arguments.on_full is None:
         grows = can_grow(arguments.kind, arguments.error_rate)
         arguments.on_full = "grow" if grows else "stop"
@@ -105,7 +105,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
                 cast("BufferedReader", source),
                 sink,
                 filter_,
-                key=key,
+                read=read,
                 on_full=arguments.on_full,
                 summary=summary,
                 warn=lambda text: say(f"streamdedup: warning: {text}"),

@@ -1,8 +1,10 @@
 """Lines of text as events: read them in chunks, take the key of each, and hash it.
 
-Lines are bytes; nothing is decoded. Memory holds a chunk, and a line of at most LINE_BYTES_MAX.
+Lines are bytes; nothing is decoded but CSV, of which a record may take several lines and counts as one. Memory holds a
+chunk, and a line or record of at most LINE_BYTES_MAX.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -13,15 +15,25 @@ import numpy.typing as npt
 from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.events import Column
 from streamdedup.keys.extract import json_keys
+from streamdedup.keys.formats.csv_records import (
+    NO_RECORD,
+    CsvRecord,
+    CsvRecords,
+    cell_of,
+    column_in,
+    numbered,
+)
 from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.keys.join import joined
 from streamdedup.keys.normalizers import normalizer
+from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import Normalization
+from streamdedup.keys.steps import drained
 from streamdedup.units import quote
 
 CHUNK_BYTES = 1 << 20
 LINE_BYTES_MAX = 64 << 20
-
-KeyReader = Callable[[Column], tuple[Column, dict[int, str]]]
+_TOO_LONG = f"the record is longer than {LINE_BYTES_MAX:,} bytes"
 
 
 class LineSource(Protocol):
@@ -29,6 +41,22 @@ class LineSource(Protocol):
 
     def read1(self, size: int, /) -> bytes:
         """Return at most `size` bytes, as soon as there are any; empty at the end."""
+
+
+class Chunk(NamedTuple):
+    """Lines without their newlines, and their `keys` (n,). `malformed` has the reason of each that has none.
+
+    `ends_open`: the input ends with these lines, without a newline. `is_header`: this is one line, which has no key.
+    """
+
+    lines: list[bytes]
+    keys: Column
+    malformed: dict[int, str]
+    ends_open: bool = False
+    is_header: bool = False
+
+
+LineReader = Callable[[LineSource], Iterator[Chunk]]
 
 
 class LineDigests(NamedTuple):
@@ -39,23 +67,120 @@ class LineDigests(NamedTuple):
     reason: str
 
 
-def key_reader(keys: Sequence[str], normalize: Normalization = "none") -> KeyReader | None:
-    """Return what takes the keys from lines; None if the key is the line as it is.
+def line_reader(keys: Sequence[str], normalize: Normalization = "none") -> LineReader:
+    """Return what reads lines and their keys.
 
-    Each of `keys` is "line" or "json:FIELD". FIELD is as in the configuration's `key.field`, and several are joined as
-    there. ConfigError if the keys do not fit.
+    Each of `keys` is "line", "json:FIELD" or "csv:COLUMN". FIELD is as in the configuration's `key.field`, and several
+    are joined as there. COLUMN is the name of a column in the first line, which is then a header, or a number, counted
+    from 1. ConfigError if the keys do not fit.
     """
     normal = normalizer(normalize)
     if set(keys) == {"line"}:
-        return normal.of_column if normal else None
+        return partial(_plain, normal.of_column) if normal else whole_lines
     if "line" in keys:
         raise ConfigError(
             "--key line is the whole line, so it cannot be combined with another key; delete one of them"
         )
-    return partial(json_keys, [_field(key) for key in keys], normalizer=normal)
+    names = [_name(key) for key in keys]
+    formats = {key.partition(":")[0] for key in keys}
+    if len(formats) > 1:
+        raise ConfigError(
+            "--key json: and csv: are of lines of two formats; delete those of one format"
+        )
+    if formats == {"csv"}:
+        columns = [numbered(name, f"--key csv:{name}") for name in names]
+        return partial(_csv, names, columns, normal)
+    return partial(_plain, partial(json_keys, names, normalizer=normal))
 
 
-def texts(source: LineSource) -> Iterator[tuple[bytes, bool]]:
+def digests_of(chunk: Chunk, hash_: Hash) -> LineDigests:
+    """Return the digests of the keys of a chunk."""
+    rows = np.ones(len(chunk.lines), dtype=np.bool_)
+    rows[list(chunk.malformed)] = False
+    digests = hash_.of_column(chunk.keys.take(np.flatnonzero(rows)))
+    return LineDigests(digests, rows, next(iter(chunk.malformed.values()), ""))
+
+
+def _plain(
+    take: Callable[[Column], tuple[Column, dict[int, str]]] | None, source: LineSource
+) -> Iterator[Chunk]:
+    for text, ends_open in _texts(source):
+        newlines = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
+        starts = np.concatenate(([0], newlines + 1))
+        lines = Column(text, starts, np.append(newlines, len(text)) - starts)
+        keys, malformed = (lines, {}) if take is None else take(lines)
+        yield Chunk(text.split(b"\n"), keys, malformed, ends_open)
+
+
+whole_lines: LineReader = partial(_plain, None)
+"""Reads lines that are the keys."""
+
+
+def _csv(
+    names: Sequence[str],
+    numbers: Sequence[int | None],
+    normal: Normalizer | None,
+    source: LineSource,
+) -> Iterator[Chunk]:
+    """Read records, whose keys are in the columns of these numbers, or, where a number is None, of these names."""
+    lines = _Lines(source)
+    records = CsvRecords(lines, LINE_BYTES_MAX, _TOO_LONG)
+    header = next(records, NO_RECORD) if None in numbers else NO_RECORD
+    columns = [
+        column_in(header, name, f"--key csv:{name}", "the input") if number is None else number
+        for name, number in zip(names, numbers, strict=True)
+    ]
+    if header.lines:
+        line = b"\n".join(header.lines)
+        yield Chunk([line], Column.of([None]), {0: "a header"}, lines.ends_open, is_header=True)
+    read = list[CsvRecord]()
+    for record in records:
+        read.append(record)
+        if not lines.are_waiting:  # what follows may be a while in coming
+            yield _chunk(read, columns, normal, lines.ends_open)
+            read = []
+    if read:
+        yield _chunk(read, columns, normal, lines.ends_open)
+
+
+def _chunk(
+    records: Sequence[CsvRecord], columns: Sequence[int], normal: Normalizer | None, ends_open: bool
+) -> Chunk:
+    parts = list[Column]()
+    malformed = dict[int, str]()
+    for column in columns:
+        cells = [cell_of(record, column) for record in records]
+        keys = Column.of([cell for cell, _ in cells])
+        reasons = {row: reason for row, (_, reason) in enumerate(cells) if reason}
+        if normal is not None:
+            keys, more = drained(normal.steps(keys))
+            reasons |= more
+        parts.append(keys)
+        malformed = reasons | malformed  # the first column that is missing is named
+    keys = parts[0] if len(parts) == 1 else joined(parts)
+    lines = [b"\n".join(record.lines) for record in records]
+    return Chunk(lines, keys, dict(sorted(malformed.items())), ends_open)
+
+
+class _Lines(Iterator[bytes]):
+    """The lines of `source`. `are_waiting`: the next one is there already. `ends_open`: the last one has no newline."""
+
+    def __init__(self, source: LineSource) -> None:
+        self._texts, self._waiting = _texts(source), deque[bytes]()
+        self.ends_open = False
+
+    def __next__(self) -> bytes:
+        while not self._waiting:
+            text, self.ends_open = next(self._texts)
+            self._waiting.extend(text.split(b"\n"))
+        return self._waiting.popleft()
+
+    @property
+    def are_waiting(self) -> bool:
+        return bool(self._waiting)
+
+
+def _texts(source: LineSource) -> Iterator[tuple[bytes, bool]]:
     """Yield whole lines, without the newline of the last. The flag is True if the input ends without a newline.
 
     StreamdedupError if `source` fails, or if a line is longer than LINE_BYTES_MAX.
@@ -76,22 +201,6 @@ def texts(source: LineSource) -> Iterator[tuple[bytes, bool]]:
         yield b"".join(pieces), True
 
 
-def digests_of_lines(text: bytes, take: KeyReader | None, hash_: Hash) -> LineDigests:
-    """Return the digests of the keys that `take` takes from the lines of `text`; None takes the lines themselves."""
-    lines = _lines(text)
-    keys, malformed = (lines, {}) if take is None else take(lines)
-    rows = np.ones(len(lines), dtype=np.bool_)
-    rows[list(malformed)] = False
-    digests = hash_.of_column(keys.take(np.flatnonzero(rows)))
-    return LineDigests(digests, rows, next(iter(malformed.values()), ""))
-
-
-def _lines(text: bytes) -> Column:
-    newlines = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
-    starts = np.concatenate(([0], newlines + 1))
-    return Column(text, starts, np.append(newlines, len(text)) - starts)
-
-
 def _read(source: LineSource) -> bytes:
     try:
         return source.read1(CHUNK_BYTES)
@@ -99,11 +208,13 @@ def _read(source: LineSource) -> bytes:
         raise StreamdedupError(f"the input cannot be read: {error.strerror}") from None
 
 
-def _field(key: str) -> str:
+def _name(key: str) -> str:
     kind, _, name = key.partition(":")
-    if kind == "json" and name:
+    if kind in ("json", "csv") and name:
         return name
-    meant = "; write json: before the name of a field" if kind == key not in ("", "json") else ""
-    given = quote(key, ("line", "json:"))
+    meant = (
+        "; write json: before the name of a field" if kind == key not in ("", "json", "csv") else ""
+    )
+    given = quote(key, ("line", "json:", "csv:"))
     which = "--key" if given is None else f"--key {given}"
-    raise ConfigError(f"{which} is neither 'line' nor 'json:FIELD'{meant}")
+    raise ConfigError(f"{which} is neither 'line' nor 'json:FIELD' nor 'csv:COLUMN'{meant}")

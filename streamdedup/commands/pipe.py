@@ -5,14 +5,14 @@ chunk, and a line of at most `lines.LINE_BYTES_MAX`.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, Protocol
 
 import numpy as np
 
-from streamdedup.commands.lines import KeyReader, LineSource, digests_of_lines, texts
+from streamdedup.commands.lines import Chunk, LineReader, LineSource, digests_of, whole_lines
 from streamdedup.errors import StreamdedupError
 from streamdedup.filters.base import Addable, Growing, Mask
 from streamdedup.filters.options import can_grow
@@ -90,7 +90,7 @@ def deduplicate(
     sink: LineSink,
     filter_: Addable,
     *,
-    key: KeyReader | None = None,
+    read: LineReader = whole_lines,
     on_full: str = "stop",
     summary: Summary,
     warn: Callable[[str], None],
@@ -98,18 +98,18 @@ def deduplicate(
 ) -> None:
     """Copy to `sink` the lines of `source` whose key is not in `filter_`, and add these keys.
 
-    `key` takes the key from a line; None: the key is the line. At capacity, if `on_full` is "stop" or "grow", the lines
-    before are written and FullError is raised; otherwise `warn` is called once, when capacity is exceeded. FullError,
-    too, if the filter may grow and there is no memory for that.
+    `read` reads lines and their keys; by default, the line is the key. At capacity, if `on_full` is "stop" or "grow",
+    the lines before are written and FullError is raised; otherwise `warn` is called once, when capacity is exceeded.
+    FullError, too, if the filter may grow and there is no memory for that.
 
     OutputError if `sink` fails. BrokenPipeError, if the sink's reader has gone, is raised as it is; `is_unread` detects
     that even if nothing is written.
     """
-    sieve = _Sieve(sink, filter_, adder(filter_), key, on_full != "warn", summary)
-    for text, ends_open in texts(source):
+    sieve = _Sieve(sink, filter_, adder(filter_), on_full != "warn", summary)
+    for chunk in read(source):
         had_room = room_of(filter_) >= 0
         try:
-            fits = sieve.pass_fresh(text, ends_open)
+            fits = sieve.pass_fresh(chunk)
         except MemoryError:
             raise FullError(
                 f"there is no memory for the filter to grow: it holds {counted(len(filter_), 'key')}, and some lines"
@@ -144,15 +144,17 @@ class _Sieve:
     sink: LineSink
     filter_: Addable
     add: Callable[[Digests], Mask]
-    take: KeyReader | None
     stops_when_full: bool
     summary: Summary
 
-    def pass_fresh(self, text: bytes, ends_open: bool) -> bool:
-        """Judge and write the lines of `text`. False if the filter became full before the last of them."""
-        lines = text.split(b"\n")
+    def pass_fresh(self, chunk: Chunk) -> bool:
+        """Judge and write the lines of `chunk`. False if the filter became full before the last of them."""
+        lines = chunk.lines
         count = len(lines)
-        hashed, rows, reason = digests_of_lines(text, self.take, self.filter_.hash)
+        if chunk.is_header:
+            self._write(lines, chunk)
+            return True
+        hashed, rows, reason = digests_of(chunk, self.filter_.hash)
         self.summary.malformed_first = self.summary.malformed_first or reason
         room = room_of(self.filter_)
         if self.stops_when_full and len(hashed) > room:
@@ -166,16 +168,16 @@ class _Sieve:
         self.summary.lines += count
         self.summary.passed += len(out)
         self.summary.malformed += int(count - np.count_nonzero(rows))
-        if out:
-            _write(self.sink, b"\n".join(out) + (b"" if ends_open else b"\n"))
+        self._write(out, chunk)
         return count == len(lines)
 
-
-def _write(sink: LineSink, data: bytes) -> None:
-    try:
-        sink.write(data)
-        sink.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise OutputError(f"the output cannot be written: {error.strerror}") from None
+    def _write(self, lines: Sequence[bytes], chunk: Chunk) -> None:
+        if not lines:
+            return
+        try:
+            self.sink.write(b"\n".join(lines) + (b"" if chunk.ends_open else b"\n"))
+            self.sink.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(f"the output cannot be written: {error.strerror}") from None

@@ -199,7 +199,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["pipe", "--error-rate", "1"], "--error-rate: '1': must be a number from 1e-15 to 0.5"),
         (["pipe", "--error-rate", "9e-16"], "--error-rate: '9e-16': must be a number from 1e-15"),
         (["pipe", "--error-rate", "nan"], "--error-rate: 'nan': must be a number from 1e-15"),
-        (["pipe", "--key", "csv:1"], "--key is neither 'line' nor 'json:FIELD'"),
+        (["pipe", "--key", "tsv:1"], "--key is neither 'line' nor 'json:FIELD'"),
         (["pipe", "--key", "id"], "write json: before the name of a field"),
         (["pipe", "--key", "json:a", "--key", "line"], "--key line is the whole line"),
     ],

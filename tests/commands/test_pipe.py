@@ -1,5 +1,6 @@
 """Claims about `pipe`: the first of equal lines passes, byte for byte, however it arrives."""
 
+import csv
 import gzip
 import io
 import json
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from streamdedup import filters
 from streamdedup.commands import lines
-from streamdedup.commands.lines import key_reader
+from streamdedup.commands.lines import line_reader, whole_lines
 from streamdedup.commands.pipe import FullError, OutputError, Summary, deduplicate
 from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.filters.base import Mask
@@ -195,25 +196,89 @@ def test_several_fields_make_one_key() -> None:
         Chunks(b"".join(line + b"\n" for line in lines)),
         sink,
         Bloom(10),
-        key=key_reader(["json:a", "json:b,c"]),
+        read=line_reader(["json:a", "json:b,c"]),
         summary=Summary(),
         warn=_unexpected,
     )
     assert sink.getvalue().splitlines() == lines[:2]
 
 
+CSV = b'id,name\r\n7,"a, b"\r\n8,"two\nlines"\r\n"7",again\r\n\r\n9,"said ""so"""\r\n8,more\r\nx'
+
+
+def test_the_key_is_a_column_of_csv() -> None:
+    """By its name the header passes; by a number the first line is a record. A record may take several lines."""
+    for sizes in ([], [100]):
+        out, summary = _run(CSV, sizes, key="csv:id")
+        assert out == CSV.replace(b'"7",again\r\n', b"").replace(b"8,more\r\n", b"")
+        assert (summary.lines, summary.passed, summary.malformed) == (7, 5, 1)
+        assert summary.malformed_first == "the line has too few columns"
+        out, summary = _run(CSV, sizes, key="csv:1")
+        assert out.startswith(b"id,name\r\n7")
+        assert (summary.lines, summary.passed, summary.malformed) == (8, 6, 1)
+
+
+def test_several_columns_make_one_key_and_are_normalized() -> None:
+    """As fields of JSON are; a record without one of them passes."""
+    data, sink = b"a,b\nX,1\nx,2\nx ,1\nx\n", io.BytesIO()
+    reader = line_reader(["csv:a", "csv:2"], "lowercase")
+    summary = Summary()
+    deduplicate(Chunks(data), sink, Bloom(10), read=reader, summary=summary, warn=_unexpected)
+    assert sink.getvalue() == b"a,b\nX,1\nx,2\nx\n"
+    assert (summary.lines, summary.malformed) == (4, 1)
+
+
+def test_a_column_that_is_not_there_is_the_operators_error() -> None:
+    """The line may be data: it is not quoted."""
+    with pytest.raises(
+        ConfigError, match="--key csv:mail: the first line of the input has 0 columns"
+    ) as refusal:
+        _run(b"s3cr3t,x\n1,2\n", key="csv:mail")
+    assert "s3cr3t" not in str(refusal.value)
+
+
+def test_stray_quotes_make_a_record_malformed() -> None:
+    """It passes as it is, and the next one is read."""
+    data = b'1,"a"b\n2,c\n2,d\n3,"open\n'
+    out, summary = _run(data, key="csv:1")
+    assert out == b'1,"a"b\n2,c\n3,"open\n'
+    assert summary.malformed == 2
+
+
+@given(
+    st.lists(st.lists(st.text(max_size=3), min_size=2, max_size=3), max_size=8),
+    st.lists(st.integers(1, 9)),
+)
+@settings(deadline=None)
+def test_what_python_writes_as_csv_is_copied(rows: list[list[str]], sizes: list[int]) -> None:
+    """Whatever the cells hold, and however the input arrives: the first record of each key passes."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    data = text.getvalue().encode("utf-8", "surrogatepass").replace(b"\r", b"_")
+    out, _ = _run(data, sizes, key="csv:2")
+    read = list(csv.reader(io.StringIO(data.decode("utf-8", "replace"), newline="")))
+    keys = [row[1] if row[1].strip() else "" for row in read]
+    left = csv.reader(io.StringIO(out.decode("utf-8", "replace"), newline=""))
+    assert list(left) == [
+        row for at, row in enumerate(read) if keys[at] not in keys[:at]
+    ]
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ([""], "--key '' is neither 'line' nor 'json:FIELD'"),
+        ([""], "--key '' is neither 'line' nor 'json:FIELD' nor 'csv:COLUMN'"),
         (
             ["id"],
-            "--key is neither 'line' nor 'json:FIELD'; write json: before the name of a field",
+            "--key is neither 'line' nor 'json:FIELD' nor 'csv:COLUMN'; write json: before the name of a field",
         ),
-        (["line:x"], "--key 'line:x' is neither 'line' nor 'json:FIELD'"),
-        (["json"], "--key 'json' is neither 'line' nor 'json:FIELD'"),
-        (["json:a", "json:"], "--key 'json:' is neither 'line' nor 'json:FIELD'"),
-        (["csv:1"], "--key is neither 'line' nor 'json:FIELD'"),
+        (["line:x"], "--key 'line:x' is neither 'line' nor 'json:FIELD' nor 'csv:COLUMN'"),
+        (["json"], "--key 'json' is neither 'line' nor 'json:FIELD' nor 'csv:COLUMN'"),
+        (["json:a", "json:"], "--key 'json:' is neither 'line' nor 'json:FIELD' nor 'csv:COLUMN'"),
+        (["tsv:1"], "--key is neither 'line' nor 'json:FIELD' nor 'csv:COLUMN'"),
+        (["csv:"], "--key 'csv:' is neither 'line' nor 'json:FIELD' nor 'csv:COLUMN'"),
+        (["csv:0"], "--key csv:0: columns are counted from 1"),
+        (["csv:a", "json:a"], "--key json: and csv: are of lines of two formats"),
         (
             ["json:a", "line"],
             "--key line is the whole line, so it cannot be combined with another key",
@@ -223,13 +288,13 @@ def test_several_fields_make_one_key() -> None:
 def test_an_unknown_key_is_the_operators_error(keys: list[str], said: str) -> None:
     """A --key of another form is refused with the forms there are."""
     with pytest.raises(ConfigError) as refusal:
-        key_reader(keys)
+        line_reader(keys)
     assert str(refusal.value).partition("; delete")[0] == said
 
 
 def test_the_line_is_the_key_of_lines() -> None:
     """Without a field there is nothing to take from a line, however often that is said."""
-    assert key_reader(["line"]) is key_reader(["line", "line"]) is None
+    assert line_reader(["line"]) is line_reader(["line", "line"]) is whole_lines
 
 
 @settings(deadline=None)
@@ -250,8 +315,8 @@ def test_at_capacity_all_before_is_written(
     sink, summary, seen = io.BytesIO(), Summary(), Bloom(capacity, 1e-9)
     source = Chunks(b"".join(line + b"\n" for line in lines), sizes)
     try:
-        key = key_reader(["json:id"])
-        deduplicate(source, sink, seen, key=key, summary=summary, warn=_unexpected)
+        read = line_reader(["json:id"])
+        deduplicate(source, sink, seen, read=read, summary=summary, warn=_unexpected)
     except FullError as error:
         assert taken < len(lines)
         assert f"line {taken + 1:,} " in str(error)
@@ -408,7 +473,7 @@ def _run(data: bytes, sizes: Sequence[int] = (), key: str = "line") -> tuple[byt
         Chunks(data, sizes),
         sink,
         Bloom(100_000, 1e-9),
-        key=key_reader([key]),
+        read=line_reader([key]),
         summary=summary,
         warn=_unexpected,
     )

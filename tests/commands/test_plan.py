@@ -441,7 +441,7 @@ class TestSample:
                 ["json:id"],
                 "no line had the key; in the first, the field id is missing",
             ),
-            (b"a\n", ["csv:1"], "--key is neither 'line' nor 'json:FIELD'"),
+            (b"a\n", ["csv:b"], "--key csv:b: the first line of the input has 0 columns"),
         ],
     )
     def test_a_sample_without_keys_is_refused(

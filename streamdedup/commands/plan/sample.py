@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.commands.lines import LineSource, digests_of_lines, key_reader, texts
+from streamdedup.commands.lines import LineSource, digests_of, line_reader
 from streamdedup.commands.plan.frequent import Frequent
 from streamdedup.errors import ConfigError
 from streamdedup.keys.hashing import MURMUR3
@@ -46,12 +46,14 @@ class Sample:
 
 def read(source: LineSource, keys: Sequence[str], normalize: Normalization = "none") -> Sample:
     """Count `source` to its end. `keys` and `normalize` are those of `pipe`. ConfigError if no line has a key."""
-    sketch, take = _sketch(), key_reader(keys, normalize)
+    sketch, read_lines = _sketch(), line_reader(keys, normalize)
     frequent, empty_digest = Frequent(), np.array(MURMUR3.digest(b""), np.uint64)
     count = keyed = empty = 0
     reason = ""
-    for text, _ in texts(source):
-        found = digests_of_lines(text, take, MURMUR3)
+    for chunk in read_lines(source):
+        if chunk.is_header:
+            continue
+        found = digests_of(chunk, MURMUR3)
         words = np.ascontiguousarray(found.digests[:, 0])
         hashes = words.view(np.int64).tolist()
         deque(map(sketch.update, hashes), maxlen=0)  # at the speed of C

@@ -9,7 +9,6 @@ from streamdedup.events import Column, Integers
 from streamdedup.lists.build.blocks import LINE_BYTES_MAX
 
 TOO_LONG = f"the line is longer than {LINE_BYTES_MAX:,} bytes"
-NOT_UTF8 = "the line is not UTF-8"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from streamdedup.events import Column, Integers
 from streamdedup.keys.extract import json_keys
+from streamdedup.keys.formats.csv_records import NOT_UTF8
 from streamdedup.keys.normalizers.ascii_text import trim_column
 from streamdedup.lists.build.blocks import LINE_BYTES_MAX, Block, blocks
 from streamdedup.lists.build.csv_cells import csv_entries
-from streamdedup.lists.build.entries import NOT_UTF8, TOO_LONG, Entries, first_bytes, is_utf8
+from streamdedup.lists.build.entries import TOO_LONG, Entries, first_bytes, is_utf8
 from streamdedup.lists.build.inputs import Input
 
 _COMMENT = ord("#")
