@@ -5,7 +5,8 @@ whole. Ours copies it once.
 
 We rely on these names of aiokafka: `AIOKafkaClient.send(node_id, request)`; of `ProduceRequest`, `_CLASSES`, the
 structs of its versions, of which `prepare` makes one; and of that, `encode()`, `SCHEMA`, and a field for each of its
-names. A `Schema` has `names` and `fields`, an `Array` has `array_of`.
+names. A `Schema` has `names` and `fields`, an `Array` has `array_of`. Without `_CLASSES`, requests are encoded by
+aiokafka.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ def encode_in_one_piece(client: Any) -> None:
     theirs = client.send
 
     async def send(node_id: int, request: Any, **options: Any) -> Any:
-        if isinstance(request, ProduceRequest):
+        if _CLASSES and isinstance(request, ProduceRequest):
             request._CLASSES = _CLASSES
         return await theirs(node_id, request, **options)
 
@@ -50,5 +51,6 @@ def _pieces(kind: Any, value: Any) -> Iterator[bytes]:
 
 
 _CLASSES: Any = tuple(
-    type(version.__name__, (version,), {"encode": encoded}) for version in ProduceRequest._CLASSES
+    type(version.__name__, (version,), {"encode": encoded})
+    for version in getattr(ProduceRequest, "_CLASSES", ())
 )
