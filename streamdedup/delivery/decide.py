@@ -141,6 +141,7 @@ class Decider:
         latest = loop.time() + closes_s_max
         closes_at = min(latest, loop.time() + delivery.commit_interval_ms / 1000)
         while batch is not None:
+            await self._services.turns.mine()
             decided = await self._decide(shard, batch, latest if transaction.is_begun else None)
             if decided is None:
                 self._reader.again(offset, "slow")
@@ -148,8 +149,6 @@ class Decider:
             part, whole = decided
             transaction.add(part)
             offset = part.batch.next_offset
-            # Prefetched events come without a wait, so the loop would get no turn.
-            await asyncio.sleep(0)
             if not whole or transaction.size_bytes >= delivery.batch_bytes_max:
                 break
             if last_offset is not None and offset > last_offset:

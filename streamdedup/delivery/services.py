@@ -10,6 +10,7 @@ from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.shard import Shard
+from streamdedup.delivery.turns import Turns
 from streamdedup.filters.base import Addable
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.base import Cluster, Source
@@ -31,9 +32,10 @@ def wall_clock_ms() -> int:
 class Services:
     """The shared services; one object for each worker.
 
-    A shard holds `folds` while it folds, so at most `FOLDS_MAX` shards fold at the same time. `now_ms` is the wall
-    clock, in ms since 1970. It is compared with what a topic retains, and never decides what happens to an event:
-    `clocks`, those of the brokers, do. `random` gives the secrets of filters.
+    A shard holds `folds` while it folds, so at most `FOLDS_MAX` shards fold at the same time. It waits for one of
+    `turns` before it decides. `now_ms` is the wall clock, in ms since 1970. It is compared with what a topic retains,
+    and never decides what happens to an event: `clocks`, those of the brokers, do. `random` gives the secrets of
+    filters.
     """
 
     cluster: Cluster
@@ -46,6 +48,7 @@ class Services:
     meters: Meters = field(default_factory=Meters)
     threads: Threads = field(default_factory=Threads)
     lists: ListsInForce = field(default_factory=ListsInForce)
+    turns: Turns = field(default_factory=Turns)
     folds: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FOLDS_MAX))
 
 

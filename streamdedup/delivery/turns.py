@@ -20,6 +20,22 @@ T = TypeVar("T")
 KEYS_A_CALL = 32  # read by Python code, in at most some 1 ms each
 
 
+class Turns:
+    """The turns of the event loop: in each, at most one shard begins to decide, in the order in which they asked.
+
+    One answer of a broker brings the events of many partitions. If all their shards decided in the same turn, the loop
+    would stall for the sum of their times.
+    """
+
+    def __init__(self) -> None:
+        self._queue = asyncio.Lock()
+
+    async def mine(self) -> None:
+        """Return in a later turn of the loop, in which no other call returns."""
+        async with self._queue:
+            await asyncio.sleep(0)
+
+
 async def in_turns(steps: Iterator[None]) -> None:
     """Do all steps, and give the event loop a turn after each. If cancelled, do the remaining steps at once."""
     try:

@@ -477,7 +477,7 @@ class DeliveryOptions(BaseModel):
         "the commit of the one before it, up to `batch_events_max` and `batch_bytes_max`.",
     )
     batch_events_max: Annotated[int, count(1, 100_000, "events")] = Field(
-        default=20_000, description="The most events that are judged in one transaction."
+        default=50_000, description="The most events that are judged in one transaction."
     )
     batch_bytes_max: Annotated[int, size_bytes(2**10, 2**30)] = Field(
         default=8 * 2**20,

@@ -39,6 +39,7 @@ from streamdedup.kafka.client.marking import end_empty, producer_id
 from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.client.protocol import InvalidRecordError
+from streamdedup.kafka.client.requests import encode_in_one_piece
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.codecs import CODECS
 from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
@@ -224,6 +225,7 @@ class TransactionalProducer:
     async def _started(self, **identity: object) -> Any:
         async def start() -> Any:
             producer = never_creating(AIOKafkaProducer(**await self._arguments(), **identity))
+            encode_in_one_piece(producer.client)
             try:
                 with starting():
                     await producer.start()

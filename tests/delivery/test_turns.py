@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import email_validator
@@ -12,16 +13,19 @@ import numpy as np
 import pytest
 
 from streamdedup.delivery import turns
-from streamdedup.delivery.turns import KEYS_A_CALL, digests_of
+from streamdedup.delivery.shard import Shard
+from streamdedup.delivery.turns import KEYS_A_CALL, Turns, digests_of
 from streamdedup.events import Column, EventBatch
 from streamdedup.keys.extract import Extractor, Keys
 from streamdedup.keys.hashing import MURMUR3, Digests
 from streamdedup.keys.normalizers import normalizer
+from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
 from streamdedup.threads import Lane
 from tests.broker.base import DEADLINE_S
 from tests.delivery.test_shard import DROPPED, TOMBSTONE, Row, admit, contents, keys_of, shard_of
+from tests.deployment import Deployment
 from tests.keys.test_extract import batch_of
-from tests.local import until
+from tests.local import until, workers
 
 
 class NotedHash:
@@ -141,3 +145,49 @@ async def test_keys_that_nobody_waits_for_are_read_no_further(
     assert len(reading.read) == KEYS_A_CALL
     assert len((await reading.begin(1, DEAR[:2])).keys) == 2
     assert len(reading.read) == KEYS_A_CALL + 2
+
+
+async def test_a_turn_of_the_loop_is_for_one_caller() -> None:
+    """Each goes on in a turn of its own, in the order in which they asked; one that is cancelled holds up no other."""
+    turns_, seen = Turns(), list[str]()
+
+    async def work(name: str) -> None:
+        await turns_.mine()
+        seen.append(name)
+        asyncio.get_running_loop().call_soon(seen.append, "turn")
+
+    tasks = [asyncio.create_task(work(name)) for name in "abcd"]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await asyncio.wait(tasks)
+    await asyncio.sleep(0)
+    assert seen == ["a", "turn", "c", "turn", "d", "turn"]
+
+
+def test_shards_decide_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of four partitions come at once; no two of their shards decide in the same turn of the loop."""
+    deployment, seen = Deployment("memory:1", tmp_path, partitions=4), list[str]()
+    deployment.config["key"] = {"from": "key"}
+    broker, decide = MemoryBroker(), Shard.decide
+    for name in (deployment.source, deployment.sink):
+        broker.create_topic(name, 4)
+
+    def noted(shard: Shard, *arguments: Any) -> Any:
+        seen.append("decides")
+        asyncio.get_running_loop().call_soon(seen.append, "turn")
+        return decide(shard, *arguments)
+
+    monkeypatch.setattr(Shard, "decide", noted)
+
+    async def scene() -> None:
+        async with workers() as start:
+            worker = start(deployment, connect=connected_to(broker))
+            await worker.live()
+            broker.produce(deployment.source, [(n % 4, b"%d" % n, b"{}") for n in range(8_000)])
+            output = deployment.sink
+            await worker.until(lambda: sum(map(len, broker.read_all(output))) == 8_000, "all")
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(scene())
+    assert seen.count("decides") >= 4
+    assert seen[::2] == ["decides"] * (len(seen) // 2)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from streamdedup.events import Column, EventBatch, Headers, Integers, Verdict
 from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.options import MARK
+from streamdedup.kafka.records import walk
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.marks import appended, mark, marked_rows, marks_of
 from streamdedup.kafka.records.records import copies
@@ -89,6 +90,16 @@ def test_numbers_are_written_in_decimal_digits() -> None:
         (("größe", b"%d" % one), ("", b"%d" % other))
         for one, other in zip(NUMBERS, NUMBERS[::-1], strict=True)
     ]
+
+
+def test_a_mark_is_looked_for_if_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shortest mark, with an empty value, is found. If no row has as many bytes of headers, no row is read."""
+    other: Headers = ((MARK[1:], b""),)
+    batch = as_columns(headed((), other, ((MARK, b""),)))
+    assert marked_rows(batch.headers).tolist() == [2]
+    monkeypatch.setattr(walk, "last_header", lambda *_: pytest.fail("a row was read"))
+    assert not len(marked_rows(batch.head(2).headers))
+    assert marks_of(batch.head(2).headers).tolist() == [Verdict.PASS] * 2
 
 
 def test_what_is_not_marked_is_the_very_batch() -> None:

@@ -42,7 +42,7 @@ from streamdedup.kafka.records.wire import (
     record_batches,
 )
 
-CHUNK_EVENTS, CHUNK_BYTES = 8_192, 1 << 20  # handled in one turn of the loop: less than 10 ms
+CHUNK_EVENTS, CHUNK_BYTES = 16_384, 1 << 20  # handled in one turn of the loop: less than 10 ms
 TOGETHER_MAX = (
     500  # record batches inspected in one turn; each costs some 5 us, apart from its events
 )

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamdedup.events import (
+    ABSENT,
     Column,
     EventBatch,
     HeaderColumn,
@@ -23,6 +24,8 @@ from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records.headers import RawHeaders
 
 NO_NUMBERS: Mapping[str, Integers] = {}
+# Of the headers of an event that has one, besides its name: their count, two sizes.
+HEADERS_BYTES_MIN = 3
 MARK_BYTES_MAX = 1024  # of all headers together that are appended to one event
 
 
@@ -47,6 +50,9 @@ def marks_of(headers: Sequence[Headers]) -> Verdicts:
 def headers_of(headers: Sequence[Headers], name: str) -> Column:
     """Return the value of the last header `name` of each row; null if there is none."""
     if isinstance(headers, HeaderColumn):
+        if headers.sizes.max(initial=0) < HEADERS_BYTES_MIN + len(name):  # in most batches
+            none = np.zeros(len(headers), dtype=np.int64)
+            return Column(b"", none, none + ABSENT)
         return headers.located(name)
     return Column.of([_last(cells, name) if cells else None for cells in headers])
 
