@@ -259,9 +259,7 @@ def test_what_python_writes_as_csv_is_copied(rows: list[list[str]], sizes: list[
     read = list(csv.reader(io.StringIO(data.decode("utf-8", "replace"), newline="")))
     keys = [row[1] if row[1].strip() else "" for row in read]
     left = csv.reader(io.StringIO(out.decode("utf-8", "replace"), newline=""))
-    assert list(left) == [
-        row for at, row in enumerate(read) if keys[at] not in keys[:at]
-    ]
+    assert list(left) == [row for at, row in enumerate(read) if keys[at] not in keys[:at]]
 
 
 @pytest.mark.parametrize(
