@@ -47,7 +47,8 @@ def unfit(options: FilterOptions) -> Iterator[Unfit]:
 def _footprint(options: FilterOptions, capacity: int) -> "Footprint":
     from streamdedup.filters.footprint import footprint
 
-    own = {"generations": options.generations} if options.kind == "window" else {}
+    names = ("generations", "retention") if options.kind == "window" else ()
+    own = {name: getattr(options, name) for name in names}
     return footprint(options.kind, capacity, options.first_error_rate, **own)
 
 
