@@ -29,8 +29,8 @@ from streamdedup.filters.window.clock import (
     Generations,
     checked_times,
 )
+from streamdedup.filters.window.placing import TAGS
 from streamdedup.filters.window.protocol import Windowed
-from streamdedup.filters.window.rows import TAGS
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.hashing import MURMUR3, Digests, checked
 from streamdedup.rules.window import DuplicatesWithin

@@ -112,15 +112,32 @@ def held_in(words: Words, layout: WindowLayout, bucket: np.uint64, mark: np.uint
 
 
 @inlined
-def free(words: Words, layout: WindowLayout, bucket: np.uint64) -> np.uint64:
-    """How many cells of a bucket are free."""
-    cell, count = bucket * CELLS, _0
+def look(
+    words: Words, layout: WindowLayout, bucket: np.uint64, mark: np.uint64
+) -> tuple[np.uint64, np.uint64]:
+    """What `held_in` returns, and how many cells of the bucket are free."""
+    cell, found, count = bucket * CELLS, NOWHERE, _0
     end = cell + CELLS
     while cell < end:
-        lanes = _free(layout, read(words, cell * layout.bits))
+        group = read(words, cell * layout.bits)
+        lanes = _free(layout, group)
         count += lanes_set(lanes, layout.ones, layout.bits, layout.group)
+        holding = _holding(layout, group, mark) & ~lanes
+        if holding != _0:
+            found = cell + _first(layout, holding)
         cell += layout.group
-    return count
+    return found, count
+
+
+@inlined
+def has_free(words: Words, layout: WindowLayout, bucket: np.uint64) -> bool:
+    """Whether a cell of a bucket is free."""
+    cell, lanes = bucket * CELLS, _0
+    end = cell + CELLS
+    while cell < end:
+        lanes |= _free(layout, read(words, cell * layout.bits))
+        cell += layout.group
+    return bool(lanes != _0)
 
 
 @inlined

@@ -9,7 +9,7 @@ import numpy as np
 from streamdedup.filters.packed_cells import NOWHERE
 from streamdedup.filters.probes import partner
 from streamdedup.filters.sizing import WINDOW_CELLS
-from streamdedup.filters.window.cells import CELLS, WindowLayout, first_free, get, put
+from streamdedup.filters.window.cells import CELLS, WindowLayout, first_free, get, has_free, put
 from streamdedup.kernel import Words, inlined, kernel, prefetch
 
 SEARCH_MAX = 500  # the most buckets that a search looks at
@@ -53,8 +53,8 @@ def make_room(
             queue[length, WAY] = np.uint64(node) * CELLS + np.uint64(i)
             length += 1
         for row in range(start, length):
-            cell = first_free(words, layout, queue[row, BUCKET])
-            if cell != NOWHERE:
+            if has_free(words, layout, queue[row, BUCKET]):
+                cell = first_free(words, layout, queue[row, BUCKET])
                 taken = get(words, layout, cell)
                 return _shift(words, layout, queue, queue[row, WAY], cell), taken, row
         if start == length:

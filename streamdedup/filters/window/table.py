@@ -32,26 +32,26 @@ from streamdedup.filters.window.clock import (
     clipped,
     watermark_or_none,
 )
-from streamdedup.filters.window.rows import (
+from streamdedup.filters.window.placing import (
     CURRENT,
     GENERATION,
-    LATER,
     REACHED,
     TAGS,
     WATERMARK,
     Table,
+)
+from streamdedup.filters.window.rows import (
+    LATER,
     add_row,
     add_rows,
     contains_row,
     find_rows,
-    keep_rows,
     put_rows,
     state_of,
-    sweep,
-    tally,
 )
 from streamdedup.filters.window.rules import Rules
 from streamdedup.filters.window.search import search_queue
+from streamdedup.filters.window.sweeping import keep_rows, sweep, tally
 from streamdedup.keys.hashing import Digests, Hash, checked
 
 SEARCH_LOAD = 0.97  # of the cells in use; above it no search begins, since hardly any succeeds
