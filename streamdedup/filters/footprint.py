@@ -145,11 +145,15 @@ def _fuse(capacity: int, error_rate: float) -> Footprint:
 
 
 def _window(
-    capacity: int, error_rate: float, generations: int = WINDOW_GENERATIONS, **options: object
+    capacity: int,
+    error_rate: float,
+    generations: int = WINDOW_GENERATIONS,
+    *,
+    by_count: bool = False,
 ) -> Footprint:
     from streamdedup.filters.window import window
 
-    if options.get("retention") is None:
+    if by_count:  # then all generations are full
         capacity = window_share(capacity, generations) * generations
     buckets, bits = cuckoo_size(capacity, error_rate, WINDOW_CELLS)
     bits += window_tag_bits(generations)

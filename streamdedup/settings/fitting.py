@@ -47,8 +47,9 @@ def unfit(options: FilterOptions) -> Iterator[Unfit]:
 def _footprint(options: FilterOptions, capacity: int) -> "Footprint":
     from streamdedup.filters.footprint import footprint
 
-    names = ("generations", "retention") if options.kind == "window" else ()
-    own = {name: getattr(options, name) for name in names}
+    own: dict[str, int] = {}
+    if options.kind == "window":
+        own = {"generations": options.generations, "by_count": options.retention is None}
     return footprint(options.kind, capacity, options.first_error_rate, **own)
 
 

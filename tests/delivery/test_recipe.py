@@ -96,7 +96,12 @@ def test_filters_grow_unless_told_otherwise(tmp_path: Path, kind: str) -> None:
 
 def test_a_full_window_names_its_keys_and_what_to_raise(tmp_path: Path) -> None:
     """All keys may come at once: it is full at its capacity, and not before."""
-    options = ("filter.kind=window", "filter.retention=7d", "filter.capacity=33_336")
+    options = (
+        "filter.kind=window",
+        "filter.retention=7d",
+        "filter.capacity=33_336",
+        "filter.error_rate=1e-9",
+    )
     made = recipe(tmp_path, *options)
     seen = made.empty_filter()
     assert isinstance(seen, Window)

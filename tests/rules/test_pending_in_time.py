@@ -27,7 +27,7 @@ def judged(rule: DuplicatesWithin, rows: slice, time: int, *, budget: bool = Tru
     """The verdicts of some of `KEYS`, all at one time."""
     digests = KEYS[rows]
     times = np.full(len(digests), time, dtype=np.int64)
-    return rule.judge(digests, times, within_budget=budget).tolist()
+    return [int(verdict) for verdict in rule.judge(digests, times, within_budget=budget)]
 
 
 def admitted(rule: DuplicatesWithin) -> None:
