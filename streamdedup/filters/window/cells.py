@@ -73,7 +73,7 @@ def tag_of(generation: int, layout: WindowLayout) -> np.uint64:
 @inlined
 def tag_in(content: np.uint64, layout: WindowLayout) -> int:
     """The tag of a cell's content, as an index."""
-    return int(content & mask(layout.tag_bits))
+    return int(np.int64(content & mask(layout.tag_bits)))
 
 
 @inlined

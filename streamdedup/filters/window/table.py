@@ -99,6 +99,8 @@ class WindowTable:
         self._state = state_of(rules, NEVER, self.clock.before_all)
         self._queue = search_queue()
         self._due: deque[Callable[[], None]] = deque()
+        if self.words.flags.writeable:
+            keep_rows(self._table, self.stash.table[:0], 0)  # compiles it before the first overflow
 
     def obey(self, rules: Rules) -> None:
         """Apply `rules`, which have the same clock, from now on."""
@@ -114,6 +116,14 @@ class WindowTable:
     def current(self) -> int:
         """The newest live generation; before the first key, one that is below all others."""
         return int(self._state[CURRENT])
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest live generation at the watermark; None before the first key."""
+        reached = self.watermark
+        return (
+            None if reached is None else self.clock.generation(reached) - self.clock.generations + 1
+        )
 
     @property
     def keys(self) -> int:

@@ -220,13 +220,14 @@ class Window(DigestFilter):
         return self._table.rotate(watermark)
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, sizes and the watermark."""
+        """Kind, parameters, sizes, the watermark and the oldest live generation."""
         return self._header(
             **self._table.rules.header(),
             table=WINDOW_TABLE,
             buckets=self._table.buckets,
             fingerprint_bits=self._table.fingerprint_bits,
             watermark=self.watermark,
+            oldest=self._table.oldest,
         )
 
     def buffers(self) -> list[memoryview]:
@@ -268,6 +269,10 @@ class Window(DigestFilter):
         cells, stash = buffers
         restored._hold(rules, *follow, cells, stash)
         restored._table.restore(header["watermark"])
+        if header.get("oldest", ...) != (oldest := restored._table.oldest):
+            raise ValueError(
+                f"oldest {header.get('oldest')!r} is not {oldest}, which follows from the watermark"
+            )
         return restored
 
     @override
