@@ -17,7 +17,7 @@ DAY_MS = 86_400_000
 SPAN_MS = 7 * DAY_MS  # between two turns of CAPACITY keys: more than `retention` and a generation
 RATES = (1e-2, 1e-4, 1e-6)
 SIZES = (200_000, 10_000_000)
-PROBES_MAX = 200_000_000
+PROBES_MAX = 50_000_000
 TURNS = 4  # of CAPACITY keys each; the last one is looked up
 PARTS = 40  # calls of a turn
 

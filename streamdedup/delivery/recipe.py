@@ -137,14 +137,14 @@ class Recipe:
         identity is refused. Filters whose secrets were drawn share one identity: each snapshot has its own secret.
         """
         settings, output = self.settings, topology[self.settings.sink.topic]
-        drawn = settings.filter.draws_secret
+        drawn, windowed = settings.filter.draws_secret, settings.filter.kind == "window"
         return Identity(
             hash="siphash" if drawn else self.common_hash.name,
             hash_check=DRAWN if drawn else self.common_hash.check,
             key=self.meaning.identity_key,
             normalize=self.meaning.identity_normalize,
             filter={
-                **({"table": WINDOW_TABLE} if settings.filter.kind == "window" else {}),
+                **({"table": WINDOW_TABLE} if windowed else {}),
                 "kind": settings.filter.kind,
                 "capacity": settings.filter.capacity,
                 "partition_headroom": settings.filter.partition_headroom,
@@ -152,7 +152,8 @@ class Recipe:
                 "probe": settings.filter.probe,
                 "grows": settings.filter.on_full == "grow",
                 "retention": settings.filter.retention,
-                "generations": settings.filter.generations,
+                # Other kinds have none; the number is that of the versions which wrote it for them, too.
+                "generations": settings.filter.generations if windowed else 8,
                 "max_jump": settings.filter.max_jump,
             },
             topic=output.name,

@@ -153,7 +153,8 @@ def _window(
 ) -> Footprint:
     from streamdedup.filters.window import window
 
-    if by_count:  # then all generations are full
+    if by_count:  # then all generations are full, and none has less than one key
+        generations = min(generations, capacity + 1)
         capacity = window_share(capacity, generations) * generations
     buckets, bits = cuckoo_size(capacity, error_rate, WINDOW_CELLS)
     bits += window_tag_bits(generations)

@@ -205,6 +205,19 @@ def test_a_window_is_full_at_its_capacity() -> None:
         assert shard.beyond_capacity == (not stop)
 
 
+def test_capacity_keys_on_five_days_of_seven_are_all_taken() -> None:
+    """As `retention: 7d, capacity: 100k` is meant: the shard decides all of them, and judges none of them known."""
+    count, day = 100_000, 86_400_000
+    shard = shard_of(Window(count, 1e-9, retention="7d"))
+    events = [(b"%d" % i, i * 5 // count * day + i % 36_000) for i in range(count)]
+    for label, (keys, times) in enumerate(parts(events, list(range(0, count, 9000)))):
+        assert (shard.decide(keys, times).verdicts == PASS).all()
+        for _ in shard.admit(label):
+            pass
+    assert len(shard.filter) == count
+    assert not shard.beyond_capacity
+
+
 def test_keys_that_leave_the_window_make_room_for_that_which_lets_them_leave() -> None:
     """Far more keys than the capacity, none of them ever beyond it, in one batch or in many: never full."""
     count, span = 5 * CAPACITY, GENERATIONS * SLOT

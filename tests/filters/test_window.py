@@ -225,8 +225,10 @@ def test_by_count_the_last_keys_are_remembered(capacity: int, generations: int) 
         window.add_many(part)
     found = window.contains_many(keys)
     assert found[-capacity:].all()
-    slot = -(-capacity // (generations - 1))
-    assert np.count_nonzero(found) == len(window) <= generations * slot
+    slot, kept, *_ = window.clock
+    assert kept == min(generations, capacity + 1)
+    assert slot == -(-capacity // (kept - 1))
+    assert np.count_nonzero(found) == len(window) <= kept * slot
     assert window.watermark == len(keys) - 1
 
 

@@ -100,6 +100,8 @@ def stated_rules(header: Mapping[str, Any], capacity: int) -> Rules:
 
 
 def _rules(capacity: int, retention: int | None, generations: int, max_jump: int | None) -> Rules:
+    if retention is None:  # no generation has less than one key
+        generations = min(generations, capacity + 1)
     slot = window_share(retention or capacity, generations)
     jump = 1 if retention is None else max_jump or UNLIMITED
     return Rules(retention, Clock(slot, generations, jump, retention is None), "pass", False)

@@ -74,7 +74,7 @@ class Window(DigestFilter):
         super().__init__(capacity, error_rate, hash_)
         rules = rules_for(capacity, retention, generations, late, refresh, max_jump)
         sizes = cuckoo_size(rules.held(capacity), error_rate, WINDOW_CELLS)
-        self._check_size(*sizes, generations)
+        self._check_size(*sizes, rules.clock.generations)
         self._hold(rules, *sizes)
 
     def _check_size(self, buckets: int, fingerprint_bits: int, generations: int) -> None:
