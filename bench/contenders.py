@@ -21,6 +21,10 @@ from streamdedup.filters.memory import touch_pages
 from streamdedup.keys.hashing import MURMUR3
 
 CHUNK = 1 << 20
+CHURNED, CHURNED_MAX = (
+    2 * 10**11,
+    10**8,
+)  # the keys that fill a window at first, and the largest that is filled so
 WAYS = ("digests", "column", "list")
 
 
@@ -60,7 +64,11 @@ class Contender:
 
 
 class Ours(Contender):
-    """A kind that takes keys one after the other; `window` by count, so that at capacity it has forgotten none."""
+    """A kind that takes keys one after the other.
+
+    `window` goes by count, so that at capacity it has forgotten none. It is full from the beginning, of keys that
+    others replace one for one, unless filling it takes too long.
+    """
 
     ways = WAYS
 
@@ -70,6 +78,10 @@ class Ours(Contender):
         self.filter: Addable = filters.build(config)
         for buffer in self.filter.buffers():
             touch_pages(buffer)
+        if name == "window" and capacity <= CHURNED_MAX:
+            for first in range(0, capacity, CHUNK):
+                count = min(CHUNK, capacity - first)
+                self.filter.add_many(random_digests(CHURNED + first, count))
 
     def bulk(self, first: int, count: int) -> tuple[str, Any]:
         """Digests of nobody's keys."""

@@ -35,7 +35,8 @@ def build(config: "Mapping[str, Any]") -> "Addable":
     - `bitmap`: `probe`, with an `error_rate` of 0.01 unless given; or `range`, [a, b], for integers, with an optional
       `capacity`
     - `window`: `retention` in ms or as text ("7d"), without which it remembers the last `capacity` keys; `generations`
-      (8), `late` (`pass` or `drop`), `refresh`, `max_jump`, `probe`
+      (31), `late` (`pass` or `drop`), `refresh`, `max_jump`. `capacity` is then the most distinct keys of any span of
+      `retention` and one generation
     - `fuse`: `keys`, as `digests` takes them, and no `capacity`. It is built from these keys and can only be asked:
       `build({"kind": "fuse", "keys": ["a", "b"], "error_rate": 0.01})` returns a `Static` filter, not an `Addable` one
 

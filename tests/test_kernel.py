@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from copy import copy
 from importlib import import_module
@@ -37,7 +37,6 @@ from streamdedup.events import Column
 from streamdedup.filters.base import Removable, Static, Unionable
 from streamdedup.filters.exact import digest_map
 from streamdedup.filters.window.protocol import Windowed
-from streamdedup.filters.window.verdicts import PendingRows
 from streamdedup.kafka.records import origin_header
 from streamdedup.kafka.records.encoding import BatchEncoder
 from streamdedup.kafka.records.encoding import warm_up as warm_up_records
@@ -51,6 +50,7 @@ from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.normalizers import ascii_text, domains, email_column
 from streamdedup.keys.options import EmailPreset, EmailRules
 from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
+from streamdedup.rules.window import DuplicatesWithin
 from tests.filters.cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import built, rows_by_chance
@@ -678,7 +678,8 @@ def _used(case: Case) -> Iterator[str]:
     seen.add_many(more)  # beyond capacity
     restored = case.restore(seen.header(), [view.toreadonly() for view in copies(seen)])
     assert "a key" in restored
-    assert restored.contains_many(more[-300:]).all()  # a window has forgotten the first ones
+    found = restored.contains_many(more[-300:])  # a window has forgotten the first ones
+    assert np.count_nonzero(found) > 280  # and did not add what it took for known
     if isinstance(seen, Removable):
         seen.remove_many(digests[:300])
         seen.discard("a key")
@@ -690,12 +691,14 @@ def _used(case: Case) -> Iterator[str]:
 
 def _worked(seen: Windowed, digests: Digests) -> None:
     """Use a window in the worker's way."""
-    judged = seen.judge(digests, None, PendingRows(digests[:3], np.zeros(3, dtype=np.int64), 700))
     generations, watermark = seen.folded(len(digests))
-    for _ in seen.rotate(watermark):
-        pass
-    seen.put_many(digests, generations)
-    assert len(judged.fresh) == len(digests)
+    for steps in (seen.put_many(digests, generations), seen.rotate(watermark)):
+        deque(steps, maxlen=0)
+    rule = DuplicatesWithin(seen)
+    times = np.zeros(len(digests), dtype=np.int64)
+    for _ in range(2):
+        assert len(rule.judge(digests, times, within_budget=True)) == len(digests)
+    deque(rule.admit(), maxlen=0)
 
 
 def _records_used() -> Iterator[str]:

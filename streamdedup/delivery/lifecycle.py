@@ -553,7 +553,7 @@ class Delivery:
 
     async def _wait_full(self, shard: Shard) -> None:
         self._services.source.hold(self.partition)
-        held, larger = self._recipe.held(shard.filter), self._recipe.larger(shard.filter)
+        held, larger = self._recipe.held(shard.filter), self._recipe.larger()
         self.trouble = f"{held}: {larger}"
         self.state = State.FULL
         self._log.error(
@@ -587,7 +587,7 @@ class Delivery:
                 keys=len(shard.filter),
                 capacity=shard.filter.capacity,
                 error_rate_now=shard.filter.error_rate_now,
-                remedy=f"{self._recipe.larger(shard.filter)} and restart: the output is folded again",
+                remedy=f"{self._recipe.larger()} and restart: the output is folded again",
             )
 
     def _warn_strained(self, shard: Shard) -> None:

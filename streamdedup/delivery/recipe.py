@@ -1,17 +1,15 @@
 """What every shard derives from the settings: the hash, the key, the empty filter, the identity of its log."""
 
-import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, cast
 
 from streamdedup.filters import GROWTH, build
 from streamdedup.filters.base import Addable, Filter, Growing
+from streamdedup.filters.kinds import WINDOW_TABLE
 from streamdedup.filters.memory import touch_pages
 from streamdedup.filters.no_filter import NoFilter
 from streamdedup.filters.options import PROBED, WINDOWED
-from streamdedup.filters.window.clock import SPAN_MAX
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
@@ -20,10 +18,8 @@ from streamdedup.settings import Settings
 from streamdedup.settings.meaning import Meaning
 from streamdedup.snapshot import Identity
 from streamdedup.snapshot.header import DRAWN
-from streamdedup.units import milliseconds
 
 OUTGROWN = 2  # times the promised error rate: chance alone takes a filter no further above it
-_DURATION = milliseconds(0, SPAN_MAX)
 
 
 @dataclass(frozen=True)
@@ -44,33 +40,16 @@ class Recipe:
         return self.settings.filter.on_full != "warn"
 
     def held(self, filter_: Addable | Windowed) -> str:
-        """Return how full `filter_` is, for messages.
+        """Return how full `filter_` is, for messages."""
+        return f"its filter holds {len(filter_)} keys of {filter_.capacity}"
 
-        For a window by time this includes the fullest generation, because that is what makes it full.
-        """
-        held = f"its filter holds {len(filter_)} keys of {filter_.capacity}"
-        if not isinstance(filter_, Windowed) or filter_.clock.by_count:
-            return held
-        generation, keys, alone = filter_.fullest()
-        slot = filter_.clock.slot
-        return (
-            f"{held}, of which {keys} ({keys / max(1, len(filter_)):.0%}) are of one generation, the"
-            f" {_DURATION.format(slot)} from {_moment(generation * slot)} on; one alone takes at most {alone}"
-        )
-
-    def larger(self, filter_: Addable | Windowed) -> str:
-        """Return which option to raise, and from what value, for a larger filter than `filter_`; for messages."""
+    def larger(self) -> str:
+        """Return which option to raise, and from what value, for a larger filter; for messages."""
         options = self.settings.filter
         if options.on_full == "grow":
             given = options.max_size or f"{GROWTH} times what the filters begin with"
             return f"raise filter.max_size ({given} for all partitions together) or filter.capacity"
-        raised = f"raise filter.capacity ({options.capacity} for all partitions together"
-        if isinstance(filter_, Windowed) and not filter_.clock.by_count:
-            *_, alone = filter_.fullest()
-            if alone < filter_.capacity:
-                whole = math.ceil(options.capacity * filter_.capacity / max(1, alone))
-                raised += f"; {whole} if all these keys may come within one generation"
-        return f"{raised})"
+        return f"raise filter.capacity ({options.capacity} for all partitions together)"
 
     @property
     def shard_capacity(self) -> int:
@@ -158,13 +137,14 @@ class Recipe:
         identity is refused. Filters whose secrets were drawn share one identity: each snapshot has its own secret.
         """
         settings, output = self.settings, topology[self.settings.sink.topic]
-        drawn = settings.filter.draws_secret
+        drawn, windowed = settings.filter.draws_secret, settings.filter.kind == "window"
         return Identity(
             hash="siphash" if drawn else self.common_hash.name,
             hash_check=DRAWN if drawn else self.common_hash.check,
             key=self.meaning.identity_key,
             normalize=self.meaning.identity_normalize,
             filter={
+                **({"table": WINDOW_TABLE} if windowed else {}),
                 "kind": settings.filter.kind,
                 "capacity": settings.filter.capacity,
                 "partition_headroom": settings.filter.partition_headroom,
@@ -172,7 +152,8 @@ class Recipe:
                 "probe": settings.filter.probe,
                 "grows": settings.filter.on_full == "grow",
                 "retention": settings.filter.retention,
-                "generations": settings.filter.generations,
+                # Other kinds have none; the number is that of the versions which wrote it for them, too.
+                "generations": settings.filter.generations if windowed else 8,
                 "max_jump": settings.filter.max_jump,
             },
             topic=output.name,
@@ -182,11 +163,3 @@ class Recipe:
             topic_id=output.topic_id,
             floor=floor or 0,
         )
-
-
-def _moment(time_ms: int) -> str:
-    """Return the time in UTC; in ms since 1970 if the calendar does not reach that far."""
-    try:
-        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"

@@ -20,7 +20,6 @@ from streamdedup.delivery.shard import Shard
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Fingerprint
 from streamdedup.filters.base import Filter
-from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.client.connection import describe_error
 from streamdedup.keys.hashing import Hash
 from streamdedup.metrics.counts import ShardMeters
@@ -44,9 +43,9 @@ _OTHER_SAVES = (
     "none unless this goes on: then see that no two workers save the same partition in one directory, and that none was"
     " stopped during a save"
 )
-_MOVES_OFTEN = (
-    "none unless this goes on: a restart then folds more of the output. A window with fewer filter.generations moves on"
-    " less often, a filter with a larger filter.capacity grows less often"
+_GROWS_OFTEN = (
+    "none unless this goes on: a restart then folds more of the output. A filter with a larger filter.capacity grows"
+    " less often"
 )
 _MORE_MEMORY = (
     "give the worker more memory (worker_starts says how much snapshots take), or choose a kind that is not copied"
@@ -354,9 +353,7 @@ class ShardSnapshots:
             self._log.error("snapshot_failed", **describe_error(error))
             return
         if done is None:
-            self._note_postponed(
-                "the filter was growing, or its window was moving on", _MOVES_OFTEN
-            )
+            self._note_postponed("the filter was growing", _GROWS_OFTEN)
             return
         saved, label, held_s = done
         self._postponed = 0
@@ -393,17 +390,17 @@ class ShardSnapshots:
     async def _save_live(self, shard: Shard, write: Callable[..., Saved]) -> _Done | None:
         """Write the filter itself, to which the shard adds meanwhile; return None if it cannot be saved now.
 
-        That is so between two steps of an admission, and if a window moves on or a chain grows during the save: a
-        filter that only sets bits is written while it changes, but its layout must stay.
+        That is so between two steps of an admission, and if a chain grows during the save: a filter that only sets bits
+        is written while it changes, but its layout must stay.
         """
         await self._threads.saves.turn(self.name, WRITTEN)
         if shard.moving:
             return None
         filter_, label = shard.filter, shard.label
-        structure = _structure(filter_)
+        layout = filter_.layout
 
         def end_label() -> int:
-            if _structure(filter_) != structure:
+            if _has_moved(filter_, layout):
                 raise _MovedError
             return shard.end_label
 
@@ -445,9 +442,9 @@ class ShardSnapshots:
             return await threads.saves.run(self.name, WRITTEN, writing), label, held_s
 
 
-def _structure(filter_: Filter) -> tuple[int, bool]:
-    """Return a value that changes when a window moves on or gets its first time, or a chain grows: more than bits."""
-    return filter_.layout, isinstance(filter_, Windowed) and filter_.watermark is None
+def _has_moved(filter_: Filter, layout: int) -> bool:
+    """Return whether a filter changed by more than bits since its layout was that."""
+    return filter_.layout != layout
 
 
 def _age(refusal: Refusal) -> Path:
@@ -468,14 +465,9 @@ class _Parts:
 
     @classmethod
     def live(cls, filter_: Filter) -> "_Parts":
-        """Return the filter itself, with the buffers that it has now: it may set more bits while they are written.
-
-        The header of a window is taken now, so its time is that of the label; a later fold from the label moves it on
-        again.
-        """
-        buffers, header = filter_.buffers(), filter_.header()
-        timed = isinstance(filter_, Windowed)
-        return cls(filter_.hash, (lambda: header) if timed else filter_.header, lambda: buffers)
+        """Return the filter itself, with the buffers that it has now: it may set more bits while they are written."""
+        buffers = filter_.buffers()
+        return cls(filter_.hash, filter_.header, lambda: buffers)
 
 
 def check_directory(directory: Path) -> None:

@@ -16,6 +16,8 @@ from streamdedup.filters.sizing import (
     CUCKOO_CELLS,
     DLEFT_TABLES,
     TABLE_BITS_MAX,
+    WINDOW_CELLS,
+    WINDOW_GENERATIONS,
     bitmap_size,
     blocked_error,
     blocked_size,
@@ -28,8 +30,8 @@ from streamdedup.filters.sizing import (
     exact_size,
     fuse_bits,
     fuse_size,
-    window_error,
-    window_size,
+    window_share,
+    window_tag_bits,
 )
 from streamdedup.filters.stash import STASH_BYTES_MIN
 
@@ -142,18 +144,24 @@ def _fuse(capacity: int, error_rate: float) -> Footprint:
     return Footprint(_bytes(64 * words), 3, lambda keys: 2.0**-bits if keys else 0.0)
 
 
-def _window(capacity: int, error_rate: float, generations: int = 8) -> Footprint:
+def _window(
+    capacity: int,
+    error_rate: float,
+    generations: int = WINDOW_GENERATIONS,
+    *,
+    by_count: bool = False,
+) -> Footprint:
     from streamdedup.filters.window import window
-    from streamdedup.filters.window.ring import cell_bytes
 
-    if error_rate < window.ERROR_RATE_MIN:
-        raise ConfigError(_made_from(window.ERROR_RATE_MIN))
-    cells, hashes = window_size(capacity, error_rate, generations)
-
-    def error(keys: int) -> float:
-        return window_error(cells, hashes, [keys / (generations - 1)] * generations)
-
-    return Footprint(_bytes(8 * cells * cell_bytes(generations)), hashes, error)
+    if by_count:  # then all generations are full, and none has less than one key
+        generations = min(generations, capacity + 1)
+        capacity = window_share(capacity, generations) * generations
+    buckets, bits = cuckoo_size(capacity, error_rate, WINDOW_CELLS)
+    bits += window_tag_bits(generations)
+    _check("cells", bits, window.CELL_BITS_MAX)
+    size_bytes = _bytes(buckets * WINDOW_CELLS * bits) + BEHIND_CELLS_BYTES
+    error = partial(cuckoo_error, buckets, bits - window_tag_bits(generations), cells=WINDOW_CELLS)
+    return Footprint(size_bytes, 2, error)
 
 
 _OF: Mapping[str, Callable[..., Footprint]] = {

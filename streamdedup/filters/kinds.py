@@ -60,9 +60,12 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "dleft": (),
     "exact": ("fingerprint_bytes", "load"),
     "fuse": ("keys",),
-    "window": ("retention", "generations", "late", "refresh", "max_jump", "probe"),
+    "window": ("retention", "generations", "late", "refresh", "max_jump"),
 }
 """The options of each kind, besides the options that all kinds share."""
+
+WINDOW_TABLE = "cells"
+"""The table of a `window`, by name in what is saved, and in a snapshot's identity; older versions named none."""
 
 STATIC = frozenset({"fuse"})  # built once, from all of their keys: for lists, not for streams
 

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from streamdedup.filters.kinds import GROWABLE
-from streamdedup.filters.sizing import BLOCKED_ERROR_MIN
+from streamdedup.filters.sizing import BLOCKED_ERROR_MIN, WINDOW_GENERATIONS
 from streamdedup.secret import SecretFile, conflicting_secrets, read_secret
 from streamdedup.units import count, milliseconds, size_bytes
 
@@ -109,14 +109,14 @@ class FilterOptions(BaseModel):
     retention: Annotated[int | None, milliseconds(1, 100 * YEAR_MS, bare=False)] = Field(
         default=None,
         description="How long a `window` remembers a key, by the timestamps of the events; `capacity` is then the "
-        "number of distinct keys within that time. Not set, a `window` remembers the last `capacity` keys.",
+        "number of distinct keys within that time and one generation, however they come. Not set, a `window` remembers "
+        "the last `capacity` keys.",
         examples=["7d"],
     )
     generations: Annotated[int, count(2, 64, "generations")] = Field(
-        default=8,
+        default=WINDOW_GENERATIONS,
         description="The number of steps in which a `window` forgets: a key is remembered up to 1 / (generations - 1) "
-        "longer than `retention`. 8, 16, 32 and 64 take nearly the same memory; one more than 8, 16 or 32 takes twice "
-        "as much; fewer than 8 take up to six times as much.",
+        "longer than `retention`. One more than 8, 16 or 32 takes one bit more for each key.",
     )
     late: Literal["pass", "drop"] = Field(
         default="pass",

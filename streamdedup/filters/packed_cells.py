@@ -8,6 +8,8 @@ import numpy as np
 
 from streamdedup.kernel import Words, inlined
 
+NOWHERE = ~np.uint64(0)  # no cell
+
 _63, _6, _1 = np.uint64(63), np.uint64(6), np.uint64(1)
 
 

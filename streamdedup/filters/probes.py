@@ -90,6 +90,16 @@ def ask(
 
 
 @inlined
+def partner(mark: np.uint64, bucket: np.uint64, buckets: np.uint64) -> np.uint64:
+    """Return the other bucket of a fingerprint in a cuckoo table. The sum of the two depends on the fingerprint alone.
+
+    Partial-key cuckoo hashing (Fan et al. 2014), for any number of buckets.
+    """
+    total = high_word(finalised(mark), buckets)
+    return np.uint64(total - bucket if total >= bucket else total + (buckets - bucket))
+
+
+@inlined
 def finalised(x: np.uint64) -> np.uint64:
     """Return `x` mixed by a bijection, so that every bit of the result depends on all 64.
 

@@ -3,7 +3,7 @@
 import math
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # reading the settings does not need it
@@ -41,31 +41,8 @@ def bloom_keys(bits: int, hashes: int, bits_set: int) -> float:
 
 
 def window_share(capacity: int, generations: int) -> int:
-    """The keys of one of a window's G generations, if G - 1 of them hold `capacity` keys together; rounded up."""
+    """The width of one of a window's G generations, if G - 1 of them make up `capacity` keys or ms; rounded up."""
     return -(-capacity // (generations - 1))
-
-
-def window_size(capacity: int, error_rate: float, generations: int) -> tuple[int, int]:
-    """The fewest cells of G bits that keep `error_rate`, and the number of hashes that goes with them.
-
-    Each generation is a Bloom filter of its own: it has n/(G-1) keys and uses one bit of every cell. A query asks all G
-    generations at once, so their errors add up: G (1 - e^(-kn/((G-1)m)))^k must not exceed the rate. Each generation
-    therefore gets one G-th of the rate.
-    """
-    return bloom_size(window_share(capacity, generations), error_rate / generations)
-
-
-def window_error(cells: int, hashes: int, loads: Iterable[float]) -> float:
-    """The probability that an absent key is found in at least one generation; each holds one of `loads` keys."""
-    return any_of(bloom_error(cells, hashes, keys) for keys in loads)
-
-
-def window_room(cells: int, hashes: int, error_rate: float, loads: Sequence[float]) -> int:
-    """How many keys one more generation can hold beside `loads` before the sum of all errors exceeds `error_rate`."""
-    left = error_rate - sum(bloom_error(cells, hashes, keys) for keys in loads)
-    if left <= 0:
-        return 0
-    return math.floor(-cells / hashes * math.log1p(-(min(left, _BELOW_1) ** (1 / hashes))))
 
 
 def any_of(rates: Iterable[float]) -> float:
@@ -95,24 +72,35 @@ def fuse_size(keys: int) -> tuple[int, int]:
 
 
 CUCKOO_CELLS = 4  # in a bucket
+WINDOW_CELLS = 8  # in steady churn at the same load, a search looks at a quarter of the buckets that 4 cells take
 CUCKOO_LOAD = 0.95  # reached with 4 cells a bucket and two buckets a key: Fan et al. 2014
 
 
-def cuckoo_error(buckets: int, fingerprint_bits: int, keys: float) -> float:
+def cuckoo_error(
+    buckets: int, fingerprint_bits: int, keys: float, cells: int = CUCKOO_CELLS
+) -> float:
     """1 - (1 - 1/(2^f - 1))^(2 b load): a search reads two buckets of b cells, and `keys` keys make up the load."""
-    met = 2 * min(keys / buckets, CUCKOO_CELLS)
+    met = 2 * min(keys / buckets, cells)
     return float(-math.expm1(met * math.log1p(-1 / (2**fingerprint_bits - 1))))
 
 
-def cuckoo_size(capacity: int, error_rate: float) -> tuple[int, int]:
-    """Buckets and fingerprint bits, f = ceil(log2(8 load / p + 1)), that keep `error_rate` at `capacity` keys.
+def cuckoo_size(capacity: int, error_rate: float, cells: int = CUCKOO_CELLS) -> tuple[int, int]:
+    """Buckets and fingerprint bits, f = ceil(log2(2 b load / p + 1)), that keep `error_rate` at `capacity` keys.
 
-    These are the fewest buckets of 4 cells that are filled to 0.95 at most, and the fewest bits for which 2^f - 1 is at
-    least 8 * 0.95 / p.
+    These are the fewest buckets of b cells that are filled to 0.95 at most, and the fewest bits for which 2^f - 1 is at
+    least 2 b * 0.95 / p.
     """
-    buckets = -(-capacity * 5 // 19)  # 19/5 is 4 * 0.95, in integers, so without rounding
-    marks = math.ceil(min(2 * CUCKOO_CELLS * CUCKOO_LOAD / error_rate, FLOAT_MAX))
+    buckets = -(-capacity * 20 // (19 * cells))  # 0.95 in integers, so without rounding
+    marks = math.ceil(min(2 * cells * CUCKOO_LOAD / error_rate, FLOAT_MAX))
     return buckets, marks.bit_length()
+
+
+WINDOW_GENERATIONS = 31  # unless stated: a key is kept at most a thirtieth longer than `retention`
+
+
+def window_tag_bits(generations: int) -> int:
+    """The bits of a generation's tag: one more than numbering G generations takes, so that a tag returns late."""
+    return (generations - 1).bit_length() + 1
 
 
 def beside(error_rate: float) -> tuple[float, float]:

@@ -93,6 +93,13 @@ class Stash:
             finally:
                 self.make_room()
 
+    def emptied(self) -> Rows:
+        """Take all rows out, and return them as they stood; the caller may add them again. The size stays."""
+        former = self.table
+        self._hold(_table(len(former)))
+        self.used[:] = 0
+        return former
+
     def make_room(self) -> None:
         """Double the rows if the stash is full. Call this after every kernel that may add, even a single key."""
         if self.used[ROWS] < self._rows_max:
@@ -166,6 +173,19 @@ def stash_add(table: Rows, used: Used, a: np.uint64, b: np.uint64) -> bool:
         used[ROWS] += 1
     table[row, COUNT] += _1
     used[COPIES] += 1
+    return True
+
+
+@inlined
+def stash_put(table: Rows, used: Used, a: np.uint64, b: np.uint64, number: np.uint64) -> bool:
+    """Keep a number above 0 with (a, b), in place of a count. Returns False, without any change, if there is no row."""
+    row = _find(table, a, b)
+    if table[row, COUNT] == _0:
+        if used[ROWS] >= _rows_max(table.shape[0]):
+            return False
+        table[row, A], table[row, B] = a, b
+        used[ROWS] += 1
+    table[row, COUNT] = number
     return True
 
 

@@ -15,7 +15,7 @@ from streamdedup.keys import join, placement, sampling
 from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.keys.normalizers import ascii_text, domains, email_column
-from streamdedup.rules import pending
+from streamdedup.rules import pending, pending_in_time
 from streamdedup.rules.duplicates import Duplicates, DuplicatesRule
 from streamdedup.rules.pass_all import PassAll
 from streamdedup.rules.window import DuplicatesWithin
@@ -45,6 +45,7 @@ def warm_up(scratch: Addable | Windowed) -> None:
     for steps in (rule.admit(), rule.fold(one, time)):
         deque(steps, maxlen=0)
     if isinstance(scratch, Windowed):
+        pending_in_time.warm_up(scratch.clock)
         scratch.add_many(one, None if scratch.clock.by_count else time)
 
 
@@ -80,6 +81,4 @@ def _all_kinds() -> Iterator[dict[str, Any]]:
             yield {"kind": kind, "probe": "double"}
         if kind in filters.GROWABLE:
             yield {"kind": kind, "on_full": "grow"}
-    yield {"kind": "window", "retention": "1d", "refresh": True}
-    for generations in (8, 16, 32, 64):  # they determine the bits of a cell
-        yield {"kind": "window", "retention": "1d", "generations": generations}
+    yield {"kind": "window", "retention": "1d"}

@@ -14,6 +14,7 @@ import numpy as np
 from streamdedup.events import Verdict, Verdicts
 from streamdedup.filters.base import Mask
 from streamdedup.filters.digest_filter import ROWS_A_CALL
+from streamdedup.filters.window.clock import Generations
 from streamdedup.kernel import Words, inlined, kernel, prefetch
 from streamdedup.keys.hashing import Digests, checked
 from streamdedup.keys.multilinear import SecretWords, drawn_words, secret_bits, words_of
@@ -24,15 +25,16 @@ AHEAD = 16  # slots are prefetched this many rows before their use; a power of t
 FIRST, COUNT = 0, 1  # the elements of `state`: where the queue begins, how many digests it holds
 
 
-class _PendingTable(NamedTuple):
+class PendingTable(NamedTuple):
     """A ring of digests (r, 2), r a power of two; an index (2r,) over them; in `state`, which rows of the ring wait.
 
-    `secret` (5,) has the random words of this table.
+    `secret` (5,) has the random words of this table. `generations` (r,), or (0,), are for a window.
     """
 
     secret: Words
     slots: Words
     ring: Digests
+    generations: Generations
     state: Words
 
     @property
@@ -53,6 +55,9 @@ class PendingDigests:
     what waits plus what is being judged. Half of the memory is given back if the load stays below a quarter of the
     rows from one moment when the queue is empty to the next. Each table draws a secret of its own.
     """
+
+    in_time = False
+    """Whether each digest waits with a generation, which takes 8 bytes more."""
 
     def __init__(self, rows: int = ROWS_MIN) -> None:
         self._rows_min = rows
@@ -82,8 +87,8 @@ class PendingDigests:
         for start in range(0, len(digests), ROWS_A_CALL):
             part = slice(start, min(start + ROWS_A_CALL, len(digests)))
             for table in older:
-                _find(table.secret, table.slots, table.ring, digests[part], known[part])
-            done += _put_new(*newest, end, digests[part], known[part], verdicts[part])
+                _find(table, digests[part], known[part])
+            done += _put_new(newest, end, digests[part], known[part], verdicts[part])
             if done < part.stop:
                 break
         return verdicts[:done]
@@ -99,7 +104,7 @@ class PendingDigests:
 
     def drop(self, rows: int) -> None:
         """Remove the `rows` digests that have waited longest. One call of `first` must have returned all of them."""
-        _drop(*self._tables[0], np.uint64(rows))
+        _drop(self._tables[0], np.uint64(rows))
         if self._tables[0].waiting:
             return
         if len(self._tables) > 1:
@@ -109,7 +114,7 @@ class PendingDigests:
 
     def clear(self) -> None:
         """Remove all digests."""
-        self._tables = deque([_table_for(self._rows_min)])
+        self._tables = deque([self._table_for(self._rows_min)])
         self._rows_asked = 0
 
     def _make_room(self, rows: int) -> None:
@@ -119,14 +124,24 @@ class PendingDigests:
             return
         if not newest.waiting:
             self._tables.pop()
-        self._tables.append(_table_for(max(2 * newest.rows, len(self) + rows)))
+        self._tables.append(self._table_for(max(2 * newest.rows, len(self) + rows)))
 
     def _rest(self) -> None:
         """Halve the table if few of its rows were needed since the last time that nothing waited."""
         rows = self._tables[0].rows
         if rows > self._rows_min and self._rows_asked < rows // 4:
-            self._tables[0] = _table_for(rows // 2)
+            self._tables[0] = self._table_for(rows // 2)
         self._rows_asked = 0
+
+    def _table_for(self, rows: int) -> PendingTable:
+        rows = 1 << (rows - 1).bit_length()
+        return PendingTable(
+            secret=drawn_words(),
+            slots=np.zeros(2 * rows, dtype=np.uint64),
+            ring=np.empty((rows, 2), dtype=np.uint64),
+            generations=np.empty(rows if self.in_time else 0, dtype=np.int64),
+            state=np.zeros(2, dtype=np.uint64),
+        )
 
 
 def warm_up() -> None:
@@ -137,16 +152,6 @@ def warm_up() -> None:
     waiting.drop(1)
 
 
-def _table_for(rows: int) -> _PendingTable:
-    rows = 1 << (rows - 1).bit_length()
-    return _PendingTable(
-        secret=drawn_words(),
-        slots=np.zeros(2 * rows, dtype=np.uint64),
-        ring=np.empty((rows, 2), dtype=np.uint64),
-        state=np.zeros(2, dtype=np.uint64),
-    )
-
-
 _0, _1, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)  # the number of a row plus one; delivery has at most 10 million rows
 _TURN = AHEAD - 1
@@ -154,7 +159,7 @@ _PASS, _DUPLICATE = np.uint8(Verdict.PASS), np.uint8(Verdict.DUPLICATE)
 
 
 @inlined
-def _seek(slots: Words, ring: Digests, tag: np.uint64, a: np.uint64, b: np.uint64) -> np.uint64:
+def seek(slots: Words, ring: Digests, tag: np.uint64, a: np.uint64, b: np.uint64) -> np.uint64:
     """The slot of a digest with these secret bits, or the empty slot where it belongs."""
     mask = np.uint64(slots.shape[0]) - _1
     at = tag & mask
@@ -168,7 +173,7 @@ def _seek(slots: Words, ring: Digests, tag: np.uint64, a: np.uint64, b: np.uint6
 
 
 @inlined
-def _begin(words: SecretWords, slots: Words, digests: Digests, tags: Words) -> None:
+def begin(words: SecretWords, slots: Words, digests: Digests, tags: Words) -> None:
     """Write the secret bits of the first rows into `tags`, and prefetch their slots."""
     for i in range(min(AHEAD, digests.shape[0])):
         tags[i] = secret_bits(words, digests[i, 0], digests[i, 1])
@@ -176,8 +181,8 @@ def _begin(words: SecretWords, slots: Words, digests: Digests, tags: Words) -> N
 
 
 @inlined
-def _next(words: SecretWords, slots: Words, digests: Digests, tags: Words, i: int) -> np.uint64:
-    """Return the secret bits of row `i`, and do for the row AHEAD of it what `_begin` did."""
+def next_of(words: SecretWords, slots: Words, digests: Digests, tags: Words, i: int) -> np.uint64:
+    """Return the secret bits of row `i`, and do for the row AHEAD of it what `begin` did."""
     turn = i & _TURN
     tag, ahead = tags[turn], min(i + AHEAD, digests.shape[0] - 1)
     tags[turn] = secret_bits(words, digests[ahead, 0], digests[ahead, 1])
@@ -186,37 +191,36 @@ def _next(words: SecretWords, slots: Words, digests: Digests, tags: Words, i: in
 
 
 @kernel
-def _find(secret: Words, slots: Words, ring: Digests, digests: Digests, known: Mask) -> None:
+def _find(table: PendingTable, digests: Digests, known: Mask) -> None:
     """Set `known` for each digest that waits here."""
-    words, tags = words_of(secret), np.empty(AHEAD, dtype=np.uint64)
-    _begin(words, slots, digests, tags)
+    slots, ring = table.slots, table.ring
+    words, tags = words_of(table.secret), np.empty(AHEAD, dtype=np.uint64)
+    begin(words, slots, digests, tags)
     for i in range(digests.shape[0]):
-        tag = _next(words, slots, digests, tags, i)
+        tag = next_of(words, slots, digests, tags, i)
         if not known[i]:
-            known[i] = slots[_seek(slots, ring, tag, digests[i, 0], digests[i, 1])] != _0
+            known[i] = slots[seek(slots, ring, tag, digests[i, 0], digests[i, 1])] != _0
 
 
 @kernel
 def _put_new(
-    secret: Words,
-    slots: Words,
-    ring: Digests,
-    state: Words,
+    table: PendingTable,
     end: np.uint64,
     digests: Digests,
     known: Mask,
     verdicts: Verdicts,
 ) -> int:
     """Judge rows; what passes waits. Returns how many rows were judged before more than `end` would have waited."""
-    words, tags = words_of(secret), np.empty(AHEAD, dtype=np.uint64)
-    _begin(words, slots, digests, tags)
+    slots, ring, state = table.slots, table.ring, table.state
+    words, tags = words_of(table.secret), np.empty(AHEAD, dtype=np.uint64)
+    begin(words, slots, digests, tags)
     for i in range(digests.shape[0]):
-        tag = _next(words, slots, digests, tags, i)
+        tag = next_of(words, slots, digests, tags, i)
         verdicts[i] = _DUPLICATE
         if known[i]:
             continue
         a, b = digests[i, 0], digests[i, 1]
-        at = _seek(slots, ring, tag, a, b)
+        at = seek(slots, ring, tag, a, b)
         if slots[at] != _0:
             continue
         if state[COUNT] == end:
@@ -230,17 +234,23 @@ def _put_new(
 
 
 @kernel
-def _drop(secret: Words, slots: Words, ring: Digests, state: Words, rows: np.uint64) -> None:
-    """Take the first rows out of the queue, which do not go round the ring; close the gaps they leave in the index."""
+def _drop(table: PendingTable, rows: np.uint64) -> None:
+    """Take the first rows out of the queue, which do not go round the ring; close the gaps they leave in the index.
+
+    A row whose digest waits again, in a later generation, has left the index before.
+    """
+    slots, ring, state = table.slots, table.ring, table.state
     mask, first = np.uint64(slots.shape[0]) - _1, state[FIRST]
-    words, tags = words_of(secret), np.empty(AHEAD, dtype=np.uint64)
+    words, tags = words_of(table.secret), np.empty(AHEAD, dtype=np.uint64)
     leaving = ring[first : first + rows]
-    _begin(words, slots, leaving, tags)
+    begin(words, slots, leaving, tags)
     for i in range(leaving.shape[0]):
-        gap = _next(words, slots, leaving, tags, i) & mask
+        gap = next_of(words, slots, leaving, tags, i) & mask
         row = first + np.uint64(i)
         while slots[gap] != _0 and slots[gap] & _LOW != row + _1:
             gap = (gap + _1) & mask
+        if slots[gap] == _0:
+            continue
         at = (gap + _1) & mask
         while slots[at] != _0:
             home = (slots[at] >> _32) & mask

@@ -47,7 +47,9 @@ def unfit(options: FilterOptions) -> Iterator[Unfit]:
 def _footprint(options: FilterOptions, capacity: int) -> "Footprint":
     from streamdedup.filters.footprint import footprint
 
-    own = {"generations": options.generations} if options.kind == "window" else {}
+    own: dict[str, int] = {}
+    if options.kind == "window":
+        own = {"generations": options.generations, "by_count": options.retention is None}
     return footprint(options.kind, capacity, options.first_error_rate, **own)
 
 

@@ -84,7 +84,8 @@ class Identity:
         """Return, for messages, which options to change so that this identity becomes `other`, of the same log."""
         names = [_OPTIONS.get(name, name) for name in self._differing(other)]
         ways = [_hash_of(other)] if _OPTIONS["hash_check"] in names else []
-        others = [name for name in names if name != _OPTIONS["hash_check"]]
+        ways += ["start the version of then"] if _TABLE in names else []
+        others = [name for name in names if name not in (_OPTIONS["hash_check"], _TABLE)]
         return " and ".join([*ways, *([f"put {', '.join(others)} back"] if others else [])])
 
     def _differing(self, other: "Identity") -> list[str]:
@@ -108,6 +109,7 @@ class Identity:
         return leaves
 
 
+_TABLE = "filter.table"  # a leaf that no option decides, but the version
 # How the options are called that decide a leaf of an identity, if not by its name.
 _OPTIONS = {
     "hash": "filter.hash",

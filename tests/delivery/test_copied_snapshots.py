@@ -19,7 +19,7 @@ from tests.local import Start, on_virtual_clock
 LINGERS_S = 5.0
 IN_FLIGHT = 2
 BATCH = 10
-MOVING = ["cuckoo", "dlcbf", "dleft", "exact", "counting"]
+MOVING = ["cuckoo", "dlcbf", "dleft", "exact", "counting", "window"]
 
 _take = Copy.take
 

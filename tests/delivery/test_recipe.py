@@ -94,40 +94,29 @@ def test_filters_grow_unless_told_otherwise(tmp_path: Path, kind: str) -> None:
     assert 500_000 < adopted.size_bytes_max <= 1_000_000
 
 
-def test_a_full_window_names_its_fullest_generation(tmp_path: Path) -> None:
-    """Filled from one day it holds a sixth of its capacity: day, share and the capacity that would do are told."""
-    options = ("filter.kind=window", "filter.retention=7d", "filter.error_rate=1e-6")
-    made = recipe(tmp_path, *options, "filter.capacity=333_336")
+def test_a_full_window_names_its_keys_and_what_to_raise(tmp_path: Path) -> None:
+    """All keys may come at once: it is full at its capacity, and not before."""
+    options = (
+        "filter.kind=window",
+        "filter.retention=7d",
+        "filter.capacity=33_336",
+        "filter.error_rate=1e-9",
+    )
+    made = recipe(tmp_path, *options)
     seen = made.empty_filter()
     assert isinstance(seen, Window)
-    day, at = 86_400_000, 20_000 * 86_400_000
-    before = Hash().digests([b"b%d" % n for n in range(1000)])
-    seen.add_many(before, np.full(len(before), at - day))
-    keys = Hash().digests([b"%d" % n for n in range(seen.fullest()[2] - 1)])
-    seen.add_many(keys, np.full(len(keys), at))
-    assert seen.room() < 5
-    generation, most, alone = seen.fullest()
-    assert (generation, seen.capacity) == (20_000, 100_001)
-    assert 16_300 < most <= alone < 16_400
-    assert made.held(seen) == (
-        f"its filter holds {len(seen)} keys of 100001, of which {most} (94%) are of one generation, the 1d from"
-        f" 2024-10-04T00:00:00Z on; one alone takes at most {alone}"
-    )
-    whole = int(made.larger(seen).partition("; ")[2].split()[0])
-    assert made.larger(seen) == (
-        f"raise filter.capacity (333336 for all partitions together; {whole} if all these keys may come within one"
-        " generation)"
-    )
-    raised = recipe(tmp_path, *options, f"filter.capacity={whole}").empty_filter()
-    assert isinstance(raised, Window)
-    assert raised.fullest()[2] == pytest.approx(100_001, rel=1e-3)
+    keys = Hash().digests([b"%d" % n for n in range(seen.capacity)])
+    seen.add_many(keys, np.full(len(keys), 20_000 * 86_400_000))
+    assert seen.room() == 0
+    assert made.held(seen) == "its filter holds 10001 keys of 10001"
+    assert made.larger() == "raise filter.capacity (33336 for all partitions together)"
 
 
 def test_what_to_raise_is_one_clause(tmp_path: Path) -> None:
     """No comma is left over at the end of a line, whatever follows the advice."""
     for choice in ("filter.on_full=stop", "filter.on_full=grow", "filter.kind=window"):
         made = recipe(tmp_path, choice)
-        advice = made.larger(made.empty_filter())
+        advice = made.larger()
         assert advice.startswith("raise filter.")
         assert not advice.endswith(","), advice
         assert "for all partitions together)" in advice

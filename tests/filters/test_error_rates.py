@@ -80,29 +80,19 @@ def test_small_tables_err_as_expected_on_average(
     """
     digests = family_digests(family, case.build(1).hash)
     absent = digests[FILLINGS * SMALL_CAPACITY :]
-    tables = _tables(case)
-    fillings, capacity = FILLINGS // tables, SMALL_CAPACITY * max(1, tables - 1)
-    probes = SMALL_PROBES * tables
     found = expected = 0.0
-    for filling in range(fillings):
-        seen = _filled(case, 1e-2, digests, filling, capacity)
-        some = absent[filling * probes : (filling + 1) * probes]
+    for filling in range(FILLINGS):
+        seen = _filled(case, 1e-2, digests, filling)
+        some = absent[filling * SMALL_PROBES : (filling + 1) * SMALL_PROBES]
         found += int(np.count_nonzero(seen.contains_many(some)))
-        expected += seen.expected_error(capacity) * probes
+        expected += seen.expected_error(len(seen)) * SMALL_PROBES
     most = 2.0 if case.options.get("probe") == "double" else 1.1
     assert 0.9 * expected - 1 < found < most * expected + 1
 
 
-def _tables(case: Case) -> int:
-    """The generations of a window are as many tables, of which all but one share the keys."""
-    return int(case.options.get("generations", 8)) if case.kind == "window" else 1
-
-
-def _filled(
-    case: Case, rate: float, digests: Digests, filling: int, capacity: int = SMALL_CAPACITY
-) -> Addable:
-    seen = case.build(capacity, rate)
-    seen.add_many(digests[filling * capacity : (filling + 1) * capacity])
+def _filled(case: Case, rate: float, digests: Digests, filling: int) -> Addable:
+    seen = case.build(SMALL_CAPACITY, rate)
+    seen.add_many(digests[filling * SMALL_CAPACITY : (filling + 1) * SMALL_CAPACITY])
     return seen
 
 

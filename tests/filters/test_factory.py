@@ -50,7 +50,7 @@ BLOOM: dict[Any, Any] = {"kind": "bloom", "capacity": 10}
         ),
         (
             {"kind": "cuckoo", "capacity": 10, "probe": "double"},
-            r"filter\.probe is not for .*cuckoo, but for bitmap, bloom, counting, window; leave it",
+            r"filter\.probe is not for .*cuckoo, but for bitmap, bloom, counting; leave it",
         ),
         ({**BLOOM, "range": [0, 9]}, r"filter\.range is not for .*bloom, but for bitmap; leave"),
         ({**BLOOM, "keys": ["a"]}, r"filter\.keys is not for filter\.kind bloom, but for fuse"),

@@ -170,7 +170,7 @@ WRITTEN: Mapping[str, Sequence[str]] = {
     "filter.probe": ["double", "standard", "standard", "double"],
     "filter.late": ["pass", "drop"],
     "filter.retention": ["null", "7d", "90s", "null"],
-    "filter.generations": ["8", "16", "6_4"],
+    "filter.generations": ["31", "16", "6_4"],
     "filter.refresh": ["no", "yes"],
     "filter.max_jump": ["null", "1h", "250ms"],
     "filter.max_size": ["null", "null", "null", "8GiB", "null", "64MB"],

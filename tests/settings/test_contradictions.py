@@ -49,7 +49,7 @@ class TestContradictions:
                 " set filter.capacity to 8M at most",
             ),
             (
-                ["filter.kind=window", "filter.capacity=500G", "filter.generations=9"],
+                ["filter.kind=window", "filter.capacity=500G"],
                 "filter.capacity = '500G': does not fit filter.kind: window: it takes ",
             ),
             (
@@ -73,7 +73,7 @@ class TestContradictions:
             ),
             (
                 ["filter.kind=window", "filter.retention=6ms"],
-                "filter.retention = '6ms': is too short for 8 generations: it is split into 7 of at least 1ms each",
+                "filter.retention = '6ms': is too short for 31 generations: it is split into 30 of at least 1ms each",
             ),
             (
                 ["filter.refresh=true"],
@@ -184,7 +184,7 @@ class TestContradictions:
             ["filter.capacity=291G"],
             ["filter.capacity=305G", "filter.on_full=stop"],
             ["filter.kind=cuckoo", "filter.error_rate=1e-15"],
-            ["filter.kind=window", "filter.retention=7ms"],
+            ["filter.kind=window", "filter.retention=30ms"],
             ["key.hash=siphash"],
             ["filter.hash=siphash"],
             ["filter.kind=counting", "filter.probe=double"],

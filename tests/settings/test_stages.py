@@ -76,7 +76,7 @@ class TestCopying:
         options = copying(settings).filter
         assert not options.remembers
         assert not options.by_event_time
-        assert options.generations == 8
+        assert options.generations == 31
         assert options.hash == "murmur3"
 
     def test_the_group_is_that_of_the_settings_as_written(self, file: Path) -> None:

@@ -17,7 +17,6 @@ from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.resume import Found
 from streamdedup.delivery.shard import Shard
 from streamdedup.events import Verdict
-from streamdedup.filters.window.window import Window
 from streamdedup.kafka.base import Cluster, Writer
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Topology
@@ -42,11 +41,10 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
         "end label asked first": patch.object(Store, "save", _ended_early),
         "copy of a moment left out": patch.multiple(Copy, take=_not_copied, give_back=_kept),
         "admitted while it is copied": patch.object(FoldedMemory, "still", property(_not_still)),
-        "copy over a rotation": patch.object(Window, "layout", 0),
         "side topics beside the transaction": patch.object(MemoryWriter, "_flush", _beside),
         "duplicates dropped": patch.object(Emitter, "_copy", _without_duplicates),
         "rejected after the rules": patch.object(Shard, "decide", _rejecting_last),
-        "a window's time without pending": patch.object(DuplicatesWithin, "_judged", _behind),
+        "a window's time without pending": patch.object(DuplicatesWithin, "judge", _behind),
         "a window folded by the clock": patch.object(Shard, "fold", _stamped),
         "second writer not noticed": patch.object(writer, "check_contiguous", lambda *_: None),
         "output not folded": patch.object(FoldedMemory, "_fold", _unfolded),
@@ -59,7 +57,7 @@ def mutants() -> dict[str, AbstractContextManager[Any]]:
 
 
 _decide, _admit, _judge = Shard.decide, Shard.admit, Duplicates.judge
-_fold, _judged, _copy = Shard.fold, DuplicatesWithin._judged, Emitter._copy
+_fold, _judged, _copy = Shard.fold, DuplicatesWithin.judge, Emitter._copy
 _flush = MemoryWriter._flush
 _save, _fence = Store.save, fence.fence
 _init, _commit, _writer_fence = MemoryWriter.__init__, MemoryWriter.commit, MemoryWriter.fence
@@ -125,12 +123,12 @@ def _rejecting_last(self: Shard, keys: Any, times: Any, rejected: Any, lists: An
     return decided
 
 
-def _behind(self: DuplicatesWithin, *arguments: Any) -> Any:
-    reached = self._pending.watermark
-    with patch.object(self, "_pending", self._pending._replace(watermark=self._filter.watermark)):
-        judged, waits = _judged(self, *arguments)
-    times = [time for time in (reached, judged.watermark) if time is not None]
-    return judged._replace(watermark=max(times, default=None)), waits
+def _behind(self: DuplicatesWithin, *arguments: Any, **more: Any) -> Any:
+    reached, self._watermark = self._watermark, self._filter.watermark
+    verdicts = _judged(self, *arguments, **more)
+    times = [time for time in (reached, self._watermark) if time is not None]
+    self._watermark = max(times, default=None)
+    return verdicts
 
 
 def _stamped(self: Shard, keys: Any, times: Any, label: int) -> Iterator[None]:

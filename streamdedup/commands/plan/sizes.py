@@ -63,5 +63,5 @@ ENTRIES: Mapping[str, SizeEntry] = {
     "dleft": SizeEntry(_REMOVES),
     "exact": SizeEntry(_REMOVES, options=_fingerprint),
     "fuse": SizeEntry(("static",)),
-    "window": SizeEntry(("add", "window"), only_sets_bits=True),
+    "window": SizeEntry(("add", "window")),
 }

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamdedup.filters.packed_cells import lanes_set, mask, read, write
-from streamdedup.filters.probes import finalised, high_word
+from streamdedup.filters.packed_cells import NOWHERE, lanes_set, mask, read, write
+from streamdedup.filters.probes import high_word
 from streamdedup.filters.sizing import CUCKOO_CELLS
 from streamdedup.kernel import Words, inlined, kernel
 
-NOWHERE = ~np.uint64(0)  # no cell
 _CELLS, _1, _0 = np.uint64(CUCKOO_CELLS), np.uint64(1), np.uint64(0)
 
 
@@ -48,13 +47,6 @@ def fingerprint_of(b: np.uint64, layout: CuckooLayout) -> np.uint64:
     The bucket comes from the first word, so the two are independent.
     """
     return high_word(b, mask(layout.bits)) + _1
-
-
-@inlined
-def partner(mark: np.uint64, bucket: np.uint64, layout: CuckooLayout) -> np.uint64:
-    """Return the other bucket of a fingerprint. The sum of its two buckets depends on the fingerprint alone."""
-    total = high_word(finalised(mark), layout.buckets)
-    return np.uint64(total - bucket if total >= bucket else total + (layout.buckets - bucket))
 
 
 @inlined

@@ -8,20 +8,19 @@ import numpy as np
 
 from streamdedup.filters.base import Mask
 from streamdedup.filters.cuckoo.buckets import (
-    NOWHERE,
     CuckooLayout,
     find,
     fingerprint_of,
     held,
     layout_of,
-    partner,
     put,
     spare_cell,
 )
 from streamdedup.filters.cuckoo.search import make_room
 from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.memory import Counts
-from streamdedup.filters.probes import high_word
+from streamdedup.filters.packed_cells import NOWHERE
+from streamdedup.filters.probes import high_word, partner
 from streamdedup.filters.sizing import CUCKOO_CELLS
 from streamdedup.filters.stash import (
     COPIES,
@@ -202,7 +201,7 @@ def _place(places: Words, row: int) -> Place:
 @inlined
 def _place_of(a: np.uint64, b: np.uint64, layout: CuckooLayout) -> Place:
     mark, one = fingerprint_of(b, layout), high_word(a, layout.buckets)
-    return mark, one, partner(mark, one, layout)
+    return mark, one, partner(mark, one, layout.buckets)
 
 
 # --- one row ---

@@ -6,7 +6,9 @@ fails has changed nothing. Nothing is random: the same additions give the same t
 
 import numpy as np
 
-from streamdedup.filters.cuckoo.buckets import NOWHERE, CuckooLayout, find, get, partner, put
+from streamdedup.filters.cuckoo.buckets import CuckooLayout, find, get, put
+from streamdedup.filters.packed_cells import NOWHERE
+from streamdedup.filters.probes import partner
 from streamdedup.filters.sizing import CUCKOO_CELLS
 from streamdedup.kernel import Words, inlined, kernel
 
@@ -38,7 +40,7 @@ def make_room(
         for i in range(CUCKOO_CELLS):
             way = np.uint64(node) * _CELLS + np.uint64(i)
             mark = get(words, layout, bucket * _CELLS + np.uint64(i))
-            next_ = partner(mark, bucket, layout)
+            next_ = partner(mark, bucket, layout.buckets)
             cell = find(words, layout, next_, _0)
             if cell != NOWHERE:
                 return _shift(words, layout, queue, way, cell), length

@@ -46,21 +46,14 @@ class Clock(NamedTuple):
     max_jump: int
     by_count: bool
 
+    @property
+    def before_all(self) -> int:
+        """A generation that is below that of every time: the current one before the first key."""
+        return -TIME_MAX // self.slot - 1
+
     def generation(self, time: int) -> int:
         """floor(time / slot), for times before 1970 as well."""
         return clipped(time) // self.slot
-
-    def current(self, watermark: int | None) -> int | None:
-        """The generation of the watermark, which is the newest live one; None if there is no watermark."""
-        return None if watermark is None else self.generation(watermark)
-
-    def leaving(self, before: int | None, watermark: int) -> list[int]:
-        """The bits of the generations that are no longer live once the watermark goes from `before` to `watermark`."""
-        if before is None:
-            return []
-        current = self.generation(before)
-        moved = min(self.generation(watermark) - current, self.generations)
-        return [(current + 1 + step) % self.generations for step in range(moved)]
 
 
 def clipped(time: int) -> int:
@@ -150,7 +143,6 @@ def watermark_or_none(watermark: np.int64 | int) -> int | None:
 
 
 FRESH, LATE, TAKEN = 1, 2, 4  # flags of a verdict
-_NONE, _BIT = np.uint64(0), np.uint64(1)
 
 
 @inlined
@@ -179,35 +171,27 @@ def generation_of(clock: Clock, time: int, near: int) -> int:
 
 
 @inlined
-def live_bits(clock: Clock, filled: int, current: int) -> np.uint64:
-    """The bits of the generations that are live if `current` is the newest; the ring itself ends with `filled`."""
-    bits = _NONE
-    for step in range(clock.generations):
-        if filled - step > current - clock.generations:
-            bits |= bit_of(filled - step, clock.generations)
-    return bits
-
-
-@inlined
 def decided(
     clock: Clock,
     watermark: int,
     current: int,
     time: int,
-    present: bool,
-    newest: bool,
+    last: int,
     late_passes: bool,
     refresh: bool,
 ) -> tuple[int, int, int, int]:
     """The flags of a key at its time, the watermark after it, the generation of that, and the key's own generation.
 
-    The key is `present` if a generation holds it that is live at the key's own time, or at the watermark if that is
-    later. So a key is new again once its window has passed, even if no other key came in that time. `newest` is whether
-    the current generation holds the key: by count such a key is not renewed, because only other keys let time pass.
+    `last` is the newest generation that holds the key, or NEVER. The key is present if that one is live at the key's
+    own time, or at the watermark if that is later. So a key is new again once its window has passed, even if no other
+    key came in that time. By count, a key of the current generation is not renewed, because only other keys let time
+    pass.
     """
     own = generation_of(clock, time, current)
+    reach = max(own, current)
+    present = last > reach - clock.generations
     late = watermark != NEVER and own <= current - clock.generations
-    renews = refresh and not (clock.by_count and newest)
+    renews = refresh and not (clock.by_count and last == reach)
     taken = not late and (renews or not present)
     fresh = not present and (late_passes or not late)
     ahead = advanced(clock, watermark, time) if taken else watermark
@@ -218,12 +202,6 @@ def decided(
     return flags, ahead, reached, min(own, reached)
 
 
-@inlined
-def bit_of(generation: int, generations: int) -> np.uint64:
-    """The bit of a cell that stands for a generation."""
-    return _BIT << np.uint64(generation % generations)
-
-
 @kernel
 def _fold(clock: Clock, times: Times, mark: Mark, generations: Generations) -> None:
     watermark = mark[0]
@@ -231,6 +209,6 @@ def _fold(clock: Clock, times: Times, mark: Mark, generations: Generations) -> N
     for row in range(generations.shape[0]):
         time = moment(clock, watermark, 0 if clock.by_count else times[row])
         _, watermark, current, generations[row] = decided(
-            clock, watermark, current, time, False, False, False, False
+            clock, watermark, current, time, NEVER, False, False
         )
     mark[0] = watermark

@@ -1,139 +1,174 @@
-"""The kernels over keys in a window, in a batch or alone: they judge, and add as long as no rotation is needed.
+"""The kernels over keys in a window, in a batch or alone. They stop at a key that moves the current generation.
 
-What a kernel reads and returns, besides cells and counts, is in one array, the state: every further argument would cost
-40 ns when a single key is added.
+Besides the table, they take arrays: `fields` for the layout, `state` for time, `counts` for keys. Every further
+argument would cost 40 ns when a single key is added.
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.memory import Counts
+from streamdedup.filters.packed_cells import NOWHERE
+from streamdedup.filters.stash import NOT_DONE
+from streamdedup.filters.window.cells import layout_at
 from streamdedup.filters.window.clock import (
     FRESH,
     NEVER,
     TAKEN,
     Clock,
-    bit_of,
+    Generations,
     decided,
-    generation_of,
-    live_bits,
     moment,
 )
-from streamdedup.filters.window.ring import AHEAD, Cells, Sizes, ask_for, found_in, set_in
+from streamdedup.filters.window.placing import (
+    CURRENT,
+    GENERATION,
+    REACHED,
+    ROWS_TOGETHER,
+    WATERMARK,
+    State,
+    Table,
+    fitted,
+    in_cells,
+    in_stash,
+    locate,
+    looked_up,
+    place_at,
+    place_of,
+    places_of_rows,
+    put_key,
+)
 from streamdedup.filters.window.rules import Rules
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
 
-State = npt.NDArray[np.int64]
-WATERMARK, REACHED, GENERATION = 0, 1, 2  # the first elements of a state; rules and sizes follow
-# A flag, besides those of `decided`: not added yet, because a new generation must begin first.
-TURNS = 8
+_RULES = 4  # from this element of a state on, the clock and what happens to late and to known keys
+# How many buckets one call may search: a few ms, even if each is a cache miss.
+SEARCHED_A_CALL = 1 << 15
+# A flag, besides those of `decided`: not added yet, because more than a free cell is needed.
+LATER = 8
 
-_0 = np.uint64(0)
 
-
-def state_of(rules: Rules, sizes: Sizes, watermark: int | np.int64) -> State:
-    """The array that the kernels take besides cells and counts."""
+def state_of(rules: Rules, watermark: int, current: int) -> State:
+    """The array that the kernels take besides the table."""
     parameters = *rules.clock, rules.late == "pass", rules.refresh
-    return np.array([watermark, NEVER, 0, *parameters, *sizes], dtype=np.int64)
+    return np.array([watermark, current, NEVER, 0, *parameters], dtype=np.int64)
 
 
 @kernel
-def add_rows(
-    cells: Cells,
-    counts: Counts,
-    state: State,
-    digests: Digests,
-    times: Times,
-    start: int,
-    fresh: Mask,
-) -> int:
+def add_rows(table: Table, digests: Digests, times: Times, start: int, fresh: Mask) -> int:
     """Judge and add rows, from `start` on. Returns the number of rows, or the first row that is not added.
 
-    That row is judged, but needs a rotation first. The state then holds the watermark to which the row leads (REACHED)
-    and the row's generation (GENERATION).
+    If that row is judged, but needs another generation first, the state holds the watermark to which the row leads
+    (REACHED) and the row's generation (GENERATION). Otherwise REACHED is NEVER: the stash is full, the row is refused,
+    or the call has searched so long that other threads should run.
     """
-    clock, sizes = _clock(state), _sizes(state)
-    watermark = state[WATERMARK]
-    current = watermark // clock.slot
-    home, rows = current % clock.generations, digests.shape[0]
-    for row in range(start, min(start + AHEAD, rows)):
-        ask_for(cells, sizes, digests[row, 0], digests[row, 1])
-    row, stays = start, True
-    while row < rows and stays:
-        if row + AHEAD < rows:
-            ask_for(cells, sizes, digests[row + AHEAD, 0], digests[row + AHEAD, 1])
-        a, b = digests[row, 0], digests[row, 1]
-        time = moment(clock, watermark, 0 if clock.by_count else times[row])
-        flags, ahead, reached, generation = _judged(
-            cells, sizes, state, clock, watermark, current, time, a, b
-        )
-        fresh[row] = flags & FRESH != 0
-        stays = watermark != NEVER and reached == current
-        if not stays:
-            state[REACHED], state[GENERATION] = ahead, generation
-        else:
-            watermark = ahead
+    state, (clock, late_passes, refresh) = table.state, _rules(table.state)
+    layout, places = layout_at(table.fields, state[CURRENT]), places_of_rows()
+    state[REACHED] = NEVER
+    searched_in_all, rows = 0, digests.shape[0]
+    for first in range(start, rows, ROWS_TOGETHER):
+        stop = min(first + ROWS_TOGETHER, rows)
+        locate(table.words, layout, digests[first:stop], places)
+        for row in range(first, stop):
+            place = place_at(places, row - first)
+            time = moment(clock, state[WATERMARK], 0 if clock.by_count else times[row])
+            spot, stashed = looked_up(table.words, layout, place), in_stash(table, layout, place)
+            last = max(spot[1], stashed)
+            flags, ahead, reached, generation = decided(
+                clock, state[WATERMARK], state[CURRENT], time, last, late_passes, refresh
+            )
+            fresh[row] = flags & FRESH != 0
+            if state[WATERMARK] == NEVER or reached != state[CURRENT]:
+                state[REACHED], state[GENERATION] = ahead, generation
+                return row
             if flags & TAKEN:
-                place = home if generation == current else generation % clock.generations
-                set_in(cells, sizes, counts, place, a, b)
-            row += 1
-    state[WATERMARK] = watermark
-    return row
+                if searched_in_all > SEARCHED_A_CALL:
+                    return row
+                said, searched = put_key(table, layout, place, spot, stashed, generation)
+                if said == NOT_DONE:
+                    return row
+                searched_in_all += searched
+            state[WATERMARK] = ahead
+    return int(rows)
 
 
 @kernel
-def add_row(cells: Cells, counts: Counts, state: State, a: int, b: int, time: int) -> int:
-    """Judge and add one key. Returns its flags, with TURNS if it is not added yet."""
-    clock, sizes = _clock(state), _sizes(state)
-    x, y, watermark = np.uint64(a), np.uint64(b), state[WATERMARK]
-    current = watermark // clock.slot
-    flags, ahead, reached, generation = _judged(
-        cells, sizes, state, clock, watermark, current, moment(clock, watermark, time), x, y
+def put_rows(table: Table, digests: Digests, generations: Generations, start: int) -> int:
+    """Add rows to their generations, from `start` on. Returns the number of rows, or the first row that is not added.
+
+    That is so if its generation is above the current one, or for one of the other reasons of `add_rows`. Generations
+    that have left the window are skipped.
+    """
+    state = table.state
+    layout, places = layout_at(table.fields, state[CURRENT]), places_of_rows()
+    oldest = state[CURRENT] - np.int64(layout.generations) + 1
+    searched_in_all, rows = 0, digests.shape[0]
+    for first in range(start, rows, ROWS_TOGETHER):
+        stop = min(first + ROWS_TOGETHER, rows)
+        locate(table.words, layout, digests[first:stop], places)
+        for row in range(first, stop):
+            if generations[row] > state[CURRENT] or searched_in_all > SEARCHED_A_CALL:
+                return row
+            if generations[row] < oldest:
+                continue
+            place = place_at(places, row - first)
+            spot, stashed = looked_up(table.words, layout, place), in_stash(table, layout, place)
+            said, searched = put_key(table, layout, place, spot, stashed, generations[row])
+            if said == NOT_DONE:
+                return row
+            searched_in_all += searched
+    return int(rows)
+
+
+@kernel
+def find_rows(table: Table, digests: Digests, found: Generations) -> None:
+    """Write into `found` the generation in which each digest is, or NEVER."""
+    layout, places = layout_at(table.fields, table.state[CURRENT]), places_of_rows()
+    for first in range(0, digests.shape[0], ROWS_TOGETHER):
+        stop = min(first + ROWS_TOGETHER, digests.shape[0])
+        locate(table.words, layout, digests[first:stop], places)
+        for row in range(first, stop):
+            place = place_at(places, row - first)
+            found[row] = in_cells(table.words, layout, place)[1]
+            if found[row] == NEVER:
+                found[row] = in_stash(table, layout, place)
+
+
+@kernel
+def add_row(
+    words: Words, fields: Words, counts: Counts, state: State, a: int, b: int, time: int
+) -> int:
+    """Judge and add one key, while the stash is empty. Returns its flags, or LATER, and then nothing has changed."""
+    clock, late_passes, refresh = _rules(state)
+    layout, watermark = layout_at(fields, state[CURRENT]), state[WATERMARK]
+    place = place_of(np.uint64(a), np.uint64(b), layout)
+    spot = looked_up(words, layout, place)
+    flags, ahead, reached, generation = decided(
+        clock,
+        watermark,
+        state[CURRENT],
+        moment(clock, watermark, time),
+        spot[1],
+        late_passes,
+        refresh,
     )
-    if watermark == NEVER or reached != current:
-        state[REACHED], state[GENERATION] = ahead, generation
-        return flags | TURNS
+    if watermark == NEVER or reached != state[CURRENT]:
+        return LATER
+    if flags & TAKEN and not fitted(words, layout, counts, place[0], spot, generation):
+        return LATER
     state[WATERMARK] = ahead
-    if flags & TAKEN:
-        set_in(cells, sizes, counts, generation % clock.generations, x, y)
     return flags
 
 
 @kernel
-def contains_row(cells: Cells, state: State, a: int, b: int) -> bool:
-    """Whether a live generation holds the digest."""
-    return bool(found_in(cells, _sizes(state), np.uint64(a), np.uint64(b)) != _0)
+def contains_row(words: Words, fields: Words, state: State, a: int, b: int) -> bool:
+    """Whether a cell holds the digest. The stash is not searched."""
+    layout = layout_at(fields, state[CURRENT])
+    return bool(in_cells(words, layout, place_of(np.uint64(a), np.uint64(b), layout))[0] != NOWHERE)
 
 
 @inlined
-def _clock(state: State) -> Clock:
-    return Clock(state[3], state[4], state[5], state[6] != 0)
-
-
-@inlined
-def _sizes(state: State) -> Sizes:
-    return Sizes(np.uint64(state[9]), np.uint64(state[10]), state[11] != 0)
-
-
-@inlined
-def _judged(
-    cells: Cells,
-    sizes: Sizes,
-    state: State,
-    clock: Clock,
-    watermark: int,
-    current: int,
-    time: int,
-    a: np.uint64,
-    b: np.uint64,
-) -> tuple[int, int, int, int]:
-    """Judge a digest: `decided`, with what the cells hold."""
-    late_passes, refresh = state[7] != 0, state[8] != 0
-    reach = generation_of(clock, max(watermark, time), current)
-    found = found_in(cells, sizes, a, b)
-    if found != _0 and reach != current:
-        found &= live_bits(clock, current, reach)
-    newest = found & bit_of(reach, clock.generations) != _0
-    return decided(clock, watermark, current, time, found != _0, newest, late_passes, refresh)
+def _rules(state: State) -> tuple[Clock, bool, bool]:
+    clock = Clock(state[_RULES], state[_RULES + 1], state[_RULES + 2], state[_RULES + 3] != 0)
+    return clock, state[_RULES + 4] != 0, state[_RULES + 5] != 0

@@ -33,6 +33,10 @@ class Rules(NamedTuple):
             raise ConfigError(f"filter.refresh is {refresh!r}; it must be true or false")
         return self._replace(late=str(late), refresh=refresh)
 
+    def held(self, capacity: int) -> int:
+        """How many keys are live at once, at most: by count, all generations are full."""
+        return self.clock.slot * self.clock.generations if self.clock.by_count else capacity
+
     def header(self) -> dict[str, Any]:
         """The rules as plain JSON values, from which `stated_rules` makes the same rules again."""
         slot, generations, jump, by_count = self.clock
@@ -96,6 +100,8 @@ def stated_rules(header: Mapping[str, Any], capacity: int) -> Rules:
 
 
 def _rules(capacity: int, retention: int | None, generations: int, max_jump: int | None) -> Rules:
+    if retention is None:  # no generation has less than one key
+        generations = min(generations, capacity + 1)
     slot = window_share(retention or capacity, generations)
     jump = 1 if retention is None else max_jump or UNLIMITED
     return Rules(retention, Clock(slot, generations, jump, retention is None), "pass", False)

@@ -1,51 +1,110 @@
-"""A ring in time: its cells, its watermark, and how a new generation takes the place of an old one.
+"""A window's table in time: its cells and its stash, the watermark, and how a new generation takes over.
 
-The kernels stop at a key that changes the current generation. The generations that leave the window are then cleared,
-in pieces, and the kernels go on.
+The kernels stop at a key that begins a new generation. Then a part of the table is swept, in pieces, and they go on. A
+tag comes back after as many generations as there are tags; each part is swept once in the fewer generations in which a
+key may have left the window before that. Which part it is follows from the number of the generation, so a sweep needs
+no memory of its own, and a fold repeats it.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from streamdedup.filters.base import Mask, Times
-from streamdedup.filters.digest_filter import empty_mask, number, slices
-from streamdedup.filters.sizing import TABLE_BITS_MAX
+from streamdedup.filters.digest_filter import KEYS, ROWS_A_CALL, empty_mask, slices
+from streamdedup.filters.memory import (
+    TABLE_PIECE_BYTES,
+    Counts,
+    aligned_words,
+    words_over,
+    writable,
+)
+from streamdedup.filters.sizing import WINDOW_CELLS, window_tag_bits
+from streamdedup.filters.stash import COUNT, ROWS, ROWS_A_SLICE, A, B, Stash
+from streamdedup.filters.strain import COUNTS, CREDIT, FLAGS, STRAINED, chosen_keys, take_refusal
+from streamdedup.filters.window.cells import layout_fields
 from streamdedup.filters.window.clock import (
     FRESH,
     NEVER,
-    TIME_MAX,
     Generations,
     clipped,
     watermark_or_none,
 )
-from streamdedup.filters.window.ring import BITS_SET, KEYS, Ring
-from streamdedup.filters.window.rows import (
+from streamdedup.filters.window.placing import (
+    CURRENT,
     GENERATION,
     REACHED,
-    TURNS,
+    TAGS,
     WATERMARK,
+    Table,
+)
+from streamdedup.filters.window.rows import (
+    LATER,
     add_row,
     add_rows,
     contains_row,
+    find_rows,
+    put_rows,
     state_of,
 )
 from streamdedup.filters.window.rules import Rules
-from streamdedup.keys.hashing import Digests, checked
+from streamdedup.filters.window.search import search_queue
+from streamdedup.filters.window.sweeping import keep_rows, sweep, tally
+from streamdedup.keys.hashing import Digests, Hash, checked
+
+SEARCH_LOAD = 0.97  # of the cells in use; above it no search begins, since hardly any succeeds
+ROWS_A_CHANGE = 1 << 12  # rows in one call of a kernel that changes cells
+# Three times the buckets that a random new key searches in steady churn: on average 1.9 at capacity.
+CREDIT_A_KEY = 6
 
 
 class WindowTable:
-    """`ring` under `rules`; at first it is empty and has no watermark."""
+    """`buckets` under `rules`, with fingerprints of some bits, for `capacity` keys that are live at once.
 
-    def __init__(self, rules: Rules, ring: Ring) -> None:
-        self.ring, self.rules, self.clock = ring, rules, rules.clock
-        self._state = state_of(rules, ring.sizes, NEVER)
+    It is empty; or it stands over `parts` that were saved, the cells and the stash, and then needs `restore`. Raises
+    ValueError if these are of another size.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        buckets: int,
+        fingerprint_bits: int,
+        capacity: int,
+        hash_: Hash,
+        parts: Sequence[memoryview] = (),
+    ) -> None:
+        self.rules, self.clock, self._hash = rules, rules.clock, hash_
+        self.buckets, self.fingerprint_bits = buckets, fingerprint_bits
+        self.cells, self.capacity = buckets * WINDOW_CELLS, capacity
+        generations, tag_bits = self.clock.generations, window_tag_bits(self.clock.generations)
+        self._tags = 1 << tag_bits
+        self._parts = self._tags - generations
+        self._bits = fingerprint_bits + tag_bits
+        # One word more than the bits take, since the last cell, too, is read out of two words.
+        words = -(-self.cells * self._bits // 64) + 1
+        if parts:
+            table, stash = parts
+            self.words, self.stash = words_over(table, words), Stash.over(stash)
+        else:
+            self.words, self.stash = aligned_words(words), Stash()
+        searched = int(SEARCH_LOAD * self.cells)
+        sizes = buckets, self._bits, tag_bits, generations, searched, capacity
+        self._fields = layout_fields(*sizes)
+        self.counts: Counts = np.zeros(COUNTS + self._tags, dtype=np.int64)
+        self.counts[CREDIT] = CREDIT_A_KEY
+        self._state = state_of(rules, NEVER, self.clock.before_all)
+        self._queue = search_queue()
+        self._due: deque[Callable[[], None]] = deque()
+        if self.words.flags.writeable:
+            keep_rows(self._table, self.stash.table[:0], 0)  # compiles it before the first overflow
 
     def obey(self, rules: Rules) -> None:
         """Apply `rules`, which have the same clock, from now on."""
         self.rules = rules
-        self._state = state_of(rules, self.ring.sizes, self._state[WATERMARK])
+        self._state = state_of(rules, self._state[WATERMARK], self._state[CURRENT])
 
     @property
     def watermark(self) -> int | None:
@@ -53,93 +112,209 @@ class WindowTable:
         return watermark_or_none(self._state[WATERMARK])
 
     @property
-    def current(self) -> int | None:
-        """The generation of the watermark; None before the first key."""
-        return self.clock.current(self.watermark)
+    def current(self) -> int:
+        """The newest live generation; before the first key, one that is below all others."""
+        return int(self._state[CURRENT])
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest live generation at the watermark; None before the first key."""
+        reached = self.watermark
+        return (
+            None if reached is None else self.clock.generation(reached) - self.clock.generations + 1
+        )
+
+    @property
+    def keys(self) -> int:
+        """The keys in live generations."""
+        return int(self.counts[KEYS])
+
+    @property
+    def loads(self) -> Counts:
+        """The keys of each live generation, shape (G,), the oldest first."""
+        count = self.clock.generations
+        live = np.arange(self.current - count + 1, self.current + 1)
+        loads: Counts = self.counts[TAGS + (live & self._tags - 1)]
+        return loads
+
+    @property
+    def strained(self) -> bool:
+        """Whether keys have taken so long that more of them are soon refused."""
+        return bool(self.counts[FLAGS] & STRAINED)
 
     def add(self, digests: Digests, moments: Times) -> Mask:
         """Add all of `digests` at `moments`, which are times as the kernels take them.
 
         Returns True, shape (n,), for each that was absent; for a late one only if late keys pass.
         """
-        ring = self.ring
-        ring.change()
+        self._change()
         fresh = empty_mask(digests)
-        for part, rows in slices(digests, ring.rows_a_call):
-            args = ring.cells, ring.counts, self._state, part, moments[rows]
+        for part, rows in slices(digests, ROWS_A_CHANGE):
             start = 0
-            while (stop := add_rows(*args, start, fresh[rows])) < len(part):
-                self._turn(part[stop : stop + 1])
-                start = stop + 1
+            while start < len(part):
+                start = add_rows(self._table, part, moments[rows], start, fresh[rows])
+                self._after()
+                if start < len(part) and self._state[REACHED] != NEVER:
+                    self._turn_for(part[start : start + 1])
+                    start += 1
         return fresh
 
     def add_one(self, a: int, b: int, moment: int) -> bool:
         """Add one digest, given as signed integers, and return what `add` returns for it."""
-        ring = self.ring
-        if not ring.changeable:
-            ring.change()
-        flags = add_row(ring.cells, ring.counts, self._state, a, b, moment)
-        if flags & TURNS:
-            self._turn(checked(np.array([[a, b]], dtype=np.int64).view(np.uint64)))
+        flags = LATER
+        if self.words.flags.writeable and not self._due and not self.stash.used[ROWS]:
+            flags = add_row(self.words, self._fields, self.counts, self._state, a, b, moment)
+        if flags == LATER:
+            one = checked(np.array([[a, b]], dtype=np.int64).view(np.uint64))
+            return bool(self.add(one, np.array([moment], dtype=np.int64))[0])
         return bool(flags & FRESH)
+
+    def find(self, digests: Digests) -> Generations:
+        """The live generation, shape (n,), that holds each of `digests` (n, 2); NEVER if there is none."""
+        self.settle()
+        found: Generations = np.empty(len(checked(digests)), dtype=np.int64)
+        for part, rows in slices(digests, ROWS_A_CALL):
+            find_rows(self._table, part, found[rows])
+        return found
 
     def contains_one(self, a: int, b: int) -> bool:
         """Whether one digest, given as signed integers, is present."""
-        self.ring.settle()
-        return bool(contains_row(self.ring.cells, self._state, a, b))
+        self.settle()
+        if self.stash.used[ROWS]:
+            one = checked(np.array([[a, b]], dtype=np.int64).view(np.uint64))
+            return bool(self.find(one)[0] != NEVER)
+        return bool(contains_row(self.words, self._fields, self._state, a, b))
+
+    def put(self, digests: Digests, generations: Generations) -> Iterator[None]:
+        """Add digests to their generations, as `Window.put_many` describes."""
+        self._change()
+        return self._put(digests, generations)
 
     def rotate(self, watermark: int | None) -> Iterator[None]:
-        """Advance the watermark and clear what leaves, as `Window.rotate` describes."""
+        """Advance the watermark and sweep what is due, as `Window.rotate` describes."""
         before = self.watermark
-        if watermark is None or watermark < (before if before is not None else -TIME_MAX):
-            if watermark == before:
-                return self.ring.clear(())  # clears what an earlier call may have left
-            raise ValueError(f"the watermark is {before} and cannot go back to {watermark}")
-        self.ring.change()
-        # `clear` changes `layout` at once: before the watermark, and before the first bit is cleared.
-        sweep = self.ring.clear(self.clock.leaving(before, watermark))
-        self._state[WATERMARK] = clipped(watermark)
-        return sweep
-
-    def put(self, digests: Digests, generations: Generations) -> None:
-        """Set digests, at least one, in their generations, as `Window.put_many` describes."""
-        current = self.current
-        if current is None or int(generations.max()) > current:
-            raise ValueError(
-                f"generation {generations.max()} is above the current, {current}; rotate to its time first"
-            )
-        self.ring.change()
-        self.ring.put(digests, generations, current - self.clock.generations + 1)
-
-    def restore(self, header: Mapping[str, Any]) -> None:
-        """Take the watermark and the counts from a header.
-
-        Raises ValueError if they contradict one another or the cells.
-        """
-        if "watermark" not in header or header["watermark"] is not None:
-            self._state[WATERMARK] = number(header, "watermark", -TIME_MAX, TIME_MAX)
-        if header.get("current", ...) != (current := self.current):
-            raise ValueError(
-                f"current {header.get('current')!r} is not {current}, the generation of the watermark"
-            )
-        keys, bits = header.get("generation_keys"), self.ring.counts[BITS_SET]
+        if watermark is None and before is None:
+            return iter(())
         if (
-            not isinstance(keys, list)
-            or len(keys) != self.clock.generations
-            or not all(type(count) is int and 0 <= count <= TABLE_BITS_MAX for count in keys)
+            watermark is None
+            or (before is not None and watermark < before)
+            or self.clock.generation(watermark) < self.current
         ):
-            raise ValueError(f"generation_keys are not {self.clock.generations} numbers of keys")
-        if self.watermark is None and (any(keys) or bits.any()):
-            raise ValueError(
-                f"generation_keys are {keys}, or bits are set, but there is no watermark"
-            )
-        # Additions go on while a snapshot is written, so its counts may be older or newer than its bits. They are
-        # limited to what the bits allow: each counted key set at least one bit, and at most one for each hash.
-        self.ring.counts[KEYS] = np.clip(keys, -(-bits // self.ring.hashes), bits)
+            raise ValueError(f"the watermark is {before} and cannot go back to {watermark}")
+        self._change()
+        return self._rotate(clipped(watermark))
 
-    def _turn(self, row: Digests) -> None:
-        """Rotate for the digest at which a kernel stopped, since it changes the current generation; then add it."""
-        generations = self._state[GENERATION : GENERATION + 1].copy()
-        for _ in self.rotate(int(self._state[REACHED])):
-            pass
-        self.ring.put(row, generations, int(generations[0]))
+    def settle(self) -> None:
+        """Sweep what a turn has left to be swept. Call this before the table is read."""
+        while self._due:
+            self._due[0]()
+            self._due.popleft()
+
+    def restore(self, watermark: int | None) -> None:
+        """Take the watermark of the saved parts, and count their keys. Raises ValueError if they contradict it."""
+        if watermark is None:
+            if self.words.any() or self.stash.used[ROWS]:
+                raise ValueError("cells are in use, but there is no watermark")
+            return
+        current = self.clock.generation(watermark)
+        self._state[WATERMARK], self._state[CURRENT] = watermark, current
+        for part in range(self._parts):
+            oldest = self.clock.generations - 1 + (self.current - part) % self._parts
+            for start, stop in self._pieces(part):
+                if not tally(self._table, start, stop, oldest):
+                    raise ValueError("a cell is of no generation that the window can have")
+        self._count_stash()
+        self.counts[KEYS] = self.loads.sum()
+        tail = int(self.words[-2]) | int(self.words[-1]) << 64
+        if tail >> (self.cells * self._bits % 64 or 64):
+            raise ValueError(f"bits are set beyond the last cell of {self.cells}")
+
+    def _count_stash(self) -> None:
+        rows = self.stash.table[self.stash.table[:, COUNT] != 0]
+        tags = rows[:, COUNT].astype(np.int64) - 1
+        ages = (self.current - tags) & self._tags - 1
+        if (
+            (rows[:, A] == 0).any()
+            or (rows[:, A] >> np.uint64(self.fingerprint_bits)).any()
+            or (rows[:, B] >= self.buckets).any()
+            or (tags >= self._tags).any()
+            or (ages >= self.clock.generations).any()
+        ):
+            raise ValueError("a row of the stash is not one that a window can have")
+        self.counts[TAGS:] += np.bincount(tags, minlength=self._tags)
+
+    @property
+    def _table(self) -> Table:
+        """The arrays for the kernels: anew for each call, since the stash may have grown."""
+        stash = self.stash
+        return Table(
+            self.words, self._fields, stash.table, stash.used, self._queue, self.counts, self._state
+        )
+
+    def _change(self) -> None:
+        """Prepare the table for a change. Raises ConfigError if it is read-only."""
+        writable(self.words)
+        self.settle()
+
+    def _after(self) -> None:
+        """Grow the stash, or report a refusal, after a kernel that adds."""
+        self.stash.make_room()
+        if take_refusal(self.counts):
+            raise chosen_keys("window", self._hash)
+
+    def _put(self, digests: Digests, generations: Generations) -> Iterator[None]:
+        for part, rows in slices(digests, ROWS_A_CHANGE):
+            own, start = np.ascontiguousarray(generations[rows]), 0
+            while start < len(part):
+                start = put_rows(self._table, part, own, start)
+                self._after()
+                if start < len(part) and own[start] > self.current:
+                    yield from self._turn(int(own[start]))
+            yield
+
+    def _rotate(self, watermark: int) -> Iterator[None]:
+        yield from self._turn(self.clock.generation(watermark))
+        self._state[WATERMARK] = watermark
+
+    def _turn_for(self, row: Digests) -> None:
+        """Begin the generation to which a row leads at which a kernel stopped; then add the row."""
+        reached, generations = (
+            int(self._state[REACHED]),
+            self._state[GENERATION : GENERATION + 1].copy(),
+        )
+        deque(self._turn(self.clock.generation(reached)), maxlen=0)
+        self._state[WATERMARK] = reached
+        deque(self._put(row, generations), maxlen=0)
+
+    def _turn(self, generation: int) -> Iterator[None]:
+        """Make `generation` the current one, and sweep what is due, a piece at each step. `settle` does the rest."""
+        self.settle()
+        base, moved = self.current, generation - self.current
+        if not moved:
+            return
+        leaving = int(self.loads[:moved].sum())
+        self.counts[KEYS] -= leaving
+        self._state[CURRENT] = generation
+        if self.counts[TAGS:].sum() > self.counts[KEYS]:
+            for part in range(generation, max(base, generation - self._parts), -1):
+                for start, stop in self._pieces(part % self._parts):
+                    self._due.append(partial(sweep, self._table, start, stop, base))
+        if leaving and self.stash.used[ROWS]:
+            self._sweep_stash(base)
+        while self._due:
+            self._due[0]()
+            self._due.popleft()
+            yield
+
+    def _sweep_stash(self, base: int) -> None:
+        former = self.stash.emptied()
+        for start in range(0, len(former), ROWS_A_SLICE):
+            rows = former[start : start + ROWS_A_SLICE]
+            self._due.append(partial(keep_rows, self._table, rows, base))
+
+    def _pieces(self, part: int) -> Iterator[tuple[int, int]]:
+        """The buckets of a part of the table, in pieces: the first one of each, and the one after its last."""
+        step = max(1, 8 * TABLE_PIECE_BYTES // (WINDOW_CELLS * self._bits))
+        end = self.buckets * (part + 1) // self._parts
+        for start in range(self.buckets * part // self._parts, end, step):
+            yield start, min(start + step, end)

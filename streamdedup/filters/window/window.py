@@ -1,12 +1,11 @@
-"""Sliding window: a ring of G Bloom filters, one for the keys of each generation. The oldest one is forgotten.
+"""Sliding window: a cuckoo table of fingerprints, each with the generation of its key, which is forgotten as a whole.
 
-Time is that of the keys, or their number: equal input leads to equal state, whenever it comes. `ring` has the cells,
-`table` adds time to them, `rules` and `clock` have the rules of time, `verdicts` decides before anything is added.
+Time is that of the keys, or their number. Table and stash follow from the keys and the times that were put, in their
+order, whatever the batches. `cells` has the layout, `search` the moves, `rows` the kernels, `table` adds time to them,
+`rules` and `clock` have the rules of time. B. Fan and others 2014 describe the cuckoo filter.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,30 +13,38 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask, Times
-from streamdedup.filters.digest_filter import CAPACITY_MAX, DigestFilter, sizes_from_header
-from streamdedup.filters.probes import PROBES, is_double, stated_probe
+from streamdedup.filters.digest_filter import CAPACITY_MAX, DigestFilter, number
+from streamdedup.filters.kinds import WINDOW_TABLE
+from streamdedup.filters.memory import Counts
 from streamdedup.filters.sizing import (
     TABLE_BITS_MAX,
-    bloom_error,
-    window_error,
-    window_room,
-    window_size,
+    WINDOW_CELLS,
+    WINDOW_GENERATIONS,
+    cuckoo_error,
+    cuckoo_size,
+    window_tag_bits,
 )
-from streamdedup.filters.window.clock import Clock, Generations, checked_time, folded, given_times
-from streamdedup.filters.window.ring import KEYS, Cells, Ring, cell_bytes
+from streamdedup.filters.window.clock import (
+    NEVER,
+    TIME_MAX,
+    Clock,
+    Generations,
+    checked_time,
+    folded,
+    given_times,
+)
 from streamdedup.filters.window.rules import Rules, rules_for, stated_rules
 from streamdedup.filters.window.table import WindowTable
-from streamdedup.filters.window.verdicts import NO_PENDING, PendingRows, WindowVerdicts, judge
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
 
-ERROR_RATE_MIN = 1e-17  # takes 63 hashes with 64 generations
-HASHES_MAX = 64
+CELL_BITS_MAX = 63  # the code reads a cell out of two words at most
 
 
 class Window(DigestFilter):
     """Remembers the keys of the last `retention` ms (or text, as "7d"), or at least the last `capacity` keys added.
 
-    - `error_rate` holds as long as no `retention` brings more than `capacity` keys.
+    - `capacity` is the number of distinct keys, up to which `error_rate` holds, of any span of `retention` and one
+      generation, however they come. By count the window is never full.
     - A key belongs to the one of `generations` in which its time lies. Each of them covers a slot of time of
       retention / (generations - 1).
     - A key is found while watermark - time <= retention, and is forgotten at most one slot later. When a key is added
@@ -51,7 +58,6 @@ class Window(DigestFilter):
     """
 
     kind = "window"
-    only_sets_bits = True  # as long as `layout` is the same
 
     def __init__(
         self,
@@ -59,27 +65,31 @@ class Window(DigestFilter):
         error_rate: float = 1e-6,
         *,
         retention: int | str | None = None,
-        generations: int = 8,
+        generations: int = WINDOW_GENERATIONS,
         late: str = "pass",
         refresh: bool = False,
         max_jump: int | str | None = None,
-        probe: str = "standard",
         hash_: Hash = MURMUR3,
     ) -> None:
         super().__init__(capacity, error_rate, hash_)
-        if error_rate < ERROR_RATE_MIN:
-            raise ConfigError(f"filter.error_rate {error_rate} is below {ERROR_RATE_MIN}; raise it")
         rules = rules_for(capacity, retention, generations, late, refresh, max_jump)
-        size, hashes = window_size(capacity, error_rate, generations)
-        if 8 * size * cell_bytes(generations) > TABLE_BITS_MAX:
-            raise ConfigError(
-                f"filter.capacity {capacity} at error_rate {error_rate} takes {size * cell_bytes(generations)} bytes,"
-                f" and the most is {TABLE_BITS_MAX // 8}; lower the capacity or raise the error rate"
-            )
-        self._hold(rules, Ring(size, hashes, generations, double=is_double(probe)))
+        sizes = cuckoo_size(rules.held(capacity), error_rate, WINDOW_CELLS)
+        self._check_size(*sizes, rules.clock.generations)
+        self._hold(rules, *sizes)
 
-    def _hold(self, rules: Rules, ring: Ring) -> None:
-        self._ring, self._table = ring, WindowTable(rules, ring)
+    def _check_size(self, buckets: int, fingerprint_bits: int, generations: int) -> None:
+        cell_bits = fingerprint_bits + window_tag_bits(generations)
+        bits = buckets * WINDOW_CELLS * cell_bits
+        if cell_bits > CELL_BITS_MAX or bits > TABLE_BITS_MAX:
+            raise ConfigError(
+                f"filter.capacity {self._capacity} at error_rate {self._error_rate} takes {bits} bits, of at most"
+                f" {TABLE_BITS_MAX}, in cells of {cell_bits} bits, of at most {CELL_BITS_MAX}; lower the capacity or"
+                " raise the error rate"
+            )
+
+    def _hold(self, rules: Rules, buckets: int, fingerprint_bits: int, *parts: memoryview) -> None:
+        held = rules.held(self._capacity)
+        self._table = WindowTable(rules, buckets, fingerprint_bits, held, self._hash, parts)
 
     @property
     def clock(self) -> Clock:
@@ -114,97 +124,43 @@ class Window(DigestFilter):
         return self._table.watermark
 
     @property
-    @override
-    def layout(self) -> int:
-        """How many rotations have cleared bits. As long as it is the same, bits only change from 0 to 1."""
-        return self._ring.layout
-
-    @property
-    def cells(self) -> int:
-        """The number of cells. Each has a bit for every generation."""
-        return self._ring.size
-
-    @property
-    def hashes(self) -> int:
-        """The number of cells of a key."""
-        return self._ring.hashes
-
-    @property
     def error_rate_now(self) -> float:
-        """1 - prod(1 - fill^k) over the live generations: the error rate of the bits that are set now."""
-        return self._ring.error_rate_now
+        """The error rate that theory gives for the keys in live generations."""
+        return self.expected_error(len(self))
 
     @property
     def fill_ratio(self) -> float:
-        """The share of the bits of all generations that are set; about one half at capacity."""
-        return self._ring.fill_ratio
+        """The share of cells in use by live generations; 0.95 at capacity."""
+        return len(self) / self._table.cells
+
+    @property
+    @override
+    def strained(self) -> bool:
+        return self._table.strained
 
     @property
     @override
     def size_bytes(self) -> int:
-        """The memory of the cells, in bytes."""
-        return int(self._ring.words.nbytes)
+        """The memory of the cells and the stash, in bytes."""
+        return int(self._table.words.nbytes) + self._table.stash.size_bytes
 
     @override
     def __len__(self) -> int:
-        """The keys in the live generations. A key that was renewed counts in each generation that has it."""
-        return int(self._ring.counts[KEYS].sum())
+        """The keys in the live generations, each in the newest that holds it."""
+        return self._table.keys
 
     def expected_error(self, keys: int) -> float:
-        """The error rate that theory predicts for `keys` keys.
-
-        By count, it is the rate after `keys` keys. By time, it is the rate just before a rotation, when all G
-        generations are full, if each `retention` brings `keys` keys, evenly spread: `len` is then `keys` * G / (G - 1).
-        """
-        slot, generations = self.clock.slot, self.clock.generations
-        if not self.clock.by_count:
-            return window_error(self.cells, self.hashes, [keys / (generations - 1)] * generations)
-        full = min(generations, keys // slot)
-        loads = [slot] * full + [keys % slot] * (full < generations)
-        return window_error(self.cells, self.hashes, loads)
+        """1 - (1 - 1/(2^f - 1))^(16 load), for the load of `keys` keys in live generations."""
+        return cuckoo_error(self._table.buckets, self._table.fingerprint_bits, keys, WINDOW_CELLS)
 
     def room(self) -> int:
-        """How many more keys the current generation can take until the errors of all sum to `error_rate`.
+        """How many more keys can be live within `error_rate`; below 0 if there are too many. CAPACITY_MAX by count."""
+        return CAPACITY_MAX if self.clock.by_count else self._capacity - len(self)
 
-        It is below 0 if there are too many keys already. It follows from theory and from the keys that were counted. By
-        count there is always room: the result is then CAPACITY_MAX.
-        """
-        if self.clock.by_count:
-            return CAPACITY_MAX
-        loads = self._ring.counts[KEYS].tolist()
-        here = loads.pop((self._table.current or 0) % self.clock.generations)
-        return window_room(self.cells, self.hashes, self._error_rate, loads) - int(here)
-
-    def fullest(self) -> tuple[int, int, int]:
-        """The live generation with the most keys: its number, its keys, and how many keys it could hold alone.
-
-        So many keys keep `error_rate`, by theory, if all other generations are empty. The generation begins at its
-        number times `clock.slot`.
-        """
-        count, current = self.clock.generations, self._table.current or 0
-        keys, generation = max(
-            (int(self._ring.counts[KEYS][live % count]), live)
-            for live in range(current - count + 1, current + 1)
-        )
-        alone = window_room(self.cells, self.hashes, self._error_rate, ())
-        return generation, keys, alone
-
-    def fits(self, generations: Generations) -> bool:
-        """Whether `error_rate` still holds if each of `generations` (n,), int64, gets one more key.
-
-        It holds while the errors of all generations sum to `error_rate` at most, by theory, from the keys that were
-        counted. By count, keys always fit.
-        """
-        if self.clock.by_count or not len(generations):
-            return True
-        count, current = self.clock.generations, self._table.current
-        newest = int(generations.max()) if current is None else max(current, int(generations.max()))
-        live = np.arange(newest - count + 1, newest + 1)
-        loads = np.bincount(generations[generations >= live[0]] - live[0], minlength=count)
-        held = live <= (newest if current is None else current)
-        loads[held] += self._ring.counts[KEYS][live[held] % count]
-        errors = (bloom_error(self.cells, self.hashes, keys) for keys in loads.tolist())
-        return math.fsum(errors) <= self._error_rate
+    def loads(self) -> tuple[int, Counts, int]:
+        """The current generation; the keys of each live one, shape (G,), int64, the oldest first; the most in all."""
+        most = CAPACITY_MAX if self.clock.by_count else self._capacity
+        return self._table.current, self._table.loads, most
 
     @override
     def add(self, key: Key, time: int | None = None) -> bool:
@@ -227,33 +183,12 @@ class Window(DigestFilter):
 
     def contains_many(self, digests: Digests) -> Mask:
         """Whether each of `digests` (n, 2) is present, shape (n,)."""
-        present: Mask = self._ring.find(digests) != 0
+        present: Mask = self._table.find(digests) != NEVER
         return present
 
-    def generations_many(self, digests: Digests) -> Cells:
-        """The live generations that hold each of `digests` (n, 2), shape (n,), as bits: generation g is bit g % G."""
-        return self._ring.find(digests)
-
-    def judge(
-        self, digests: Digests, times: Times | None = None, pending: PendingRows = NO_PENDING
-    ) -> WindowVerdicts:
-        """What `add_many` would do with `digests` (n, 2) if all of `pending` were in the filter. Nothing is added.
-
-        To add the keys later, `rotate` to the watermark, then give the fresh ones and their generations to `put_many`,
-        which skips those that are late. If keys are renewed, give it all of them. Chosen digests take no more work than
-        others: the places of the rows are drawn for each call.
-        """
-        digests = checked(digests)
-        return judge(
-            self.clock,
-            self.watermark,
-            self._ring.find(digests).astype(np.uint64),
-            digests,
-            times,
-            late_passes=self.late == "pass",
-            refresh=self.refresh,
-            pending=pending,
-        )
+    def generations_many(self, digests: Digests) -> Generations:
+        """The live generation that holds each of `digests` (n, 2), shape (n,), int64; NEVER for one that is absent."""
+        return self._table.find(digests)
 
     def folded(self, times: Times | int) -> tuple[Generations, int | None]:
         """The generations (n,) of keys with these `times` if every key is added, and the watermark after them.
@@ -262,45 +197,48 @@ class Window(DigestFilter):
         """
         return folded(self.clock, self.watermark, times)
 
-    def rotate(self, watermark: int | None) -> Iterator[None]:
-        """Advance the watermark at once, whatever `max_jump` is; then clear what leaves, one piece at each step.
+    def put_many(self, digests: Digests, generations: Generations) -> Iterator[None]:
+        """Add `digests` (n, 2) to their `generations` (n,), int64, in order, in steps; between two others may work.
 
-        Between the steps others may work. If the iterator is dropped, the next call of any other method clears the
-        rest. None changes nothing if there is no watermark. Raises ValueError if the watermark would go back.
-        """
-        return self._table.rotate(watermark)
-
-    def put_many(self, digests: Digests, generations: Generations) -> None:
-        """Set the bits of `digests` (n, 2) in their `generations` (n,), int64, whether they are present or not.
-
-        The state therefore depends on the watermark and on all that was put, but not on the batches in which it was
-        put. Generations that are no longer live are skipped. Raises ValueError, and does nothing, if a generation is
-        above the current one.
+        A key that is present keeps the later generation. A generation above the current one becomes current: the window
+        moves on to it at that row, and what leaves it is swept. Generations that are no longer live are skipped. The
+        watermark stays until `rotate`. So the table depends on all that was put, in its order, and not on the batches;
+        and to put the same again, from the same watermark on, changes nothing.
         """
         digests = checked(digests)
         if not isinstance(generations, np.ndarray) or generations.dtype != np.int64:
             raise TypeError(f"generations are int64, shape (n,), not {type(generations).__name__}")
         if generations.shape != (len(digests),):
             raise TypeError(f"{len(digests)} digests, but generations of shape {generations.shape}")
-        if len(digests):
-            self._table.put(digests, generations)
+        return self._table.put(digests, generations)
+
+    def rotate(self, watermark: int | None) -> Iterator[None]:
+        """Advance the watermark, whatever `max_jump` is, and sweep what leaves the window, in steps like `put_many`.
+
+        None changes nothing if there is no watermark. Raises ValueError if the window would go back.
+        """
+        return self._table.rotate(watermark)
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, sizes, the watermark, and the number of keys of each generation, beginning with bit 0."""
+        """Kind, parameters, sizes, the watermark and the oldest live generation."""
         return self._header(
             **self._table.rules.header(),
-            cells=self.cells,
-            hashes=self.hashes,
-            probe=PROBES[self._ring.sizes.double],
+            table=WINDOW_TABLE,
+            buckets=self._table.buckets,
+            fingerprint_bits=self._table.fingerprint_bits,
             watermark=self.watermark,
-            current=self._table.current,
-            generation_keys=self._ring.counts[KEYS].tolist(),
+            oldest=self._table.oldest,
         )
 
     def buffers(self) -> list[memoryview]:
-        """The cells, little-endian. Each has the fewest of 1, 2, 4 or 8 bytes that give every generation a bit."""
-        self._ring.settle()
-        return [self._ring.words.data.cast("B")]
+        """The cells, as little-endian uint64 words, and the stash.
+
+        Cell i is the f + t bits from bit i * (f + t) on, where bit x is bit x % 64 of word x // 64: a tag of t bits,
+        and above it a fingerprint of f bits. A row of the stash is a fingerprint, the smaller of its buckets, and the
+        tag plus one.
+        """
+        self._table.settle()
+        return [self._table.words.data.cast("B"), self._table.stash.buffer()]
 
     @classmethod
     def from_parts(
@@ -308,21 +246,33 @@ class Window(DigestFilter):
     ) -> Self:
         """The filter that was saved as these parts, over these very buffers.
 
-        Raises ValueError if the parts contradict one another.
+        Raises ValueError if the parts contradict one another, or are those of a ring of Bloom filters.
         """
         restored = cls._of_header(header, hash_)
+        if header.get("table") != WINDOW_TABLE:
+            raise ValueError(
+                f"table {header.get('table')!r} is not {WINDOW_TABLE!r}: an older version saved this window; build it"
+                " anew"
+            )
         rules = stated_rules(header, restored.capacity)
-        generations = rules.clock.generations
-        cells, hashes = sizes_from_header(
-            header,
-            partial(window_size, generations=generations),
-            cells=TABLE_BITS_MAX // (8 * cell_bytes(generations)),
-            hashes=HASHES_MAX,
+        follow = cuckoo_size(rules.held(restored.capacity), restored.error_rate, WINDOW_CELLS)
+        stated = (
+            number(header, "buckets", 1, TABLE_BITS_MAX),
+            number(header, "fingerprint_bits", 1, CELL_BITS_MAX),
         )
-        (buffer,) = buffers
-        double = stated_probe(header)
-        restored._hold(rules, Ring(cells, hashes, generations, double=double, buffer=buffer))
-        restored._table.restore(header)
+        if stated != follow:
+            raise ValueError(
+                f"{follow} (buckets, bits of a fingerprint) follow from capacity and error rate, not {stated}"
+            )
+        if "watermark" not in header or header["watermark"] is not None:
+            number(header, "watermark", -TIME_MAX, TIME_MAX)
+        cells, stash = buffers
+        restored._hold(rules, *follow, cells, stash)
+        restored._table.restore(header["watermark"])
+        if header.get("oldest", ...) != (oldest := restored._table.oldest):
+            raise ValueError(
+                f"oldest {header.get('oldest')!r} is not {oldest}, which follows from the watermark"
+            )
         return restored
 
     @override

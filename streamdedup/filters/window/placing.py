@@ -1,0 +1,239 @@
+"""Where a key of a window is, and where it goes: its cell, a free one, one that others are moved from, or the stash.
+
+A key is in one place at most, in the newest generation to which it was put. Nothing is random, and nothing depends on a
+batch: the same keys and generations, in the same order, give the same table.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamdedup.filters.digest_filter import KEYS
+from streamdedup.filters.memory import Counts
+from streamdedup.filters.packed_cells import NOWHERE
+from streamdedup.filters.probes import high_word, partner
+from streamdedup.filters.stash import (
+    NEW,
+    NOT_DONE,
+    ROWS,
+    SEEN,
+    Rows,
+    Used,
+    stash_count,
+    stash_put,
+    stash_takes,
+)
+from streamdedup.filters.strain import COUNTS, STRAIN, STRAIN_MAX, charge, refuse, relieve
+from streamdedup.filters.window.cells import (
+    WindowLayout,
+    fingerprint_of,
+    first_free,
+    generation_in,
+    get,
+    held_in,
+    look,
+    put,
+    tag_in,
+    tag_of,
+)
+from streamdedup.filters.window.clock import NEVER
+from streamdedup.filters.window.search import ask_for, make_room
+from streamdedup.kernel import Words, inlined, kernel
+from streamdedup.keys.hashing import Digests
+
+TAGS = COUNTS  # from this index on, `counts` has the number of keys of each tag
+ROWS_TOGETHER = 32
+
+State = npt.NDArray[np.int64]
+# The elements of a state: the watermark, the current generation, then where the row leads that needs another one.
+WATERMARK, CURRENT, REACHED, GENERATION = 0, 1, 2, 3
+
+Place = tuple[np.uint64, np.uint64, np.uint64]
+"""A digest's fingerprint and its two buckets."""
+Spot = tuple[np.uint64, int, np.uint64]
+"""The live cell of a digest and its generation, or NOWHERE and NEVER; and a bucket with a free cell, or NOWHERE."""
+
+_100, _19, _1, _0 = np.uint64(100), np.uint64(19), np.uint64(1), np.uint64(0)
+
+
+class Table(NamedTuple):
+    """The arrays of a window. `stash` has rows of a fingerprint, the smaller bucket, and the tag plus one."""
+
+    words: Words
+    fields: Words
+    stash: Rows
+    used: Used
+    queue: Words
+    counts: Counts
+    state: State
+
+
+# --- the buckets of a row ---
+
+
+@kernel
+def places_of_rows() -> Words:
+    """The memory into which `locate` writes."""
+    return np.empty((ROWS_TOGETHER, 3), np.uint64)
+
+
+@inlined
+def locate(words: Words, layout: WindowLayout, digests: Digests, places: Words) -> None:
+    """Write the place of each digest into `places`, and prefetch both of its buckets."""
+    for row in range(digests.shape[0]):
+        mark, one, other = place_of(digests[row, 0], digests[row, 1], layout)
+        places[row, 0], places[row, 1], places[row, 2] = mark, one, other
+        ask_for(words, layout, one)
+        ask_for(words, layout, other)
+
+
+@inlined
+def place_at(places: Words, row: int) -> Place:
+    """What `locate` has written for a row."""
+    return places[row, 0], places[row, 1], places[row, 2]
+
+
+@inlined
+def place_of(a: np.uint64, b: np.uint64, layout: WindowLayout) -> Place:
+    """The fingerprint and the two buckets of a digest."""
+    mark, one = fingerprint_of(b, layout), high_word(a, layout.buckets)
+    return mark, one, partner(mark, one, layout.buckets)
+
+
+# --- one row ---
+
+
+@inlined
+def in_cells(words: Words, layout: WindowLayout, place: Place) -> tuple[np.uint64, int]:
+    """The live cell of a row and its generation; NOWHERE and NEVER if there is none."""
+    mark, one, other = place
+    cell, last = held_in(words, layout, one, mark), NEVER
+    if cell == NOWHERE:
+        cell = held_in(words, layout, other, mark)
+    if cell != NOWHERE:
+        last = generation_in(get(words, layout, cell), layout)
+    return cell, last
+
+
+@inlined
+def in_stash(table: Table, layout: WindowLayout, place: Place) -> int:
+    """The generation of a row of the stash, or NEVER."""
+    mark, one, other = place
+    if table.used[ROWS] == 0:
+        return NEVER
+    number = stash_count(table.stash, mark, min(one, other))
+    return generation_in(number - _1, layout) if number != _0 else NEVER
+
+
+@inlined
+def looked_up(words: Words, layout: WindowLayout, place: Place) -> Spot:
+    """`in_cells`, and the emptier of the two buckets, or NOWHERE if both are full.
+
+    The choice of the emptier bucket delays the moment from which on searches are needed.
+    """
+    mark, one, other = place
+    cell, here = look(words, layout, one, mark)
+    also, there = look(words, layout, other, mark)
+    cell = also if cell == NOWHERE else cell
+    last = generation_in(get(words, layout, cell), layout) if cell != NOWHERE else NEVER
+    if here + there == _0:
+        return cell, last, NOWHERE
+    return cell, last, one if here >= there else other
+
+
+@inlined
+def fitted(
+    words: Words, layout: WindowLayout, counts: Counts, mark: np.uint64, spot: Spot, generation: int
+) -> bool:
+    """Put a row into its own cell, if it has one, or into a free one. Returns False if there is none."""
+    cell, last, emptier = spot
+    if cell != NOWHERE:
+        if generation > last:
+            put(words, layout, cell, mark << layout.tag_bits | tag_of(generation, layout))
+            _moved(counts, layout, last, generation)
+        return True
+    if emptier == NOWHERE:
+        return False
+    spare = first_free(words, layout, emptier)
+    _overwrite(words, layout, counts, spare, get(words, layout, spare), mark, generation)
+    relieve(counts)
+    return True
+
+
+@inlined
+def put_key(
+    table: Table, layout: WindowLayout, place: Place, spot: Spot, stashed: int, generation: int
+) -> tuple[int, int]:
+    """Put a row into a generation: into a cell, or into the stash, which has it in the generation `stashed`, or NEVER.
+
+    Returns SEEN or NEW, or NOT_DONE if the stash is full or the row is refused; and how many buckets were searched.
+    """
+    words, stash, counts = table.words, table.stash, table.counts
+    mark, one, other = place
+    row = mark, min(one, other), tag_of(generation, layout) + _1
+    if stashed != NEVER:
+        if generation > stashed:
+            stash_put(stash, table.used, *row)
+            _moved(counts, layout, stashed, generation)
+        return SEEN, 0
+    if fitted(words, layout, counts, mark, spot, generation):
+        return SEEN if spot[0] != NOWHERE else NEW, 0
+    searched, held = 0, np.uint64(counts[KEYS])
+    # Beyond it random keys take long, too: no search goes on for ever, and none is refused.
+    beyond = held > layout.capacity + layout.buckets // _19
+    if held - np.uint64(table.used[ROWS]) < layout.searched:
+        if not beyond and counts[STRAIN] > STRAIN_MAX:
+            refuse(counts)
+            return NOT_DONE, 0
+        spare, old, searched = make_room(words, layout, table.queue, one, other)
+        if spare != NOWHERE:
+            _overwrite(words, layout, counts, spare, old, mark, generation)
+            if not beyond:
+                charge(counts, searched)
+            return NEW, searched
+    if not (
+        stash_takes(stash, table.used, row[0], row[1], _spare_rows(layout, counts), counts)
+        and stash_put(stash, table.used, *row)
+    ):
+        return NOT_DONE, searched
+    _count(counts, layout, generation)
+    if not beyond:
+        charge(counts, searched)
+    return NEW, searched
+
+
+@inlined
+def _spare_rows(layout: WindowLayout, counts: Counts) -> int:
+    """How many rows the stash may have: 1 % of the capacity, and one for each key beyond it."""
+    beyond = max(np.int64(0), counts[KEYS] - np.int64(layout.capacity))
+    return int(np.int64(layout.capacity // _100) + beyond)
+
+
+@inlined
+def _overwrite(
+    words: Words,
+    layout: WindowLayout,
+    counts: Counts,
+    cell: np.uint64,
+    old: np.uint64,
+    mark: np.uint64,
+    generation: int,
+) -> None:
+    """Put a new key into a cell. `old` is the content of the free cell that is gone: 0, or of a former generation."""
+    if old != _0:
+        counts[TAGS + tag_in(old, layout)] -= 1
+    put(words, layout, cell, mark << layout.tag_bits | tag_of(generation, layout))
+    _count(counts, layout, generation)
+
+
+@inlined
+def _count(counts: Counts, layout: WindowLayout, generation: int) -> None:
+    counts[KEYS] += 1
+    counts[TAGS + tag_in(tag_of(generation, layout), layout)] += 1
+
+
+@inlined
+def _moved(counts: Counts, layout: WindowLayout, last: int, generation: int) -> None:
+    counts[TAGS + tag_in(tag_of(last, layout), layout)] -= 1
+    counts[TAGS + tag_in(tag_of(generation, layout), layout)] += 1

@@ -1,0 +1,55 @@
+"""Sweep what has left a window, so that its tags can come back; and count what a saved one holds."""
+
+import numpy as np
+
+from streamdedup.filters.sizing import WINDOW_CELLS
+from streamdedup.filters.stash import COUNT, A, B, Rows, stash_put
+from streamdedup.filters.window.cells import generation_in, get, layout_at, put, tag_in
+from streamdedup.filters.window.placing import CURRENT, TAGS, Table
+from streamdedup.kernel import kernel
+
+_1, _0 = np.uint64(1), np.uint64(0)
+
+
+@kernel
+def sweep(table: Table, start: int, stop: int, base: int) -> None:
+    """Clear the cells of these buckets whose generation is no longer live.
+
+    `base` is the generation that was current before: an age follows from a tag only up to there.
+    """
+    words, layout = table.words, layout_at(table.fields, base)
+    oldest = table.state[CURRENT] - np.int64(layout.generations) + 1
+    for at in range(start * WINDOW_CELLS, stop * WINDOW_CELLS):
+        cell = np.uint64(at)
+        content = get(words, layout, cell)
+        if content != _0 and generation_in(content, layout) < oldest:
+            put(words, layout, cell, _0)
+            table.counts[TAGS + tag_in(content, layout)] -= 1
+
+
+@kernel
+def keep_rows(table: Table, rows: Rows, base: int) -> None:
+    """Put those `rows` of a former stash into the stash whose generation is live; `base` is that of `sweep`."""
+    layout = layout_at(table.fields, base)
+    oldest = table.state[CURRENT] - np.int64(layout.generations) + 1
+    for i in range(rows.shape[0]):
+        number = rows[i, COUNT]
+        if number == _0:
+            continue
+        if generation_in(number - _1, layout) >= oldest:
+            stash_put(table.stash, table.used, rows[i, A], rows[i, B], number)
+        else:
+            table.counts[TAGS + tag_in(number - _1, layout)] -= 1
+
+
+@kernel
+def tally(table: Table, start: int, stop: int, age_max: int) -> bool:
+    """Count the keys of each tag in these buckets. Returns False if a generation is older than `age_max`, or no key."""
+    layout, right = layout_at(table.fields, table.state[CURRENT]), True
+    for at in range(start * WINDOW_CELLS, stop * WINDOW_CELLS):
+        content = get(table.words, layout, np.uint64(at))
+        if content != _0:
+            table.counts[TAGS + tag_in(content, layout)] += 1
+            age = layout.current - generation_in(content, layout)
+            right = bool(right and age <= age_max and content >> layout.tag_bits != _0)
+    return right
