@@ -31,6 +31,7 @@ from streamdedup.filters.sizing import (
     fuse_bits,
     fuse_size,
     window_share,
+    window_size,
     window_tag_bits,
 )
 from streamdedup.filters.stash import STASH_BYTES_MIN
@@ -156,11 +157,11 @@ def _window(
     if by_count:  # then all generations are full, and none has less than one key
         generations = min(generations, capacity + 1)
         capacity = window_share(capacity, generations) * generations
-    buckets, bits = cuckoo_size(capacity, error_rate, WINDOW_CELLS)
-    bits += window_tag_bits(generations)
+    buckets, fingerprint_bits = window_size(capacity, error_rate, generations)
+    bits = fingerprint_bits + window_tag_bits(generations)
     _check("cells", bits, window.CELL_BITS_MAX)
     size_bytes = _bytes(buckets * WINDOW_CELLS * bits) + BEHIND_CELLS_BYTES
-    error = partial(cuckoo_error, buckets, bits - window_tag_bits(generations), cells=WINDOW_CELLS)
+    error = partial(cuckoo_error, buckets, fingerprint_bits, cells=WINDOW_CELLS)
     return Footprint(size_bytes, 2, error)
 
 

@@ -341,10 +341,13 @@ def test_capacity_keys_of_any_arrival_keep_the_error_rate(arrival: str, error_ra
 
 
 def test_sizes_follow_from_capacity_and_error_rate() -> None:
-    """Bits a key at 1e-6: a fingerprint of 24 bits and a tag of 6, in cells of which 95 % are in use at capacity."""
+    """At 1e-6 a fingerprint of 24 bits and a tag of 6 are widened to 32; 95 % of the cells are in use at capacity."""
     window = build(1_000_000, 1e-6, retention="7d", generations=31)
-    assert window.size_bytes * 8 / 1e6 == pytest.approx(30 / 0.95, rel=1e-3)
-    assert 0.5e-6 < window.expected_error(1_000_000) <= 1e-6
+    assert window.size_bytes * 8 / 1e6 == pytest.approx(32 / 0.95, rel=2e-3)
+    assert 0.5e-6 < 4 * window.expected_error(1_000_000) <= 1e-6
+    packed = build(1_000_000, 1e-4, retention="7d", generations=31)  # 18 bits and 6
+    assert packed.size_bytes * 8 / 1e6 == pytest.approx(24 / 0.95, rel=2e-3)
+    assert 0.5e-4 < packed.expected_error(1_000_000) <= 1e-4
     assert window.expected_error(0) == 0
     count = build(30_000, 1e-6, generations=31)  # by count, all 31 generations are full
     assert count.size_bytes / window.size_bytes == pytest.approx(0.031, rel=0.01)

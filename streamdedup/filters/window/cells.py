@@ -2,7 +2,7 @@
 
 The tag is the generation modulo a power of two, in the lowest bits of a cell. A cell is free if it is 0, or if its
 generation has left the window. The cells of a group, as many as fit into one word, are looked at together and without
-branches.
+branches. If a cell has 32 bits, a bucket is four whole words, of which the compiler looks at several together.
 """
 
 from typing import NamedTuple
@@ -11,11 +11,12 @@ import numpy as np
 
 from streamdedup.filters.packed_cells import NOWHERE, lanes_set, mask, read, write
 from streamdedup.filters.probes import high_word
-from streamdedup.filters.sizing import WINDOW_CELLS
+from streamdedup.filters.sizing import WINDOW_CELLS, WINDOW_WHOLE_BITS
 from streamdedup.kernel import Words, inlined
 
 CELLS = np.uint64(WINDOW_CELLS)
-_1, _0 = np.uint64(1), np.uint64(0)
+WHOLE_BITS = np.uint64(WINDOW_WHOLE_BITS)
+_31, _4, _2, _1, _0 = (np.uint64(number) for number in (31, 4, 2, 1, 0))
 
 
 class WindowLayout(NamedTuple):
@@ -99,6 +100,12 @@ def put(words: Words, layout: WindowLayout, cell: np.uint64, content: np.uint64)
 @inlined
 def held_in(words: Words, layout: WindowLayout, bucket: np.uint64, mark: np.uint64) -> np.uint64:
     """The live cell of a bucket that holds `mark`, or NOWHERE. There is at most one."""
+    if layout.bits == WHOLE_BITS:
+        held = _0
+        for i in range(4):
+            group = words[bucket * _4 + np.uint64(i)]
+            held |= _holding(layout, group, mark) & ~_free(layout, group)
+        return _in_whole(words, layout, bucket, mark) if held != _0 else NOWHERE
     cell, found = bucket * CELLS, NOWHERE
     end = cell + CELLS
     while cell < end:
@@ -116,6 +123,15 @@ def look(
     words: Words, layout: WindowLayout, bucket: np.uint64, mark: np.uint64
 ) -> tuple[np.uint64, np.uint64]:
     """What `held_in` returns, and how many cells of the bucket are free."""
+    if layout.bits == WHOLE_BITS:
+        held, free = _0, _0
+        for i in range(4):
+            group = words[bucket * _4 + np.uint64(i)]
+            lanes = _free(layout, group)
+            held |= _holding(layout, group, mark) & ~lanes
+            free += lanes >> _31
+        found = _in_whole(words, layout, bucket, mark) if held != _0 else NOWHERE
+        return found, (free >> WHOLE_BITS) + (free & mask(WHOLE_BITS))
     cell, found, count = bucket * CELLS, NOWHERE, _0
     end = cell + CELLS
     while cell < end:
@@ -132,6 +148,11 @@ def look(
 @inlined
 def has_free(words: Words, layout: WindowLayout, bucket: np.uint64) -> bool:
     """Whether a cell of a bucket is free."""
+    if layout.bits == WHOLE_BITS:
+        free = _0
+        for i in range(4):
+            free |= _free(layout, words[bucket * _4 + np.uint64(i)])
+        return bool(free != _0)
     cell, lanes = bucket * CELLS, _0
     end = cell + CELLS
     while cell < end:
@@ -151,6 +172,17 @@ def first_free(words: Words, layout: WindowLayout, bucket: np.uint64) -> np.uint
         at = cell + _first(layout, lanes)
         found = at if lanes != _0 else found
     return np.uint64(found)
+
+
+@inlined
+def _in_whole(words: Words, layout: WindowLayout, bucket: np.uint64, mark: np.uint64) -> np.uint64:
+    """The live cell of a bucket that holds `mark`, which one does; a cell has 32 bits."""
+    cell, holding = bucket * CELLS, _0
+    while holding == _0:
+        group = words[cell >> _1]
+        holding = _holding(layout, group, mark) & ~_free(layout, group)
+        cell += _2
+    return cell - (_1 if holding >> WHOLE_BITS else _2)
 
 
 @inlined

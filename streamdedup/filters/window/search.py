@@ -28,7 +28,7 @@ def ask_for(words: Words, layout: WindowLayout, bucket: np.uint64) -> None:
     """Prefetch a bucket, which may lie in two cache lines."""
     width = layout.bits * CELLS
     prefetch(words, (bucket * width) >> _6)
-    prefetch(words, ((bucket + _1) * width) >> _6)
+    prefetch(words, ((bucket + _1) * width - _1) >> _6)
 
 
 @kernel

@@ -21,7 +21,7 @@ from streamdedup.filters.sizing import (
     WINDOW_CELLS,
     WINDOW_GENERATIONS,
     cuckoo_error,
-    cuckoo_size,
+    window_size,
     window_tag_bits,
 )
 from streamdedup.filters.window.clock import (
@@ -73,7 +73,7 @@ class Window(DigestFilter):
     ) -> None:
         super().__init__(capacity, error_rate, hash_)
         rules = rules_for(capacity, retention, generations, late, refresh, max_jump)
-        sizes = cuckoo_size(rules.held(capacity), error_rate, WINDOW_CELLS)
+        sizes = window_size(rules.held(capacity), error_rate, rules.clock.generations)
         self._check_size(*sizes, rules.clock.generations)
         self._hold(rules, *sizes)
 
@@ -255,7 +255,8 @@ class Window(DigestFilter):
                 " anew"
             )
         rules = stated_rules(header, restored.capacity)
-        follow = cuckoo_size(rules.held(restored.capacity), restored.error_rate, WINDOW_CELLS)
+        keys, generations = rules.held(restored.capacity), rules.clock.generations
+        follow = window_size(keys, restored.error_rate, generations)
         stated = (
             number(header, "buckets", 1, TABLE_BITS_MAX),
             number(header, "fingerprint_bits", 1, CELL_BITS_MAX),
