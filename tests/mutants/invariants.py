@@ -22,7 +22,8 @@ from streamdedup.filters.base import Mask
 from streamdedup.kafka.offsets import Note
 from streamdedup.keys.hashing import Digests
 from streamdedup.metrics.counts import ShardMeters
-from streamdedup.rules.pending import PendingDigests, _put_new
+from streamdedup.rules.pending import PendingDigests, PendingTable, _put_new
+from streamdedup.rules.pending_in_time import _judge as _judge_in_time
 from streamdedup.snapshot import Identity, files
 from streamdedup.snapshot.files import FileSystem, publish
 from streamdedup.snapshot.format import Sums
@@ -43,6 +44,12 @@ MUTANTS = (
         "a duplicate of an event in flight is seen (invariant 2)",
         lambda: replaced(_put_new, _in_a_copy),
         ("test_a_duplicate_is_seen_before_its_first_is_committed",),
+    ),
+    Mutant(
+        "pending-not-consulted-in-a-window",
+        "a duplicate of an event in flight is seen by a window (invariant 2)",
+        lambda: replaced(_judge_in_time, _in_time_in_a_copy),
+        ("test_verdicts_are_those_of_the_events_times",),
     ),
     Mutant(
         "twice-in-a-batch",
@@ -192,8 +199,12 @@ async def _from_the_start(self: FoldedMemory, identity: Identity, *found: Any) -
     return shard
 
 
-def _in_a_copy(secret: Any, slots: Any, *rest: Any) -> int:
-    return _put_new(secret, slots.copy(), *rest)
+def _in_a_copy(table: PendingTable, *rest: Any) -> int:
+    return _put_new(table._replace(slots=table.slots.copy()), *rest)
+
+
+def _in_time_in_a_copy(table: PendingTable, *rest: Any) -> int:
+    return _judge_in_time(table._replace(slots=table.slots.copy()), *rest)
 
 
 def _as_its_first(self: PendingDigests, digests: Digests, known: Mask, most: int) -> Verdicts:
