@@ -2,9 +2,11 @@
 
 The key of a string is its decoded text, that of an integer its decimal text, so `7` and `"7"` are one key.
 Several fields are joined with their lengths, so (ab, c) differs from (a, bc). Everything else is malformed.
-A reason never holds the key.
+A field of a value that a Schema Registry's serializer wrote has the key that it has in JSON. A reason never holds the
+key.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,10 +26,13 @@ from streamdedup.events import (
     Integers,
 )
 from streamdedup.keys.cells import completed, each
+from streamdedup.keys.formats import framed_kinds
+from streamdedup.keys.formats.framed_kinds import FramedKind, FramedKinds
 from streamdedup.keys.formats.json_kinds import NAMES, Kind, Kinds
 from streamdedup.keys.formats.schema_registry import PREFIX_BYTES, looks_registered
+from streamdedup.keys.formats.schemas import Schemas
 from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.keys.options import Origin, Tombstones
+from streamdedup.keys.options import SCHEMA_FORMATS, Format, Origin, Tombstones
 from streamdedup.keys.steps import Steps, drained
 
 ROWS_A_TURN = 100_000
@@ -50,19 +55,35 @@ class Keys:
     malformed: dict[int, str]  # row -> reason
     unjudged: Sequence[int]  # rows of tombstones that pass without a verdict of the rules
     dropped: Sequence[int]  # rows of tombstones that the operator drops
+    # Row -> reason: whether it has a key is not known, because no registry has its schema.
+    unknown: dict[int, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Extractor:
     """Takes the key from `origin`, then normalizes it with `normalizer`.
 
-    `fields` are JSON paths, or the name of one header.
+    `fields` are paths of names, or the name of one header. `schemas` are those of a `format` that needs them.
     """
 
     origin: Origin
     fields: tuple[str, ...] = ()
     tombstones: Tombstones = "pass"
     normalizer: Normalizer | None = None
+    format: Format = "json"
+    schemas: Schemas | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of_format(
+        cls,
+        format_: Format,
+        fields: tuple[str, ...],
+        tombstones: Tombstones = "pass",
+        normalizer: Normalizer | None = None,
+    ) -> "Extractor":
+        """Return what takes `fields` of values of this format, and knows no schema yet."""
+        schemas = Schemas(format_, map(_steps, fields)) if format_ in SCHEMA_FORMATS else None
+        return cls("json", fields, tombstones, normalizer, format_, schemas)
 
     def extract(self, batch: EventBatch) -> Keys:
         """Return the keys of all events of `batch`."""
@@ -78,7 +99,15 @@ class Extractor:
             malformed.pop(row, None)
         keys = keys if judged else keys.nulled(nulls)
         passed = self.tombstones == "pass"
-        return Keys(keys, malformed, tombstones if passed else (), () if passed else tombstones)
+        unjudged, dropped = (tombstones, ()) if passed else ((), tombstones)
+        return Keys(keys, malformed, unjudged, dropped, self._unknown(batch.values, malformed))
+
+    def _unknown(self, values: Column, malformed: dict[int, str]) -> dict[int, str]:
+        """Take from `malformed` the rows whose schemas are not known, and return them."""
+        if self.schemas is None or not malformed:
+            return {}
+        rows = self.schemas.unknown_rows(values)
+        return {row: malformed.pop(row) for row in rows if row in malformed}
 
     @property
     def takes_long(self) -> bool:
@@ -124,13 +153,21 @@ class Extractor:
 
             json_keys(self.fields, Column.of([b""]))
             json_exact.warm_up()
+            if self.format != "json":
+                from streamdedup.keys.formats import (
+                    framing,
+                )  # imported here, because it imports numba
+
+                framing.warm_up()
+            if self.schemas is not None:
+                self.schemas.warm_up()
         if self.normalizer:
             self.normalizer.of_column(Column.of([b""]))
 
     def _read(self, batch: EventBatch) -> Steps[tuple[Column, dict[int, str]]]:
         match self.origin:
             case "json":
-                return (yield from json_keys_in_steps(self.fields, batch.values, self.normalizer))
+                return (yield from self._of_values(batch.values))
             case "key":
                 read = _column(batch.keys, "the record key is null")
             case "value":
@@ -138,6 +175,20 @@ class Extractor:
             case "header":
                 read = _last_headers(self.fields[0], batch.headers)
         return (yield from _normalized(self.normalizer, *read))
+
+    def _of_values(self, values: Column) -> Steps[tuple[Column, dict[int, str]]]:
+        """Return the keys of the fields of `values`, whatever their format."""
+        if self.format == "json_schema":
+            from streamdedup.keys.formats import framing  # imported here, because it imports numba
+
+            values = framing.unframed(values)
+        if self.schemas is None:
+            return (yield from json_keys_in_steps(self.fields, values, self.normalizer))
+        read = []
+        for which, name in enumerate(self.fields):
+            found = _of_one_framed_field(self.schemas, which, name, values)
+            read.append((yield from _normalized(self.normalizer, *found)))
+        return _joined(read)
 
 
 def json_keys(
@@ -163,6 +214,11 @@ def json_keys_in_steps(
     read = []
     for steps in paths:
         read.append((yield from _normalized(normalizer, *_completed(steps, plain[steps], texts))))
+    return _joined(read)
+
+
+def _joined(read: Sequence[tuple[Column, dict[int, str]]]) -> tuple[Column, dict[int, str]]:
+    """Return one key for each row, of what was read of each field."""
     if len(read) == 1:
         return read[0]
     from streamdedup.keys.join import joined  # imported here, because it imports numba
@@ -181,6 +237,13 @@ def _normalized(
         return keys, malformed
     keys, more = yield from normalizer.steps(keys)
     return keys, dict(sorted((malformed | more).items())) if more else malformed
+
+
+def _of_one_field(steps: tuple[str, ...], texts: Column) -> tuple[Column, dict[int, str]]:
+    from streamdedup.keys.formats import json_column  # imported here, because it imports numba
+
+    (plain,) = json_column.located_all([steps], texts)
+    return _completed(steps, plain, texts)
 
 
 def _completed(
@@ -209,6 +272,53 @@ def _reasons(steps: tuple[str, ...], texts: Column, rows: Integers, kinds: Kinds
     without = (kinds > Kind.ESCAPED).nonzero()[0]
     every = zip(without.tolist(), rows[without].tolist(), kinds[without].tolist(), strict=True)
     return {row: reasons.get(kind) or _why_not_json(heads[at] or b"") for at, row, kind in every}
+
+
+def _of_one_framed_field(
+    schemas: Schemas, which: int, field: str, values: Column
+) -> tuple[Column, dict[int, str]]:
+    """Return the keys of a field of values that schemas frame, and the reasons. Those without a frame are JSON."""
+    keys, kinds = schemas.read(which, values)
+    plain = (kinds == FramedKind.UNFRAMED).nonzero()[0]
+    if len(plain) == len(values):
+        return _of_one_field(_steps(field), values)
+    malformed = _framed_reasons(schemas, field, values, kinds)
+    if len(plain):
+        found, reasons = _of_one_field(_steps(field), values.take(plain))
+        keys = keys.replaced(plain, found)
+        malformed |= {int(plain[row]): reason for row, reason in reasons.items()}
+    return keys, dict(sorted(malformed.items()))
+
+
+def _framed_reasons(
+    schemas: Schemas, field: str, values: Column, kinds: FramedKinds
+) -> dict[int, str]:
+    """Return, by its row, why each framed value has no key."""
+    without = ((kinds != FramedKind.KEY) & (kinds != FramedKind.UNFRAMED)).nonzero()[0]
+    if not len(without):
+        return {}
+    from streamdedup.keys.formats.framing import ids_of  # imported here, because it imports numba
+
+    name = _name(_steps(field))
+    found = zip(without.tolist(), kinds[without].tolist(), strict=True)
+    ids = ids_of(values.take(without)).tolist()
+    return {
+        row: _why_not_framed(schemas, name, FramedKind(kind), number)
+        for (row, kind), number in zip(found, ids, strict=True)
+    }
+
+
+def _why_not_framed(schemas: Schemas, name: str, kind: FramedKind, number: int) -> str:
+    match kind:
+        case FramedKind.UNKNOWN:
+            return f"the registry has no schema {number}"
+        case FramedKind.UNREADABLE:
+            return f"no key can be found by schema {number}: {schemas.why_not(number)}"
+        case FramedKind.UNFIT:
+            return f"the value does not fit schema {number}"
+        case FramedKind.TOO_DEEP:
+            return "the value is nested deeper than 64 levels"
+    return f"the field {name} is {framed_kinds.NAMES[kind]}"
 
 
 def _column(column: Column, reason: str) -> tuple[Column, dict[int, str]]:

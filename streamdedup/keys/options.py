@@ -19,6 +19,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Origin = Literal["json", "key", "value", "header"]
+Format = Literal["json", "avro", "json_schema"]
+SCHEMA_FORMATS = ("avro",)  # those that are read by schemas of a registry
 Tombstones = Literal["pass", "judge", "drop"]  # what happens to events with a null value
 Normalization = Literal["none", "trim", "lowercase", "email"]
 EmailPreset = Literal["provider", "strict"]
@@ -68,8 +70,8 @@ class KeyOptions(BaseModel):
     from_: Origin = Field(
         default="json",
         alias="from",
-        description="Where the key is: in a JSON value, or the bytes of the record's key, "
-        "of its value, or of one header.",
+        description="Where the key is: in a field of the value, which is JSON or of another `format`; or the bytes of "
+        "the record's key, of its value, or of one header.",
     )
     field: Annotated[
         PathText | Annotated[tuple[PathText, ...], Field(min_length=1)] | None,
@@ -80,6 +82,12 @@ class KeyOptions(BaseModel):
         "a JSON Pointer; a list of paths makes one key of several fields. With `from: header`, the "
         "name of the header. Required for these two, refused for the others.",
         examples=["url", "user.id", "/user/id", ["tenant", "user.id"]],
+    )
+    format: Format = Field(
+        default="json",
+        description="With `from: json`, how values are written: as plain JSON, or by a serializer of a Schema Registry "
+        "as `avro` or `json_schema`. `avro` needs `kafka.schema_registry`. A value that no serializer framed is read "
+        "as JSON. The format never changes a key.",
     )
     normalize: Normalization = Field(
         default="none",
@@ -146,6 +154,11 @@ class KeyOptions(BaseModel):
                     (name, "normalize"),
                     f"means nothing with key.normalize: {self.normalize}; delete it, or set key.normalize: email",
                 )
+        if self.from_ != "json" and self.format != "json":
+            yield (
+                ("format", "from"),
+                f"means nothing with key.from: {self.from_}; delete it, or set key.from: json",
+            )
         if self.from_ == "header" and isinstance(self.field, tuple):
             yield ("field", "from"), "must be one name, not a list, with key.from: header"
         if self.from_ == "json":

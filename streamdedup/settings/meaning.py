@@ -47,7 +47,12 @@ class Meaning:
             fields = tuple(map(canonical, fields))
         normalizing = normalizer(key.normalize, key.email_rules)
         repartition = settings.source.repartition
-        extractor = Extractor(key.from_, fields, settings.source.tombstones, normalizing)
+        tombstones = settings.source.tombstones
+        extractor = (
+            Extractor.of_format(key.format, fields, tombstones, normalizing)
+            if key.from_ == "json"
+            else Extractor(key.from_, fields, tombstones, normalizing)
+        )
         return cls(
             extractor,
             repartition.topic if repartition else settings.source.topic,

@@ -89,7 +89,7 @@ def string(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint64, boo
             escaped = True
             at = _past_escape(buffer, at, end)
         elif found >= _80:
-            at = _past_letter(buffer, at, end)
+            at = past_letter(buffer, at, end)
         else:
             return NOWHERE, escaped
 
@@ -320,7 +320,7 @@ def _is_hex(char: np.uint8) -> bool:
 
 
 @inlined
-def _past_letter(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
+def past_letter(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
     """Return the position after a character of two to four bytes.
 
     It must be the shortest UTF-8, and not a surrogate.

@@ -1,6 +1,7 @@
 """Recognizes data of a Confluent Schema Registry by its prefix: a zero byte and a schema id, big-endian."""
 
 PREFIX_BYTES = 5
+UNREADABLE, GIVEN_UP = -1, -2  # in place of the address of a program, if a schema has none
 
 
 def looks_registered(data: bytes) -> str | None:

@@ -1,0 +1,43 @@
+"""What a field is in a value that a serializer of a Schema Registry wrote, and how a reason names it."""
+
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+FramedKinds = npt.NDArray[np.uint8]  # a `FramedKind` for each row
+
+
+class FramedKind(IntEnum):
+    """What the value of a row has at the end of the path; only KEY is a key."""
+
+    KEY = 0
+    MISSING = 1
+    NULL = 2
+    BOOLEAN = 3
+    FLOAT = 4
+    DECIMAL = 5
+    DURATION = 6
+    ARRAY = 7
+    MAP = 8
+    RECORD = 9
+    NOT_UTF8 = 10
+    UNFIT = 11  # the bytes are not those of the schema
+    TOO_DEEP = 12
+    UNREADABLE = 13  # the schema itself is
+    UNKNOWN = 14  # the schema of that id
+    UNFRAMED = 15  # it does not begin with an id, or is null
+
+
+NAMES = {
+    FramedKind.MISSING: "missing",
+    FramedKind.NULL: "null",
+    FramedKind.BOOLEAN: "a boolean",
+    FramedKind.FLOAT: "a float",
+    FramedKind.DECIMAL: "a decimal",
+    FramedKind.DURATION: "a duration",
+    FramedKind.ARRAY: "an array",
+    FramedKind.MAP: "a map",
+    FramedKind.RECORD: "a record",
+    FramedKind.NOT_UTF8: "not UTF-8",
+}

@@ -1,0 +1,49 @@
+"""A schema as a registry gives it: text, and the texts that it refers to."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from streamdedup.errors import StreamdedupError
+
+SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
+
+
+class SchemaError(StreamdedupError):
+    """A schema that no key can be found by. The message says why, as a sentence about `it`, and quotes nothing."""
+
+
+class Program(NamedTuple):
+    """What finds a key in values of one schema: for the kernel of its format, and what a key may take besides a value.
+
+    Addresses in `code` count from its beginning. `room_bytes` are those of the longest symbol of an enum.
+    """
+
+    code: list[int]
+    room_bytes: int
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A schema that another one refers to by `name`: an Avro name, or the path of an import."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A schema with its `references`, each after those that it refers to itself."""
+
+    type: SchemaType
+    text: str
+    references: tuple[Reference, ...] = ()
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hex digits, by which another schema is told: equal for texts that differ in white space alone."""
+        parts = [self.type, *(f"{each.name}\0{each.text}" for each in self.references), self.text]
+        plain = json.dumps([" ".join(part.split()) for part in parts])
+        return hashlib.sha256(plain.encode()).hexdigest()[:16]

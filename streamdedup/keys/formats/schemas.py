@@ -1,0 +1,207 @@
+"""The schemas whose ids were met, each compiled to a program for every field of the key. No I/O: see `registry/`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from streamdedup.errors import DeliveryError
+from streamdedup.events import NULL, Column, Integers, concatenated
+from streamdedup.keys.formats import avro_schema
+from streamdedup.keys.formats.framed_kinds import FramedKind, FramedKinds
+from streamdedup.keys.formats.schema import Program, Schema, SchemaError
+from streamdedup.keys.formats.schema_registry import GIVEN_UP, UNREADABLE
+from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+
+MET_MAX = 1_000  # ids that a snapshot has
+ROW_BYTES = 40  # of a key that is no part of its value: digits, or a UUID; a symbol comes on top
+
+_TYPES: Mapping[str, str] = {"avro": "AVRO"}  # what a registry calls each format
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+class Registry(Protocol):
+    """Where schemas come from; it does I/O."""
+
+    async def resolve(self, schemas: "Schemas", ids: Sequence[int]) -> None:
+        """Have `schemas` take the schemas of `ids`, or give those up that nobody knows."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A schema by its digest, and its program for each field; none if it cannot be read, and why."""
+
+    digest: str
+    programs: tuple[Program, ...] = ()
+    why_not: str = ""
+
+
+@dataclass(slots=True)
+class _Programs:
+    """Those of one field: all in `code`, that of the i-th id from `entries[i]` on."""
+
+    steps: tuple[str, ...]
+    code: Integers = field(default_factory=lambda: frozen(_NONE, np.int64))
+    room_bytes: int = ROW_BYTES
+    entries: Integers = field(default_factory=lambda: frozen(_NONE, np.int64))
+
+    def add(self, program: Program) -> int:
+        """Add a program; return where it begins."""
+        entry = len(self.code)
+        self.code = frozen(np.concatenate([self.code, program.code]), np.int64)
+        self.room_bytes = max(self.room_bytes, ROW_BYTES + program.room_bytes)
+        return entry
+
+
+class Schemas:
+    """What is known of schemas, by id. All shards of a worker share it, in the event loop's thread.
+
+    A schema never changes under its id: DeliveryError if it does, as compared with what snapshots say.
+    """
+
+    def __init__(self, kind: str, paths: Iterable[tuple[str, ...]]) -> None:
+        self.registry: Registry | None = None
+        """Set by who does I/O. If None, every schema is unknown."""
+        self._kind = kind
+        self._fields = [_Programs(steps) for steps in paths]
+        self._ids, self._met, self._looks = frozen(_NONE, np.int64), _NONE.copy(), 0
+        self._digests: dict[int, str] = {}  # of the schemas that are known
+        self._expected: dict[int, str] = {}  # of those that snapshots name
+        self._why_not: dict[int, str] = {}  # of those that cannot be read
+        self._given_up: set[int] = set()
+
+    @property
+    def given_up(self) -> frozenset[int]:
+        """The ids that no registry knows."""
+        return frozenset(self._given_up)
+
+    @property
+    def met(self) -> dict[int, str]:
+        """The digest of the schema of each of the `MET_MAX` ids that were met last."""
+        digests = {**self._expected, **self._digests}
+        order = dict(zip(self._ids.tolist(), self._met.tolist(), strict=True))
+        last = sorted(digests, key=lambda number: (order.get(number, 0), number))[-MET_MAX:]
+        return {number: digests[number] for number in sorted(last)}
+
+    def expect(self, digests: Mapping[int, str]) -> None:
+        """Take from a snapshot what it says of schemas. DeliveryError if one is another."""
+        for number, digest in digests.items():
+            self._check(number, self._digests.get(number), digest)
+            self._check(number, self._expected.get(number), digest)
+        self._expected |= digests
+
+    def unresolved(self, values: Column) -> list[int]:
+        """Return the ids in `values` whose schemas are not known and not given up; of very many, some."""
+        from streamdedup.keys.formats.framing import unknown_ids  # imported here: it imports numba
+
+        self._looks += 1
+        return unknown_ids(values, self._ids, self._met, self._looks)
+
+    def unknown_rows(self, values: Column) -> list[int]:
+        """Return the rows of `values` whose schemas are not known."""
+        from streamdedup.keys.formats.framing import ids_of  # imported here: it imports numba
+
+        ids = ids_of(values)
+        return ((ids >= 0) & ~np.isin(ids, list(self._digests))).nonzero()[0].tolist()
+
+    def compiled(self, schema: Schema) -> Compiled:
+        """Return the programs of a schema. Any thread may call this; for a large schema it takes long."""
+        texts = [each.text for each in schema.references]
+        try:
+            if schema.type != _TYPES[self._kind]:
+                raise SchemaError(f"it is of type {schema.type}, and key.format is {self._kind}")
+            programs = [
+                avro_schema.compiled(schema.text, texts, each.steps) for each in self._fields
+            ]
+        except SchemaError as error:
+            return Compiled(schema.digest, why_not=str(error))
+        return Compiled(schema.digest, tuple(programs))
+
+    def knows(self, number: int) -> bool:
+        """Whether the schema of an id was taken."""
+        return number in self._digests
+
+    def take(self, number: int, schema: Compiled) -> None:
+        """Take the schema of an id that is not known yet. DeliveryError if a snapshot names another."""
+        self._check(number, self._expected.get(number), schema.digest)
+        if number in self._given_up:
+            self.ask_again()
+        if schema.programs:
+            entries = [of.add(one) for of, one in zip(self._fields, schema.programs, strict=True)]
+        else:
+            entries = [UNREADABLE] * len(self._fields)
+            self._why_not[number] = schema.why_not
+        self._enter(number, entries)
+        self._digests[number] = schema.digest
+
+    def give_up(self, number: int) -> None:
+        """Note that no registry knows the schema of an id."""
+        if number not in self._given_up and not self.knows(number):
+            self._enter(number, [GIVEN_UP] * len(self._fields))
+            self._given_up.add(number)
+
+    def ask_again(self) -> None:
+        """Forget which ids were given up."""
+        kept = ~np.isin(self._ids, list(self._given_up))
+        for each in self._fields:
+            each.entries = frozen(each.entries[kept], np.int64)
+        self._ids, self._met = frozen(self._ids[kept], np.int64), self._met[kept]
+        self._given_up.clear()
+
+    def why_not(self, number: int) -> str:
+        """Return why the schema of an id cannot be read."""
+        return self._why_not[number]
+
+    def read(self, which: int, values: Column) -> tuple[Column, FramedKinds]:
+        """Return the keys that the field of that number has in `values`, over a new buffer, and the kind of each row.
+
+        A row without a key is null.
+        """
+        programs = self._fields[which]
+        fill, buffer = (
+            self._kernel(),
+            frozen(np.frombuffer(values.buffer, dtype=np.uint8), np.uint8),
+        )
+        room_bytes = int(np.maximum(values.sizes, 0).sum()) + len(values) * programs.room_bytes
+        out = np.empty(room_bytes, dtype=np.uint8)
+        starts, sizes = np.empty((2, len(values)), dtype=np.int64)
+        kinds = np.empty(len(values), dtype=np.uint8)
+        known = programs.code, self._ids, programs.entries
+        at = end = 0
+        while at < len(starts):
+            part = slice(at, at + ROWS_A_CALL)
+            cells = frozen(values.starts[part], np.int64), frozen(values.sizes[part], np.int64)
+            done = fill(*known, buffer, *cells, out[end:], starts[part], sizes[part], kinds[part])
+            starts[at : at + done] += end
+            at += done
+            end = int(starts[at - 1] + sizes[at - 1])
+        sizes[kinds != FramedKind.KEY] = NULL
+        return Column(concatenated([out[:end].data]), starts, sizes), kinds
+
+    def warm_up(self) -> None:
+        """Compile the kernels or load them from the cache. Called at set-up, so that no batch waits for it."""
+        from streamdedup.keys.formats import framing  # imported here: it imports numba
+
+        framing.warm_up()
+        self.read(0, Column.of([b""]))
+
+    def _kernel(self) -> Callable[..., int]:
+        from streamdedup.keys.formats import avro_column  # imported here: it imports numba
+
+        return avro_column.fill
+
+    def _enter(self, number: int, entries: Sequence[int]) -> None:
+        """Add an id, and where its program of each field begins."""
+        at = int(np.searchsorted(self._ids, number))
+        for of, entry in zip(self._fields, entries, strict=True):
+            of.entries = frozen(np.insert(of.entries, at, entry), np.int64)
+        self._ids = frozen(np.insert(self._ids, at, number), np.int64)
+        self._met = np.insert(self._met, at, self._looks)
+
+    def _check(self, number: int, known: str | None, digest: str) -> None:
+        if known is not None and known != digest:
+            raise DeliveryError(
+                f"schema {number} is another than it was when the snapshot was saved ({digest} and {known}): ids of one"
+                " registry never change, so kafka.schema_registry names another one, or another context; set that back"
+            )
