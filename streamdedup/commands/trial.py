@@ -17,6 +17,7 @@ from streamdedup.commands.fit import Fit, Seen
 from streamdedup.delivery.cross_partition import REMEDY, Evidence, record_keys_matter, suspicion
 from streamdedup.delivery.emit import refused_by
 from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.schemas import FRAMED_REMEDY, framed, registry_of
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.delivery.shard import verdicts_without_rules
 from streamdedup.delivery.turns import keys_of
@@ -213,6 +214,8 @@ class _Trying:
         count = len(partitions)
         recipe = Recipe(self._settings, count)
         self._hash, self._extractor = Hash.draw(), recipe.extractor()
+        if registry := registry_of(recipe):
+            await asyncio.wait_for(registry.check(), ANSWER_S_MAX)
         self._repartitions = self._settings.source.repartition is not None
         matter = record_keys_matter(self._settings.key, count)
         self._record_keys_matter = matter and not self._repartitions
@@ -267,8 +270,10 @@ class _Trying:
 
     def _judge(self, found: Trial, batch: EventBatch, keys: Keys, above: Mapping[int, str]) -> None:
         limits, present = self._limits, Span.at(wall_clock_ms())
+        if not found.events and (warning := framed(batch, self._extractor)):
+            found.notes.append(f"{warning}; {FRAMED_REMEDY}")
         rejected = refused_by(limits, self._settings, batch, keys, present) if limits else {}
-        rejected |= above
+        rejected |= {**above, **keys.unknown}
         reasons = keys.malformed | rejected
         verdicts, rows = verdicts_without_rules(keys, list(rejected))
         column = keys.keys.take(rows)

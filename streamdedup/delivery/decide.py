@@ -6,6 +6,8 @@ halves apart at the filter: one decides by it, or the other changes it, never bo
 
 import asyncio
 
+import structlog
+
 from streamdedup.delivery.consume import IDLE_WAIT_S, InputReader
 from streamdedup.delivery.cross_partition import record_keys_matter
 from streamdedup.delivery.emit import Emitter
@@ -13,6 +15,7 @@ from streamdedup.delivery.memory import Memory
 from streamdedup.delivery.middle import Middle, StrangerError
 from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.schemas import FRAMED_REMEDY, framed, refuse_unknown
 from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard, screen
 from streamdedup.delivery.transactions import DecidedBatch, InFlight, Transaction
@@ -24,7 +27,10 @@ from streamdedup.kafka.source import UnreadableError
 from streamdedup.keys.extract import Keys
 from streamdedup.rules.lists import Lists, NeedsStore, ScreenResult
 
+log = structlog.get_logger(__name__)
+
 IDLE_COMMIT_S = 5.0  # between two commits of a position that moved without events
+_COPIED = "so the first stage read it by a registry that had it; set kafka.schema_registry back, and restart"
 
 
 class Decider:
@@ -56,6 +62,7 @@ class Decider:
         self._record_keys_matter = matter and self._middle is None
         self._departed_offset = 0
         self._departed_at = 0.0
+        self._looked = False  # whether keys look framed
 
     async def run(
         self, shard: Shard, in_flight: InFlight, closes_s_max: float, leaving: asyncio.Event
@@ -183,12 +190,14 @@ class Decider:
         keys = await self._keys(batch, keys_by)
         if keys is None:
             return None
+        self._warn_framed(batch)
         if self._middle is not None:
+            refuse_unknown(batch, keys, _COPIED)
             await self._middle.check_placement(batch, keys.keys)
         refused = await beside(
             is_large(batch), self._emitter.rejected, batch, keys, present, self._pace.refused
         )
-        rejected = refused | above
+        rejected = refused | above | keys.unknown
         lists = await self._lists(shard.partition, keys, list(rejected))
         digests = await digests_of(keys.keys, shard.filter.hash)
         async with self._memory.turn:
@@ -212,12 +221,24 @@ class Decider:
         """Return the keys of `batch`; None if they are not extracted by the loop's time `by`.
 
         What a transaction holds must not wait for them: its commit has a deadline. The keys that begin one have none.
+        So they are not extracted, either, if a schema is not known yet.
         """
+        if by is not None and self._extractor.awaits(batch):
+            return None
         try:
             async with asyncio.timeout_at(by):
                 return await keys_of(batch, self._extractor, self._services.threads.keys)
         except TimeoutError:
             return None
+
+    def _warn_framed(self, batch: EventBatch) -> None:
+        """Warn at the first batch, and once for all partitions together, if keys change with the id of a schema."""
+        if self._looked:
+            return
+        self._looked = True
+        warning = framed(batch, self._extractor)
+        if warning and self._services.framed.due(asyncio.get_running_loop().time()):
+            log.warning("keys_framed", reason=warning, remedy=FRAMED_REMEDY)
 
     async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | ScreenResult:
         """Return the lists in force; or, if asking them would hold up the loop, their answers for this batch."""

@@ -27,6 +27,7 @@ from streamdedup.kafka.records.records import NO_TIMESTAMP
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
+from streamdedup.keys.formats.schema_registry import UNKNOWN_SCHEMA
 from streamdedup.logs import RateLimit
 from streamdedup.rules.lists import BlockedRows, Match
 from streamdedup.settings import Settings
@@ -165,6 +166,10 @@ class Emitter:
             topic, partition, offset = batch.place(row)
             where = f"{topic}/{partition} offset {offset}"
             letters = "set sink.dead_letter_topic and on_rejected: dead_letter"
+            if reason.endswith(UNKNOWN_SCHEMA):
+                raise DeliveryError(
+                    f"{where} is {reason}; set kafka.schema_registry to the registry that has it, or {letters}"
+                )
             if reason in header_limits.REASONS:
                 raise DeliveryError(f"{where} is {reason}; {letters}, or raise that limit")
             raise DeliveryError(

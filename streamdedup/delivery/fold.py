@@ -26,17 +26,19 @@ from streamdedup.delivery.resume import (
     is_outlived,
     is_short,
 )
+from streamdedup.delivery.schemas import refuse_unknown
 from streamdedup.delivery.services import Services, shard_over
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.delivery.turns import beside, digests_of, in_turns, is_large, keys_of
 from streamdedup.errors import DeliveryError
-from streamdedup.events import EventBatch, Fingerprint, Verdict
+from streamdedup.events import EventBatch, Fingerprint, Verdict, Verdicts
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.records.marks import marks_of
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.topics import Topology
+from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot import Identity, Snapshot
 from streamdedup.snapshot.fingerprint import contradiction, doubt_of
@@ -45,6 +47,10 @@ from streamdedup.snapshot.header import Log
 _MALFORMED_REMEDY = (
     "none if they passed by key.on_malformed: pass, or were emitted under another key; if not, find out who writes to"
     " the output: events without a key are in no filter"
+)
+_UNKNOWN_REMEDY = (
+    "without its key, duplicates of it would pass; set kafka.schema_registry to the registry that has it, and"
+    " restart the worker"
 )
 STALL_S_MAX = 60.0  # for a fold that makes no progress
 LOG_ANSWER_S_MAX = 1.0  # a save goes on without the answer: it must not wait for a broker
@@ -152,7 +158,12 @@ class FoldedMemory(Memory):
     async def save(self, *, again: bool = False) -> None:
         if self.shard is not None and self._folded is not None and not self._replaced:
             await self.snapshots.save(
-                self.shard, self._folded, self._fingerprint, self._input_id, again=again
+                self.shard,
+                self._folded,
+                self._fingerprint,
+                self._input_id,
+                schemas=self._extractor.schemas.met if self._extractor.schemas else {},
+                again=again,
             )
 
     @override
@@ -282,6 +293,8 @@ class FoldedMemory(Memory):
                     reason="the snapshot is of this kind, and the configuration names none",
                     remedy=f"none; to change it, set filter.kind: {of_settings.kind}, and the output is folded again",
                 )
+            if self._extractor.schemas is not None:
+                self._extractor.schemas.expect(snapshot.schemas)
         shard = shard_over(filter_, self._recipe, self._services, self._partition)
         shard.label = shard.end_label = found.floor or 0  # keys below the floor are forgotten
         if snapshot is not None:
@@ -397,10 +410,12 @@ class FoldedMemory(Memory):
         """
         found = await keys_of(batch, self._extractor, self._services.threads.keys)
         keys = found.keys
+        refuse_unknown(batch, found, _UNKNOWN_REMEDY)
         if self._middle is not None:
             await self._middle.check_placement(batch, keys)
         await self.ready_for(len(batch))
         marks = await beside(is_large(batch), marks_of, batch.headers)
+        self._refuse_malformed(batch, found, marks)
         withheld = np.flatnonzero((marks != Verdict.PASS) & (keys.sizes >= 0))
         without_key = int(np.count_nonzero(keys.sizes < 0))
         passed = keys.nulled(withheld)
@@ -408,6 +423,21 @@ class FoldedMemory(Memory):
         async with self.still:
             await in_turns(shard.fold(passed, batch.timestamps, batch.next_offset, digests))
         return without_key, len(found.malformed), len(withheld)
+
+    def _refuse_malformed(self, batch: EventBatch, found: Keys, marks: Verdicts) -> None:
+        """DeliveryError if an event that passed by its key has none now, by the schemas of a registry.
+
+        It had one once, perhaps by another format or another registry, and would be forgotten.
+        """
+        if self._extractor.format == "json" or self._settings.key.on_malformed == "pass":
+            return
+        for row, reason in found.malformed.items():
+            if marks[row] == Verdict.PASS:
+                raise DeliveryError(
+                    f"{self._settings.sink.topic}/{self._partition} offset {batch.offsets[row]} has no key: {reason};"
+                    " it passed by one, so key.format, key.field or kafka.schema_registry is another now: set that"
+                    " back, or begin with a new sink.topic"
+                )
 
     def _check_foreign(self, batch: EventBatch, foreign: tuple[int, int] | None) -> None:
         """Raise DeliveryError if `batch` has an event in the range `foreign`: a second writer put it there.

@@ -462,13 +462,15 @@ class Delivery:
     def _check_meaning(self, found: Found) -> None:
         """Warn if the last commit was made by a worker of another meaning, until the next commit is ours.
 
+        Another `key.format` alone is no reason: keys do not depend on it.
+
         DeliveryError with `source.repartition`: the output may be spread over partitions by another rule.
 
         The filter is the fold of the output nevertheless, because a snapshot or a memory of other keys has another
         identity. Events of the output that have no key by our meaning are in no filter.
         """
         ours = self._recipe.meaning.check
-        if found.meaning in (None, ours):
+        if found.meaning in (None, ours) or found.meaning in self._recipe.meaning.kin:
             return
         if self._settings.source.repartition:
             raise DeliveryError(

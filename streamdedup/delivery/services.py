@@ -15,6 +15,7 @@ from streamdedup.filters.base import Addable
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.base import Cluster, Source
 from streamdedup.keys.hashing import SYSTEM, RandomSource
+from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters
 from streamdedup.rules.lists import ListsInForce
 from streamdedup.snapshot.files import FileSystem
@@ -49,6 +50,7 @@ class Services:
     threads: Threads = field(default_factory=Threads)
     lists: ListsInForce = field(default_factory=ListsInForce)
     turns: Turns = field(default_factory=Turns)
+    framed: RateLimit = field(default_factory=RateLimit)  # of warnings that keys look framed
     folds: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FOLDS_MAX))
 
 

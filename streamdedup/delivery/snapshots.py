@@ -7,7 +7,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -301,17 +301,19 @@ class ShardSnapshots:
         fingerprint: Fingerprint | None = None,
         input_id: str | None = None,
         *,
+        schemas: Mapping[int, str] | None = None,
         again: bool = False,
     ) -> None:
         """Save a snapshot if the label has moved since the last one, or if `again`. Failures are logged, never raised.
 
-        `fingerprint` is that of a record batch below the label, `input_id` the topic id of the input. If this call is
-        cancelled, the save goes on, and the next call waits for it.
+        `fingerprint` is that of a record batch below the label, `input_id` the topic id of the input; `schemas` are the
+        digests of the schemas that were met, by id. If this call is cancelled, the save goes on, and the next call
+        waits for it.
         """
         while self._saving is not None and not self._saving.done():
             await asyncio.wait({self._saving})
         if again or shard.label != self.label:
-            saving = self._save(shard, identity, fingerprint, input_id)
+            saving = self._save(shard, identity, fingerprint, input_id, schemas or {})
             self._saving = asyncio.create_task(saving)
             await asyncio.wait({self._saving})
 
@@ -327,12 +329,14 @@ class ShardSnapshots:
         identity: Identity,
         fingerprint: Fingerprint | None,
         input_id: str | None,
+        schemas: Mapping[int, str],
     ) -> None:
         write = partial(
             self._store.save,
             identity=identity,
             fingerprint=fingerprint,
             input_id=input_id,
+            schemas=schemas,
             cut_short=self._cut_short.is_set,
         )
         save_once = self._save_live if shard.filter.only_sets_bits else self._save_copy

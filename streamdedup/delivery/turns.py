@@ -7,6 +7,7 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
+from streamdedup.delivery.schemas import resolve
 from streamdedup.events import Column, EventBatch
 from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
 from streamdedup.keys.extract import BYTES_A_TURN, Extractor, Keys
@@ -48,8 +49,10 @@ async def in_turns(steps: Iterator[None]) -> None:
 async def keys_of(batch: EventBatch, extractor: Extractor, lane: Lane) -> Keys:
     """Return the keys of all events of `batch`; extract them in `lane` if that would hold up the loop too long.
 
-    Each call is short, so partitions whose keys Python code must read take turns, and a cancelled one ends soon.
+    Each call is short, so partitions whose keys Python code must read take turns, and a cancelled one ends soon. If
+    their schemas are not known yet, it waits for the registry.
     """
+    await resolve(batch, extractor)
     if not (extractor.takes_long_for(batch) or is_large(batch)):
         return extractor.extract(batch)
     name, steps = f"{batch.topic}/{batch.partition}", extractor.steps(batch)

@@ -29,7 +29,11 @@ from streamdedup.keys.cells import completed, each
 from streamdedup.keys.formats import framed_kinds
 from streamdedup.keys.formats.framed_kinds import FramedKind, FramedKinds
 from streamdedup.keys.formats.json_kinds import NAMES, Kind, Kinds
-from streamdedup.keys.formats.schema_registry import PREFIX_BYTES, looks_registered
+from streamdedup.keys.formats.schema_registry import (
+    PREFIX_BYTES,
+    UNKNOWN_SCHEMA,
+    looks_registered,
+)
 from streamdedup.keys.formats.schemas import Schemas
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import SCHEMA_FORMATS, Format, Origin, Tombstones
@@ -139,6 +143,10 @@ class Extractor:
         column = batch.keys if self.origin == "key" else batch.values
         times = len(self.fields) if self.origin == "json" else self.normalizer is not None
         return times * int(column.sizes.sum()) > BYTES_A_TURN
+
+    def awaits(self, batch: EventBatch) -> bool:
+        """Return whether a schema of `batch` is not known yet."""
+        return self.schemas is not None and bool(self.schemas.unresolved(batch.values))
 
     def warm_up(self) -> None:
         """Compile the kernels that `extract` runs or load them from the cache.
@@ -311,7 +319,7 @@ def _framed_reasons(
 def _why_not_framed(schemas: Schemas, name: str, kind: FramedKind, number: int) -> str:
     match kind:
         case FramedKind.UNKNOWN:
-            return f"the registry has no schema {number}"
+            return f"of schema {number}, {UNKNOWN_SCHEMA}"
         case FramedKind.UNREADABLE:
             return f"no key can be found by schema {number}: {schemas.why_not(number)}"
         case FramedKind.UNFIT:

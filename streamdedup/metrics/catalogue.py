@@ -106,6 +106,12 @@ BROKER_AWAY = Metric(
     "seconds",
     "How long the worker has waited for a broker that is away; 0 if nothing waits.",
 )
+REGISTRY_AWAY = Metric(
+    "streamdedup_registry_away_seconds",
+    "gauge",
+    "seconds",
+    "How long the worker has waited for a schema registry that is away; 0 if nothing waits.",
+)
 GROUP_REFUSES = Metric(
     "streamdedup_group_of_another_configuration",
     "gauge",

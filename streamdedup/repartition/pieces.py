@@ -4,8 +4,8 @@ Each partition has a reader that makes pieces; the transfers take them, one afte
 """
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -27,8 +27,9 @@ class Piece:
 
     `batch` is as it was read; None if the position alone moved. `copies` are the same events with their origins, one
     row an event, and `places` (n,) the partitions of the middle topic where they belong. `tombstones` counts the events
-    with a null value that travel by their record keys. `head` is how far the partition stands in event time with this
-    piece (`skew`); None if that does not matter.
+    with a null value that travel by their record keys. `unknown` (row -> reason) are the events whose schemas no
+    registry has: they are rejected. `head` is how far the partition stands in event time with this piece (`skew`); None
+    if that does not matter.
     """
 
     partition: InputPartition
@@ -37,6 +38,7 @@ class Piece:
     copies: EventBatch | None = None
     places: Integers | None = None
     tombstones: int = 0
+    unknown: Mapping[int, str] = field(default_factory=dict)
     head: int | None = None
 
     @property
@@ -134,5 +136,6 @@ async def piece_of(
         copies=copies,
         places=places,
         tombstones=len(keys.unjudged),
+        unknown=keys.unknown,
         head=head,
     )

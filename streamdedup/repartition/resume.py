@@ -17,7 +17,8 @@ from streamdedup.settings.meaning import shown_check
 class Found:
     """A partition of the input as the broker reports it. An id is None if it reports none.
 
-    `is_birth`: the group has no offset at all, and the middle topic never held an event. `meaning` is our own check.
+    `is_birth`: the group has no offset at all, and the middle topic never held an event. `meaning` is our own check,
+    and `kin` those that take the same keys from values of another format.
     """
 
     topic: str
@@ -29,6 +30,7 @@ class Found:
     input_end: int
     is_birth: bool
     meaning: int
+    kin: frozenset[int] = frozenset()
 
 
 def input_offset(found: Found, source: SourceOptions, middle: str) -> Resume:
@@ -41,7 +43,7 @@ def input_offset(found: Found, source: SourceOptions, middle: str) -> Resume:
         start = found.input_start if source.start == "earliest" else found.input_end
         return Resume(start, True, f"born at {source.start}")
     if (note := committed.note) is not None:
-        if note.meaning not in (None, found.meaning):
+        if note.meaning not in (None, found.meaning) and note.meaning not in found.kin:
             raise DeliveryError(
                 f"the offset {committed.offset} of {found.topic} was committed by a stage of another meaning"
                 f" ({shown_check(note.meaning)}, ours is {shown_check(found.meaning)}): with another key, middle topic,"

@@ -519,6 +519,7 @@ class Stage:
                     input_end=await self._services.cluster.end_offset(topic, number),
                     is_birth=is_birth,
                     meaning=self._recipe.meaning.check,
+                    kin=self._recipe.meaning.kin,
                 )
             try:
                 starts[partition] = input_offset(found, self._settings.source, self._middle)

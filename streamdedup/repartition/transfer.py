@@ -214,7 +214,7 @@ class Transfer:
         if piece.tombstones and not self._warned_tombstones:
             self._warn_tombstones(batch)
         rows = np.arange(len(batch))
-        refused = self._refused_in(batch)
+        refused = {**self._refused_in(batch), **piece.unknown}
         if refused:
             rows = np.delete(rows, list(refused))
             await self._emit(piece.partition, partial(_rejected, batch, refused))

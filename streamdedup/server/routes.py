@@ -158,6 +158,8 @@ def _unready(status: Status, pulse: Pulse) -> Iterator[str]:
     yield from _unlive(pulse)
     if (away_s := status.broker_away_s) > AWAY_S_MAX:
         yield f"the broker has been away for {away_s:.0f} s"
+    if (away_s := status.registry_away_s) > AWAY_S_MAX:
+        yield f"the schema registry has been away for {away_s:.0f} s"
     if status.copying and status.phase is not Phase.DRAINING:
         yield from _not_copying(status.copying)
     if not status.judges:

@@ -15,6 +15,7 @@ from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.lifecycle import Delivery
 from streamdedup.kafka.base import Cluster, Member, Source, Sources
+from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.metrics.counts import Meters
 from streamdedup.rules.lists import ListsInForce
@@ -208,6 +209,7 @@ class Status:
     meters: Meters
     phase: Phase = Phase.CONNECTING
     cluster: Cluster | None = None
+    registry: Patience | None = None  # with the schema registry; None if there is none
     source: Source | None = None
     member: Member | None = None  # of a group that reads several topics, in place of `source`
     clocks: LeaderClocks | None = None
@@ -255,6 +257,18 @@ class Status:
             self.group_says
             or "the group refuses this worker; what is in force there is being asked"
         )
+
+    def check_registry(self) -> None:
+        """DeliveryError if the schema registry has been away for longer than the operator allows."""
+        if self.registry is not None:
+            self.registry.check()
+
+    @property
+    def registry_away_s(self) -> float:
+        """For how many seconds something has waited for the schema registry, in either stage."""
+        waiting = [self.registry, self.copying and self.copying.status.registry]
+        since = [each.since for each in waiting if each and each.since is not None]
+        return max(0.0, time.monotonic() - min(since)) if since else 0.0
 
     @property
     def broker_away_s(self) -> float:

@@ -1,21 +1,23 @@
 """The meaning: all that decides which key an event has, and to which output it goes.
 
 Workers of one group have the same meaning, by the name of their assignor: a group refuses a worker of another name
-(`kafka.client.assignor`). Whatever workers of one group may differ in is no part of it: the hash, the filter's kind and
-size, lists, side topics, the guarantee, and Python's tables of characters. What of it decides the keys is in the
-identity of a snapshot, too; both are made here.
+(`kafka.client.assignor`). The format of values is in it, since an event that one worker can read, another may not; but
+it never changes a key, so it is in no identity. Whatever workers of one group may differ in is no part of it: the hash,
+the filter's kind and size, lists, side topics, the guarantee, and Python's tables of characters. What of it decides the
+keys is in the identity of a snapshot, too; both are made here.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 from streamdedup.kafka.options import RepartitionOptions
 from streamdedup.keys.extract import Extractor, canonical
 from streamdedup.keys.normalizers import normalizer
+from streamdedup.keys.options import Format
 from streamdedup.settings import Settings
 
 VERSION = 1  # increased by every change of the extraction by which an event could get another key, or none
@@ -66,6 +68,7 @@ class Meaning:
         """Everything that it consists of, as plain JSON values."""
         normalizing = self.extractor.normalizer
         placement = {"placement": self.repartition.partitions} if self.repartition else {}
+        format_ = self.extractor.format
         return {
             "version": VERSION,
             "source": self.source,
@@ -74,6 +77,7 @@ class Meaning:
             "normalize": normalizing.rules_id if normalizing else _WITHOUT,
             "filter": self.remembers,
             **placement,
+            **({} if format_ == "json" else {"format": format_}),
         }
 
     @property
@@ -85,6 +89,12 @@ class Meaning:
     def check(self) -> int:
         """The first 32 bits of the digest, which a note has room for."""
         return int(self._digits[:CHECK_DIGITS], 16)
+
+    @cached_property
+    def kin(self) -> frozenset[int]:
+        """The checks of the meanings that differ in the format of values alone: they have the same keys."""
+        others = (replace(self.extractor, format=each) for each in get_args(Format))
+        return frozenset(replace(self, extractor=each).check for each in others) - {self.check}
 
     @property
     def identity_key(self) -> Mapping[str, Any]:

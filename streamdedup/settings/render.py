@@ -49,8 +49,9 @@ def show(settings: Settings) -> str:
 def schema() -> JsonSchemaValue:
     """Return the JSON Schema of a configuration file. It has no secrets: they must not stand in a file."""
     made = Settings.model_json_schema(by_alias=True)
-    for section, name in SECRETS:
-        del made["$defs"][sections()[section].__name__]["properties"][name]
+    for path in SECRETS:
+        model = GROUPS[path[:2]] if path[:2] in GROUPS else sections()[path[0]]
+        del made["$defs"][model.__name__]["properties"][path[-1]]
     _allow_no_filter(made)
     made["$defs"][sections()["source"].__name__]["anyOf"] = [
         {"required": [name]} for name in ("topic", "topics", "pattern")

@@ -39,7 +39,7 @@ from streamdedup.kafka.options import (
     SinkOptions,
     SourceOptions,
 )
-from streamdedup.keys.options import KeyOptions
+from streamdedup.keys.options import SCHEMA_FORMATS, KeyOptions
 from streamdedup.settings.fitting import unfit
 from streamdedup.settings.sections import (
     AllowlistOptions,
@@ -102,7 +102,7 @@ class Settings(BaseSettings):
             return given
         unused: dict[str, dict[str, Any]] = {
             "filter": {"capacity": UNUSED_CAPACITY},
-            "snapshot": {"directory": Path("unused")},
+            "snapshot": {"directory": UNUSED_DIRECTORY},
         }
         return {**given, **{name: {**made, **given.get(name, {})} for name, made in unused.items()}}
 
@@ -166,6 +166,7 @@ class Settings(BaseSettings):
             )
         for names, why in unfit(self.filter):
             yield [("filter", name) for name in names], why
+        yield from self._about_registry()
         yield from self._about_lists()
         yield from self._about_repartition()
         seen: dict[str, KeyPath] = {}
@@ -216,6 +217,25 @@ class Settings(BaseSettings):
                 f" {group_bytes} bytes, and Kafka allows {GROUP_BYTES_MAX}; choose a shorter one",
             )
 
+    def _about_registry(self) -> Iterator[tuple[list[KeyPath], str]]:
+        """Yield the contradictions between `kafka.schema_registry` and `key.format`, and within the former."""
+        registry, needed = self.kafka.schema_registry, self.key.format in SCHEMA_FORMATS
+        if registry is None:
+            if needed:
+                yield (
+                    [("kafka", *_REGISTRY, "url"), ("key", "format")],
+                    f"is required with key.format: {self.key.format}; set the address of the registry",
+                )
+            return
+        if not needed:
+            yield (
+                [("kafka", *_REGISTRY, "url"), ("key", "format")],
+                f"means nothing with key.format: {self.key.format}, which needs no registry; unset it, or set"
+                f" key.format: {SCHEMA_FORMATS[0]}",
+            )
+        for names, why in registry.conflicts():
+            yield [("kafka", *_REGISTRY, name) for name in names], why
+
     def _about_lists(self) -> Iterator[tuple[list[KeyPath], str]]:
         """Yield the contradictions about lists, and about a filter that does not exist."""
         if self.sink.duplicates_topic is not None and not self.filter.remembers:
@@ -256,8 +276,10 @@ class Settings(BaseSettings):
                 )
 
 
+UNUSED_DIRECTORY = Path("unused")  # without a filter, nothing is saved
 REPARTITION_SUFFIX = "-repartition"  # of the group that fills the middle topic
 GROUP_BYTES_MAX = 2**15 - 1  # the protocol writes the length of a name in 16 bits, with a sign
+_REGISTRY: KeyPath = ("schema_registry",)
 _BLOCKLIST: KeyPath = ("blocklist", "file")
 _MIDDLE_TOPIC: KeyPath = ("source", "repartition", "topic")
 _SOURCES: KeyPath = ("source", "topics")

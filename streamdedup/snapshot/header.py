@@ -137,7 +137,8 @@ class Log:
 
     `fingerprint` is that of a record batch below `label`, the last one if possible; None if none could be read.
     `input_id` is the topic id of the input that was read; it is no part of the identity, because an input that was made
-    again has the same output. None if it is not known.
+    again has the same output. None if it is not known. `schemas` are the digests of the schemas of a registry that were
+    met last, by id.
     """
 
     identity: Identity
@@ -145,6 +146,7 @@ class Log:
     counter: int
     fingerprint: Fingerprint | None = None
     input_id: str | None = None
+    schemas: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ def header_json(header: Header) -> bytes:
 
 
 def _log_json(log: Log) -> dict[str, Any]:
-    """Leave out a fingerprint, an input id and a floor that are not set.
+    """Leave out a fingerprint, an input id, schemas and a floor that are not set.
 
     So the text is that of files from before these fields existed.
     """
@@ -206,6 +208,8 @@ def _log_json(log: Log) -> dict[str, Any]:
         del fields["fingerprint"]
     if log.input_id is None:
         del fields["input_id"]
+    if not log.schemas:
+        del fields["schemas"]
     if not log.identity.floor:
         del fields["identity"]["floor"]
     return fields
@@ -254,10 +258,21 @@ def _parse_log(raw: Mapping[str, object]) -> Log:
         label=number(raw, "label", 0),
         counter=number(raw, "counter", 1),
         input_id=field(raw, "input_id", str) if "input_id" in raw else None,
+        schemas=_parse_schemas(field(raw, "schemas", dict)) if "schemas" in raw else {},
     )
     if "fingerprint" not in raw:
         return log
     return replace(log, fingerprint=_parse_fingerprint(field(raw, "fingerprint", dict), log.label))
+
+
+def _parse_schemas(raw: Mapping[str, object]) -> Mapping[int, str]:
+    for number, digest in raw.items():
+        is_id = re.fullmatch("0|[1-9][0-9]{0,9}", number)
+        if not is_id or not re.fullmatch("[0-9a-f]{16}", str(digest)):
+            raise DamagedFileError(
+                "its header's field 'schemas' has something else than ids and digests"
+            )
+    return {int(number): str(digest) for number, digest in raw.items()}
 
 
 def _parse_fingerprint(raw: Mapping[str, object], label: int) -> Fingerprint:

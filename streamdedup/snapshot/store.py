@@ -12,10 +12,10 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
@@ -54,8 +54,9 @@ COUNTER_MAX = 10**15 - 1  # one generation a second lasts for 31 million years
 class Snapshot:
     """A filter with every key of the output below `label`, and no key of the output from `end_label` on.
 
-    `fingerprint` is that of a record batch of the output below `label`, `topic_id` that of the output; both are None
-    if unknown. `saved_at` (Unix seconds) and `writer` are only for people. `mode` has the permissions of the file.
+    `fingerprint` is that of a record batch of the output below `label`, `topic_id` that of the output; both are None if
+    unknown. `schemas` are the digests of the schemas that were met, by id. `saved_at` (Unix seconds) and `writer` are
+    only for people. `mode` has the permissions of the file.
     """
 
     filter: Filter
@@ -68,6 +69,7 @@ class Snapshot:
     saved_at: float
     writer: str
     mode: int
+    schemas: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def exposes_secret(self) -> bool:
@@ -149,6 +151,7 @@ class Store:
         *,
         fingerprint: Fingerprint | None = None,
         input_id: str | None = None,
+        schemas: Mapping[int, str] | None = None,
         cut_short: Callable[[], bool] = lambda: False,
     ) -> Saved:
         """Write `filter_` as the next generation. This blocks: call it in a thread.
@@ -156,11 +159,12 @@ class Store:
         If the filter only sets bits, other threads may add keys during the call. All keys of the output below `label`
         must be in `filter_` now. `end_label()` is called in this thread after the last byte was copied. It must be
         above the offsets of all keys added until then, so it must be raised before a key is added. `fingerprint` is
-        that of a record batch of the output below `label`, `input_id` the topic id of the input. `cut_short()` is
-        called before each piece; if it returns True, the save is given up. After a SnapshotError the older generations
-        still exist, and possibly the new one as well; after a NoSpaceError only the newest one that is whole, of this
-        and of the other partitions of the output. LockedError if another process saves the same. What cannot be removed
-        makes no save a failure: `Saved.left` names it.
+        that of a record batch of the output below `label`, `input_id` the topic id of the input; `schemas` are the
+        digests of the schemas that were met, by id. `cut_short()` is called before each piece; if it returns True, the
+        save is given up. After a SnapshotError the older generations still exist, and possibly the new one as well;
+        after a NoSpaceError only the newest one that is whole, of this and of the other partitions of the output.
+        LockedError if another process saves the same. What cannot be removed makes no save a failure: `Saved.left`
+        names it.
         """
         started = time.perf_counter()
 
@@ -170,7 +174,7 @@ class Store:
             with self._locked():
                 counter, left = self._remove_leftovers_and_count()
                 path = self.path / _name(counter)
-                log = Log(identity, label, counter, fingerprint, input_id)
+                log = Log(identity, label, counter, fingerprint, input_id, schemas or {})
                 content = content_of(filter_, self._wall_clock(), log, end_label)
                 size_bytes = publish(
                     self._fs, path.with_suffix(".tmp"), path, _unless(cut_short, content), INSTEAD
@@ -384,6 +388,7 @@ class Store:
             end_label=contents.end_label,
             fingerprint=log.fingerprint,
             topic_id=log.identity.topic_id,
+            schemas=log.schemas,
             path=path,
             size_bytes=size_bytes,
             saved_at=header.saved_at,

@@ -14,6 +14,7 @@ import structlog
 
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.schemas import registry_of
 from streamdedup.delivery.services import Services, wall_clock_ms
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect, Sources
@@ -41,7 +42,7 @@ from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import TURN_S as HELD_EVERY_S
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.membership import Membership, leave_group
-from streamdedup.worker.startup import COMPILING_REMEDY, compile_copying
+from streamdedup.worker.startup import COMPILING_REMEDY, check_registry, compile_copying
 from streamdedup.worker.tasks import beside, enduring, until_stopped
 from streamdedup.worker.topic_watch import TopicWatch
 
@@ -88,6 +89,7 @@ class Copier:
         self._topology = await middle.made(self._settings, cluster, plan)
         self._recipe = Recipe(self._settings, self._options.partitions)
         self._cluster = cluster
+        await check_registry(registry_of(self._recipe), self.copying.status)
         most_ms = await cluster.transaction_ms_max()
         self._timeout_ms = min(TRANSACTION_MS, most_ms or TRANSACTION_MS)
         what = "its inner loops, which are compiled at the first start"
@@ -189,6 +191,7 @@ class Copier:
                             self._working.result()
                         await membership.keep_alive()
                         cluster.patience.check()
+                        status.check_registry()
             finally:
                 self._working.cancel()
                 await asyncio.wait([self._working], timeout=LEAVING_S_MAX)

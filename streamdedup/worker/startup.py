@@ -24,8 +24,10 @@ from streamdedup.kafka.topics import (
 from streamdedup.kernel import compiling
 from streamdedup.keys import placement
 from streamdedup.keys.hashing import MURMUR3
+from streamdedup.registry.registry import Registry
 from streamdedup.repartition.foreign import may_be_middle, refuse_foreign
 from streamdedup.rules import warm_up
+from streamdedup.server import Status
 from streamdedup.settings import Settings
 from streamdedup.threads import COPIES_MAX
 
@@ -131,6 +133,13 @@ async def _check(settings: Settings, cluster: Cluster, topology: Topology) -> No
     )
     await _check_guarantee(settings, cluster)
     await _check_transaction_timeout(settings, cluster)
+
+
+async def check_registry(registry: Registry | None, status: Status) -> None:
+    """Wait until the registry answers, if there is one. DeliveryError if it refuses us, or is away for too long."""
+    if registry is not None:
+        status.registry = registry.patience
+        await registry.check()
 
 
 def try_filter(recipe: Recipe, topology: Topology, inputs: str | None = None) -> None:

@@ -19,6 +19,7 @@ from streamdedup.delivery.fold import LOG_ANSWER_S_MAX
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.schemas import registry_of
 from streamdedup.delivery.services import Services, wall_clock_ms
 from streamdedup.delivery.snapshots import check_directory
 from streamdedup.errors import DeliveryError
@@ -57,6 +58,7 @@ from streamdedup.worker.retention_watch import RetentionWatch
 from streamdedup.worker.staged import PROGRESS_EVERY_S, Copier
 from streamdedup.worker.startup import (
     COMPILING_REMEDY,
+    check_registry,
     check_topics,
     prepared_topics,
     try_filter,
@@ -183,6 +185,7 @@ class Worker:
         broker_clock = BrokerClock(self._now_ms, asyncio.get_running_loop().time)
         clocks = LeaderClocks(cluster, self._settings.sink.topic, broker_clock)
         status.watch.hash = recipe.common_hash
+        await check_registry(registry_of(recipe), status)
         services = Services(
             cluster=cluster,
             clocks=clocks,
@@ -261,6 +264,7 @@ class Worker:
         self, recipe: Recipe, services: Services, topology: Topology, membership: Membership
     ) -> None:
         loop, patience = asyncio.get_running_loop(), services.cluster.patience
+        status = self._status
         progress_at = loop.time()
         self._saves_at = loop.time() + self._settings.snapshot.interval_s
         meters, lists = services.meters, self._lists
@@ -290,6 +294,7 @@ class Worker:
                 self._shards.revive(self._status.epoch)
                 await membership.keep_alive()
                 patience.check()
+                status.check_registry()
                 self._warn_cross_partition()
                 services.clocks.check(self._deliveries)
                 self._warn_prevailing()

@@ -34,14 +34,19 @@ class TestSchema:
             section: made["$defs"][reference(part)].get("required", [])
             for section, part in made["properties"].items()
         }
-        in_group = made["$defs"]["RepartitionOptions"]["required"]
-        names["source"] += [f"repartition.{name}" for name in in_group]
+        groups = {
+            "source": ("repartition", "Repartition"),
+            "kafka": ("schema_registry", "SchemaRegistry"),
+        }
+        for section, (group, model) in groups.items():
+            in_group = made["$defs"][f"{model}Options"]["required"]
+            names[section] += [f"{group}.{name}" for name in in_group]
         required = {
             f"{section}.{name}": leaf.get("examples")
             for section, name, leaf in leaves()
             if name in names[section]
         }
-        assert len(required) == 6
+        assert len(required) == 7
         assert all(required.values())
 
     def test_the_schema_requires_a_capacity_and_a_directory_only_where_there_is_a_filter(
@@ -60,6 +65,9 @@ class TestSchema:
         options = schema()["$defs"]["KafkaOptions"]["properties"]
         assert {"sasl_plain_password", "ssl_password"}.isdisjoint(options)
         assert {"sasl_plain_password_file", "ssl_password_file"} <= set(options)
+        registry = set(schema()["$defs"]["SchemaRegistryOptions"]["properties"])
+        assert {"basic_auth_password", "bearer_token"}.isdisjoint(registry)
+        assert {"basic_auth_password_file", "bearer_token_file"} <= registry
 
     def test_the_documentation_is_generated_from_the_tree(self) -> None:
         """docs/configuration.md holds the reference as the tree yields it."""

@@ -24,6 +24,7 @@ from streamdedup.commands.audit.time_check import Claim, TimeCheck
 from streamdedup.commands.audit.window_time import Latest, WindowTime
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.schemas import refuse_unknown, resolve
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.filters.base import Mask
@@ -36,6 +37,9 @@ from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash
 
 STALL_S_MAX = 60.0
+_UNKNOWN_REMEDY = (
+    "its key is not known; set kafka.schema_registry to the registry that has it, and audit again"
+)
 # The headers of a letter that name its event.
 PLACE = ("streamdedup.topic", "streamdedup.partition", "streamdedup.offset")
 # Topic and partition, as a letter names them -> the partition's number here.
@@ -167,6 +171,7 @@ class PartitionReader:
         batches = cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
         try:
             async for batch in batches:
+                await resolve(batch, self._extractor)
                 take(batch)
                 if self._claims and self._time_check:
                     await self._time_check.check(self._claims)
@@ -198,11 +203,12 @@ class PartitionReader:
         if self._late is not None:
             due &= ~self._late.may_be_late(batch.timestamps)
         judged, passes = self._judged(keys)
-        malformed, dropped, unjudged = (
-            _mask(rows, len(batch)) for rows in (keys.malformed, keys.dropped, keys.unjudged)
+        malformed, dropped, unjudged, unknown = (
+            _mask(rows, len(batch))
+            for rows in (keys.malformed, keys.dropped, keys.unjudged, keys.unknown)
         )
         passing = passes | unjudged | (malformed & (self._settings.key.on_malformed == "pass"))
-        letters = malformed & (self._settings.key.on_malformed == "dead_letter")
+        letters = unknown | malformed & (self._settings.key.on_malformed == "dead_letter")
         self._add_judged(batch, keys, DUE, judged & due)
         self._add_judged(batch, keys, KNOWN, judged & ~due)
         self._add_unjudged(batch, DUE_UNJUDGED, passing & due)
@@ -224,6 +230,7 @@ class PartitionReader:
 
     def _emitted(self, batch: EventBatch, window: WindowTime | None) -> None:
         keys = self._extractor.extract(batch)
+        refuse_unknown(batch, keys, _UNKNOWN_REMEDY)
         judged, _ = self._judged(keys)
         marks = marks_of(batch.headers)
         passed, duplicate, blocked = (

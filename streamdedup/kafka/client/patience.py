@@ -1,4 +1,4 @@
-"""Wait for brokers that are away: with back-off, jitter, a cap, one log line a minute, and the operator's time limit.
+"""Wait for brokers, or a schema registry, that are away: back-off, jitter, a cap, one log line a minute, a time limit.
 
 All users of a cluster share one `Patience`, so that many shards with the same trouble log it once.
 """
@@ -45,11 +45,14 @@ class Backoff:
 class Patience:
     """Records which clients wait for a broker, and since when.
 
-    `give_up_after_s` is the time limit; None for no limit.
+    `give_up_after_s` is the time limit; None for no limit. `of` is what they wait for, if it is no broker.
     """
 
-    def __init__(self, give_up_after_s: float | None = None) -> None:
+    def __init__(
+        self, give_up_after_s: float | None = None, *, of: str = "broker", remedy: str = _REMEDY
+    ) -> None:
         self._give_up_after_s = give_up_after_s
+        self._of, self._remedy = of, remedy
         self._since: dict[str, float] = {}
         self._logged_at = float("-inf")
 
@@ -72,11 +75,11 @@ class Patience:
         if now - self._logged_at >= LOG_EVERY_S:
             self._logged_at = now
             log.warning(
-                "broker_away",
+                f"{self._of}_away",
                 what=what,
                 waiting=len(self._since),
                 seconds=round(self.away_s, 1),
-                remedy=_REMEDY,
+                remedy=self._remedy,
                 **describe_error(error),
             )
 
@@ -88,7 +91,7 @@ class Patience:
         self.forget(what)
         if not self._since and self._logged_at > float("-inf"):
             self._logged_at = float("-inf")
-            log.info("broker_back", seconds=round(away_s, 1))
+            log.info(f"{self._of}_back", seconds=round(away_s, 1))
 
     def forget(self, what: str) -> None:
         """Record that `what` no longer waits, which does not mean that a broker is back."""
@@ -99,8 +102,8 @@ class Patience:
         limit_s = self._give_up_after_s
         if limit_s is not None and self.away_s > limit_s:
             raise DeliveryError(
-                f"no broker was there for {self.away_s:.0f} s ({', '.join(sorted(self._since)[:3])}), longer than"
-                f" kafka.give_up_after_s: {limit_s:g}; look at the brokers, then restart the worker"
+                f"no {self._of} was there for {self.away_s:.0f} s ({', '.join(sorted(self._since)[:3])}), longer than"
+                f" kafka.give_up_after_s: {limit_s:g}; look at it, then restart the worker"
             )
 
 

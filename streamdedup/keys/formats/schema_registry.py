@@ -1,6 +1,9 @@
 """Recognizes data of a Confluent Schema Registry by its prefix: a zero byte and a schema id, big-endian."""
 
 PREFIX_BYTES = 5
+UNKNOWN_SCHEMA = (
+    "which the registry does not have"  # the end of the reason for an event of such a schema
+)
 UNREADABLE, GIVEN_UP = -1, -2  # in place of the address of a program, if a schema has none
 
 

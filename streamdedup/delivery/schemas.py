@@ -1,0 +1,60 @@
+"""Gives what extracts keys the registry of its schemas. A batch's schemas are resolved before its keys are taken."""
+
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.errors import DeliveryError
+from streamdedup.events import EventBatch
+from streamdedup.keys.extract import Extractor, Keys
+from streamdedup.registry.cache import Cache
+from streamdedup.registry.registry import Registry, registry_patience
+from streamdedup.settings.tree import UNUSED_DIRECTORY
+
+LOOKED_AT = 100  # keys of a batch
+LONG_BYTES = 8  # of a plain integer, which may begin with a zero byte, too
+FRAMED_REMEDY = (
+    "take the key from a field of the value: key.from: json, with key.format (docs/formats.md); none if they are no"
+    " such data"
+)
+
+
+def registry_of(recipe: Recipe) -> Registry | None:
+    """Make the registry for what extracts the keys of `recipe`, and return it; None if its format needs none."""
+    kafka, schemas = recipe.settings.kafka, recipe.extractor().schemas
+    if kafka.schema_registry is None or schemas is None:
+        return None
+    directory = recipe.settings.snapshot.directory
+    address = kafka.schema_registry.address
+    cache = Cache(None if directory == UNUSED_DIRECTORY else directory, address)
+    patience = registry_patience(kafka.give_up_after_s)
+    schemas.registry = Registry(kafka.schema_registry, cache, patience)
+    return schemas.registry
+
+
+async def resolve(batch: EventBatch, extractor: Extractor) -> None:
+    """Wait until the schemas of `batch` are known, or given up. DeliveryError if the registry refuses us."""
+    schemas = extractor.schemas
+    while schemas and schemas.registry and (ids := schemas.unresolved(batch.values)):
+        await schemas.registry.resolve(schemas, ids)
+
+
+def framed(batch: EventBatch, extractor: Extractor) -> str | None:
+    """Return, as a warning, that the bytes taken as keys seem to hold schema ids; None if they do not."""
+    if extractor.origin not in ("key", "value"):
+        return None
+    from streamdedup.keys.formats.framing import ids_of  # imported here, because it imports numba
+
+    column = (batch.keys if extractor.origin == "key" else batch.values).take(slice(LOOKED_AT))
+    there = column.take((column.sizes >= 0).nonzero()[0])
+    if not len(there) or (ids_of(there) < 0).any() or (there.sizes == LONG_BYTES).all():
+        return None
+    what = "record keys" if extractor.origin == "key" else "values"
+    return (
+        f"the {what} of {batch.topic} look like Schema Registry data, schema id {ids_of(there)[0]}: their bytes change"
+        " with the id, so under a new version of the schema each key passes again"
+    )
+
+
+def refuse_unknown(batch: EventBatch, keys: Keys, remedy: str) -> None:
+    """DeliveryError if the schema of an event of `batch` is not known, and so its key is not."""
+    for row, reason in keys.unknown.items():
+        topic, partition, offset = batch.place(row)
+        raise DeliveryError(f"{topic}/{partition} offset {offset} is {reason}: {remedy}")

@@ -1,0 +1,69 @@
+"""Schemas on disk, so that a restart needs no registry: one file for each id, in a folder for each registry.
+
+An id never gets another schema, so nothing is ever out of date. A file that cannot be read or is damaged counts as
+missing, and one that cannot be written is left out: the registry is asked.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from streamdedup.keys.formats.schema import Reference, Schema
+from streamdedup.named_files import open_regular
+
+FOLDER = "%schemas"  # no group's folder has this name: a percent sign is encoded there
+FILES_MAX = 2_000
+FILE_BYTES_MAX = 16 << 20
+_DIGITS = 64  # of the checksum, before the text
+
+
+class Cache:
+    """The schemas of the registry at `address`, which includes the context, below `directory`; none without one."""
+
+    def __init__(self, directory: Path | None, address: str) -> None:
+        name = hashlib.sha256(address.encode()).hexdigest()[:32]
+        self._folder = None if directory is None else directory / FOLDER / name
+
+    def read(self, number: int) -> Schema | None:
+        """Return the schema of an id, if it is there."""
+        if self._folder is None:
+            return None
+        try:
+            with os.fdopen(open_regular(self._folder / f"{number}"), "rb") as file:
+                content = file.read(FILE_BYTES_MAX + 1)
+            checksum, text = content[:_DIGITS], content[_DIGITS:]
+            if hashlib.sha256(text).hexdigest().encode() != checksum:
+                return None
+            raw = json.loads(text)
+            references = (Reference(*each) for each in raw["references"])
+            return Schema(raw["type"], raw["schema"], tuple(references))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, number: int, schema: Schema) -> None:
+        """Keep the schema of an id; of too many, delete those that were written first."""
+        if self._folder is None:
+            return
+        references = [(each.name, each.text) for each in schema.references]
+        raw = {"type": schema.type, "schema": schema.text, "references": references}
+        text = json.dumps(raw).encode()
+        with suppress(OSError):
+            self._folder.mkdir(0o700, parents=True, exist_ok=True)
+            self._make_room(self._folder)
+            made = self._folder / f".{secrets.token_hex(8)}"
+            descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(hashlib.sha256(text).hexdigest().encode() + text)
+                made.rename(self._folder / f"{number}")
+            except OSError:
+                made.unlink()
+                raise
+
+    def _make_room(self, folder: Path) -> None:
+        files = sorted((each.stat().st_mtime, each) for each in folder.iterdir())
+        for _, oldest in files[: len(files) - FILES_MAX + 1]:
+            oldest.unlink(missing_ok=True)

@@ -1,0 +1,147 @@
+"""Finds the schemas of ids: in memory, on disk, at the registry. Who asks waits until it is known what they are.
+
+An id that the registry does not have is asked for again for `UNKNOWN_S`, because its followers lag; then it is given
+up, and asked for once more now and then. A registry that is away is waited for without limit.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from streamdedup.kafka.client.patience import BACKOFF_S, BACKOFF_S_MAX, Backoff, Patience
+from streamdedup.kafka.options import SchemaRegistryOptions
+from streamdedup.keys.formats.schema import Schema
+from streamdedup.keys.formats.schemas import Schemas
+from streamdedup.registry.cache import Cache
+from streamdedup.registry.client import Client, RegistryAwayError, UnknownSchemaError
+
+log = structlog.get_logger(__name__)
+
+UNKNOWN_S = 60.0
+ASK_AGAIN_S = 60.0  # for what was given up
+ASKED_MAX = 4  # at a time
+LOST_MAX = 10_000  # ids that were given up, of which we know
+_REMEDY = (
+    "still trying, and nothing is judged meanwhile; if it is up, look at kafka.schema_registry"
+)
+
+
+def registry_patience(give_up_after_s: float | None) -> Patience:
+    """Return what records that a registry is away."""
+    return Patience(give_up_after_s, of="registry", remedy=_REMEDY)
+
+
+class Registry:
+    """One registry, for all `Schemas` of a worker."""
+
+    def __init__(
+        self,
+        options: SchemaRegistryOptions,
+        cache: Cache,
+        patience: Patience,
+        client: Client | None = None,
+    ) -> None:
+        self._client, self._cache = client or Client(options), cache
+        self.patience = patience
+        self._places = asyncio.Semaphore(ASKED_MAX)
+        self._under_way: dict[int, asyncio.Task[Schema | None]] = {}
+        self._lost = set[int]()
+
+    async def check(self) -> None:
+        """Wait until the registry answers. DeliveryError if it refuses us, or after the time limit of its patience."""
+        backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
+        while True:
+            try:
+                await asyncio.to_thread(self._client.check)
+            except RegistryAwayError as error:
+                self.patience.away("the schema registry", error)
+            else:
+                self.patience.back("the schema registry")
+                return
+            self.patience.check()
+            await asyncio.sleep(backoff.next_s())
+
+    async def resolve(self, schemas: Schemas, ids: Sequence[int]) -> None:
+        """Have `schemas` take the schemas of `ids`, or give those up that nobody knows.
+
+        DeliveryError if the registry refuses us, or another schema is kept by a snapshot. It waits as long as the
+        registry is away.
+        """
+        found = await asyncio.gather(*(asyncio.shield(self._asked(number)) for number in ids))
+        for number, schema in zip(ids, found, strict=True):
+            if schema is None:
+                schemas.give_up(number)
+                asyncio.get_running_loop().call_later(ASK_AGAIN_S, schemas.ask_again)
+            elif not schemas.knows(number):
+                compiled = await asyncio.to_thread(schemas.compiled, schema)
+                if not schemas.knows(number):
+                    schemas.take(number, compiled)
+                    self._log_taken(number, schema, compiled.why_not)
+
+    def _log_taken(self, number: int, schema: Schema, why_not: str) -> None:
+        if why_not:
+            log.warning(
+                "schema_unreadable",
+                schema_id=number,
+                reason=why_not,
+                remedy="events of this schema have no key; look at key.format, and at the schema",
+            )
+        else:
+            log.info("schema_taken", schema_id=number, digest=schema.digest)
+
+    def _asked(self, number: int) -> asyncio.Task[Schema | None]:
+        """Return the task that asks for an id: all who wait for it share one. It ends even if nobody waits any more."""
+        task = self._under_way.get(number)
+        if task is None:
+            task = self._under_way[number] = asyncio.create_task(self._found(number))
+            task.add_done_callback(lambda done: self._ended(number, done))
+        return task
+
+    def _ended(self, number: int, task: asyncio.Task[Schema | None]) -> None:
+        del self._under_way[number]
+        if not task.cancelled():
+            task.exception()  # retrieved here, since those who waited may have been cancelled
+
+    async def _found(self, number: int) -> Schema | None:
+        """Return the schema of an id; None if the registry still does not have it after a time."""
+        if schema := await asyncio.to_thread(self._cache.read, number):
+            return schema
+        loop, backoff = asyncio.get_running_loop(), Backoff(BACKOFF_S, BACKOFF_S_MAX)
+        name = f"schema {number}"
+        until = loop.time() + (0 if number in self._lost else UNKNOWN_S)
+        try:
+            while True:
+                try:
+                    async with self._places:
+                        schema = await asyncio.to_thread(self._client.schema, number)
+                except UnknownSchemaError:
+                    self.patience.back(name)
+                    if loop.time() >= until:
+                        self._lose(number)
+                        return None
+                    log.info("schema_unknown", schema_id=number, waits_s=round(until - loop.time()))
+                except RegistryAwayError as error:
+                    self.patience.away(name, error)
+                else:
+                    self.patience.back(name)
+                    self._lost.discard(number)
+                    await asyncio.to_thread(self._cache.write, number, schema)
+                    return schema
+                await asyncio.sleep(backoff.next_s())
+        finally:
+            self.patience.forget(name)
+
+    def _lose(self, number: int) -> None:
+        if number in self._lost:
+            return
+        if len(self._lost) >= LOST_MAX:
+            self._lost.clear()
+        self._lost.add(number)
+        log.warning(
+            "schema_given_up",
+            schema_id=number,
+            reason=f"the registry had no schema of this id for {UNKNOWN_S:g} s: events of it are rejected, or stop the"
+            " partition if they are in the output",
+            remedy="register it, or set kafka.schema_registry to the registry, or the context, that its producer uses",
+        )

@@ -1,0 +1,90 @@
+"""In place of a registry: one over HTTP that answers as it is told, and a client that a test can play with."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from streamdedup.keys.formats.schema import Schema
+from streamdedup.registry.client import UnknownSchemaError
+
+UNKNOWN = (404, {"error_code": 40403, "message": "Schema not found"})
+
+
+class Answers:
+    """What the registry answers, by path, and what it was asked, with the headers."""
+
+    def __init__(self, answers: Mapping[str, tuple[int, Any]]) -> None:
+        self.by_path = dict(answers)
+        self.asked: list[tuple[str, Mapping[str, str]]] = []
+        self.url = ""
+
+
+@contextmanager
+def answering(answers: Mapping[str, tuple[int, Any]]) -> Iterator[Answers]:
+    """Serve answers of a status and a body: bytes, or what becomes JSON. Every other path is an unknown schema."""
+    told = Answers(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            told.asked.append((self.path, {name.lower(): of for name, of in self.headers.items()}))
+            status, body = told.by_path.get(self.path, UNKNOWN)
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
+            if status == 302:
+                self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", f"{len(content)}")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    told.url = f"http://127.0.0.1:{server.server_port}/api"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield told
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class PlayedClient:
+    """A client without a network: it has `schemas`, or raises `error`; `asked` has the ids."""
+
+    def __init__(self, schemas: Mapping[int, Schema] | None = None) -> None:
+        self.schemas = dict(schemas or {})
+        self.error: Exception | None = None
+        self.asked: list[int] = []
+
+    def check(self) -> None:
+        """As the client's."""
+        if self.error:
+            raise self.error
+
+    def schema(self, number: int) -> Schema:
+        """As the client's."""
+        self.asked.append(number)
+        self.check()
+        if number not in self.schemas:
+            raise UnknownSchemaError
+        return self.schemas[number]
+
+
+def avro(*fields: tuple[str, Any], name: str = "Event") -> Schema:
+    """Return the schema of a record of these fields."""
+    return Schema("AVRO", json.dumps(record(fields, name)))
+
+
+def record(fields: Sequence[tuple[str, Any]], name: str = "Event") -> dict[str, Any]:
+    """Return it as the parts of JSON."""
+    named = [{"name": each, "type": of} for each, of in fields]
+    return {"type": "record", "name": name, "fields": named}

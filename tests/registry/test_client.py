@@ -1,0 +1,151 @@
+"""Claims about the client: it returns whole schemas, and knows who is away, who refuses, and who is no registry."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.kafka.options import SchemaRegistryOptions
+from streamdedup.keys.formats.schema import Reference, Schema
+from streamdedup.registry import client
+from streamdedup.registry.client import Client, RegistryAwayError, UnknownSchemaError
+from tests.registry.stand_ins import answering
+
+FIRST = "/api/schemas/ids/7"
+
+
+def client_of(url: str, **options: Any) -> Client:
+    """Return a client of the registry at `url`."""
+    return Client(SchemaRegistryOptions(url=url, **options))
+
+
+def refer(name: str, version: int = 1) -> dict[str, Any]:
+    """Return a reference as a registry writes it."""
+    return {"name": name, "subject": f"of {name}/", "version": version}
+
+
+def there(name: str, version: int = 1) -> str:
+    """Return the path at which it is."""
+    return f"/api/subjects/of%20{name}%2F/versions/{version}"
+
+
+def test_a_schema_comes_with_all_that_it_refers_to() -> None:
+    """Each once, after those that it refers to itself; and they may refer to one another in a circle."""
+    answers = {
+        FIRST: (200, {"schema": "0", "references": [refer("a"), refer("b"), refer("c", 3)]}),
+        there("a"): (200, {"schema": "A", "references": [refer("b")]}),
+        there("b"): (200, {"schema": "B", "references": [refer("c", 3)]}),
+        there("c", 3): (200, {"schema": "C", "references": [refer("a")]}),
+    }
+    with answering(answers) as told:
+        schema = client_of(told.url).schema(7)
+    references = (Reference("c", "C"), Reference("b", "B"), Reference("a", "A"))
+    assert schema == Schema("AVRO", "0", references)
+    assert len(told.asked) == 4
+
+
+def test_the_type_of_a_schema_is_left_out_for_avro_alone() -> None:
+    """As registries do it."""
+    answers = {FIRST: (200, {"schema": "{}", "schemaType": "JSON"})}
+    with answering(answers) as told:
+        assert client_of(told.url + "/").schema(7) == Schema("JSON", "{}")
+
+
+def test_a_context_is_part_of_the_path() -> None:
+    """With or without the dot that it begins with."""
+    answers = {"/api/contexts/.eu/schemas/ids/7": (200, {"schema": "{}"})}
+    with answering(answers) as told:
+        for context in ("eu", ".eu"):
+            assert client_of(told.url, context=context).schema(7).text == "{}"
+
+
+def test_credentials_are_sent() -> None:
+    """A user and a password, or a token."""
+    with answering({FIRST: (200, {"schema": "{}"})}) as told:
+        password = SecretStr("pass:word")
+        client_of(told.url, basic_auth_user="me", basic_auth_password=password).schema(7)
+        client_of(told.url, bearer_token=SecretStr("abc")).schema(7)
+        client_of(told.url).schema(7)
+    sent = [headers.get("authorization") for _, headers in told.asked]
+    assert sent == ["Basic bWU6cGFzczp3b3Jk", "Bearer abc", None]
+
+
+@pytest.mark.parametrize("code", [40401, 40402, 40403])
+def test_an_unknown_schema_is_told_from_a_wrong_address(code: int) -> None:
+    """By the code in the answer: a proxy, or a path that is wrong, answers 404, too."""
+    with answering({FIRST: (404, {"error_code": code})}) as told:
+        with pytest.raises(UnknownSchemaError):
+            client_of(told.url).schema(7)
+        told.by_path[FIRST] = 404, b"<html>"
+        with pytest.raises(DeliveryError, match="as no schema registry does: status 404"):
+            client_of(told.url).schema(7)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_registry_that_refuses_us_is_not_waited_for(status: int) -> None:
+    """Only an operator can help."""
+    with answering({FIRST: (status, b""), "/api/schemas/types": (status, b"")}) as told:
+        for call in (client_of(told.url).check, lambda: client_of(told.url).schema(7)):
+            with pytest.raises(DeliveryError, match=f"refuses us, with status {status}"):
+                call()
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_registry_that_cannot_answer_is_away(status: int) -> None:
+    """It is asked again later."""
+    with answering({FIRST: (status, {}), "/api/schemas/types": (status, {})}) as told:
+        for call in (client_of(told.url).check, lambda: client_of(told.url).schema(7)):
+            with pytest.raises(RegistryAwayError, match=f"status {status}"):
+                call()
+    with pytest.raises(RegistryAwayError, match="no answer"):
+        client_of(told.url).check()  # nobody listens there any more
+
+
+def test_a_registry_that_does_not_know_its_types_is_there() -> None:
+    """Some that are like Confluent's do not have that path."""
+    with answering({}) as told:
+        client_of(told.url).check()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ((200, b"<html>"), "status 200 and no JSON"),
+        ((200, []), "status 200"),
+        ((302, b""), "status 302"),
+        ((200, {"schema": 7}), "a schema that is no text"),
+        ((200, {"schema": "{}", "references": [{"name": "a"}]}), "a reference without a subject"),
+        ((200, b" " * ((4 << 20) + 1)), "an answer of more than 4 MiB"),
+    ],
+)
+def test_what_answers_otherwise_is_no_registry(answer: tuple[int, Any], why: str) -> None:
+    """The worker stops, and says what it was answered."""
+    with answering({FIRST: answer}) as told:
+        for _ in range(2):  # a connection that was not read to its end is not used again
+            with pytest.raises(DeliveryError, match=why):
+                client_of(told.url).schema(7)
+
+
+def test_references_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many schemas refer to one another."""
+    monkeypatch.setattr(client, "REFERENCES_MAX", 2)
+    answers: dict[str, tuple[int, Any]] = {
+        there(f"{number}"): (200, {"schema": "A", "references": [refer(f"{number + 1}")]})
+        for number in range(4)
+    }
+    answers[FIRST] = 200, {"schema": "{}", "references": [refer("0")]}
+    with (
+        answering(answers) as told,
+        pytest.raises(DeliveryError, match="more than 2 references"),
+    ):
+        client_of(told.url).schema(7)
+
+
+def test_certificates_are_read_at_once(tmp_path: Path) -> None:
+    """A file that is none is an error of the operator's, before anything is asked."""
+    wrong = tmp_path / "ca.pem"
+    wrong.write_text("no certificate")
+    with pytest.raises(ConfigError, match="ssl_cafile"):
+        client_of("https://127.0.0.1:1", ssl_cafile=wrong)

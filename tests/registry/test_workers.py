@@ -1,0 +1,385 @@
+"""Claims about workers whose values have schemas; over a broker in memory, and a registry that is played."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdedup.commands.audit import audit
+from streamdedup.commands.trial import tried
+from streamdedup.errors import DeliveryError
+from streamdedup.keys.formats.schema import Schema
+from streamdedup.registry import registry
+from streamdedup.registry.client import RegistryAwayError
+from streamdedup.registry.registry import ASK_AGAIN_S, UNKNOWN_S
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.routes import pages
+from streamdedup.settings import load
+from streamdedup.testing import MemoryBroker, connected_to
+from tests.deployment import Deployment
+from tests.keys.avro import framed, written
+from tests.local import LocalWorker, Start, on_virtual_clock
+from tests.registry.stand_ins import PlayedClient, avro, record
+
+VERSIONS: Mapping[int, list[tuple[str, Any]]] = {
+    1: [("id", "string")],
+    2: [("added", "long"), ("id", "string")],
+    3: [("id", ["null", "string"]), ("added", "long")],
+}
+
+
+def value(number: int, key: str) -> bytes:
+    """Return an event of that version of the schema."""
+    key_of = (lambda: ("string", key)) if number == 3 else (lambda: key)
+    fields = record(VERSIONS[number])
+    return framed(number, written(fields, {"id": key_of(), "added": 5}))
+
+
+class Stage:
+    """A broker in memory with one partition, a played registry, and workers."""
+
+    def __init__(self, directory: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.deployment = there = Deployment("memory:1", directory, partitions=1)
+        self.config = there.config
+        there.config["key"] = {"format": "avro", "field": "id"}
+        there.config["kafka"]["schema_registry"] = {"url": "http://registry.example"}
+        there.config["sink"]["dead_letter_topic"] = self.letters = f"{there.sink}-letters"
+        self.broker = MemoryBroker()
+        for name in (there.source, there.sink, self.letters):
+            self.broker.create_topic(name, 1)
+        self.client = PlayedClient({each: avro(*fields) for each, fields in VERSIONS.items()})
+        monkeypatch.setattr(registry, "Client", lambda _: self.client)
+        self._start = start
+
+    def start(self) -> LocalWorker:
+        """Start a worker."""
+        return self._start(self.deployment, connect=connected_to(self.broker))
+
+    def feed(self, *values: bytes | None) -> None:
+        """Append events to the input."""
+        self.broker.produce(self.deployment.source, [(0, None, each) for each in values])
+
+    def emit(self, *values: bytes | None) -> None:
+        """Append events to the output, as a worker of long ago."""
+        self.broker.produce(self.deployment.sink, [(0, None, each) for each in values])
+
+    def output(self) -> list[bytes | None]:
+        """The values of the output."""
+        return [event.value for event in self.broker.read_all(self.deployment.sink)[0]]
+
+    def reasons(self) -> list[str]:
+        """The reasons of the dead letters."""
+        letters = self.broker.read_all(self.letters)[0]
+        return [(dict(each.headers)["streamdedup.reason"] or b"").decode() for each in letters]
+
+    def forget_cache(self) -> None:
+        """Delete the schemas on disk."""
+        for file in self.deployment.directory.glob("snapshots/%schemas/*/*"):
+            file.unlink()
+
+
+Scene = Callable[[Stage], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
+    """Give a way to run a scene on a virtual clock."""
+    return lambda scene: on_virtual_clock(lambda start: scene(Stage(tmp_path, start, monkeypatch)))
+
+
+def every(keys: Iterable[str]) -> list[bytes]:
+    """Return an event of each version, and one in JSON, for each key."""
+    return [
+        each
+        for key in keys
+        for each in (*(value(number, key) for number in VERSIONS), json.dumps({"id": key}).encode())
+    ]
+
+
+def test_versions_and_json_are_one_key(play: Callable[[Scene], None]) -> None:
+    """Of all ways to write an event, the first passes; a fold of the output takes the same keys."""
+
+    async def scene(stage: Stage) -> None:
+        stage.feed(*every("abc"))
+        await stage.start().through(12)
+        assert stage.output() == every("abc")[::4]
+        assert sorted(stage.client.asked) == [1, 2, 3]
+        stage.feed(*reversed(every("abcd")))
+        worker = await stage.start().through(16)  # from the snapshot
+        assert stage.output()[3:] == [every("d")[3]]
+        for file in stage.deployment.snapshots.rglob("*.snapshot"):
+            file.unlink()
+        stage.feed(*every("abcd"))
+        worker = await stage.start().through(16)
+        assert worker.lines("output_folded")[-1]["events"] == 4
+        assert len(stage.output()) == 4
+        assert sorted(stage.client.asked) == [1, 2, 3]  # the rest came from the disk
+
+    play(scene)
+
+
+def test_a_topic_that_moves_from_json_keeps_its_memory(play: Callable[[Scene], None]) -> None:
+    """The format is in the meaning, and in no identity: the snapshot is used, and nothing is warned of."""
+
+    async def scene(stage: Stage) -> None:
+        key, kafka = stage.config["key"], dict(stage.config["kafka"])
+        stage.config["key"] = {"field": "id"}
+        del stage.config["kafka"]["schema_registry"]
+        stage.feed(b'{"id":"a"}', b'{"id":"b"}')
+        first = await stage.start().through(2)
+        stage.config["key"], stage.config["kafka"] = key, kafka
+        stage.feed(value(2, "b"), value(1, "c"))
+        second = await stage.start().through(2)
+        assert stage.output()[2:] == [value(1, "c")]
+        assert second.lines("snapshot_loaded")
+        assert second.lines("keys_changed") == second.lines("snapshot_refused") == []
+        names = [each.lines("worker_starts")[0]["meaning"] for each in (first, second)]
+        assert names[0] != names[1]
+
+    play(scene)
+
+
+def test_an_unknown_id_is_asked_for_again_then_rejected(play: Callable[[Scene], None]) -> None:
+    """For a minute; what came before it is committed meanwhile, and what comes after it passes later."""
+
+    async def scene(stage: Stage) -> None:
+        stage.feed(value(1, "a"))
+        async with stage.start() as worker:
+            await worker.consumed(1)
+            began_s = worker.task.get_loop().time()
+            stage.feed(value(1, "b"), framed(99, b"\2x"), value(1, "c"))
+            await worker.consumed(4)
+            assert UNKNOWN_S <= worker.task.get_loop().time() - began_s <= UNKNOWN_S + 30
+            asked = stage.client.asked.count(99)
+            assert asked > 5
+            assert stage.output() == [value(1, key) for key in "abc"]
+            assert stage.reasons() == ["of schema 99, which the registry does not have"]
+            stage.feed(framed(99, b"\2x"))
+            await worker.consumed(5)
+            assert stage.client.asked.count(99) == asked  # not again so soon
+            stage.client.schemas[99] = stage.client.schemas[1]
+            assert len(worker.lines("schema_given_up")) == 1
+            await asyncio.sleep(ASK_AGAIN_S)
+            stage.feed(framed(99, b"\2x"))
+            await worker.consumed(6)
+            assert stage.output()[-1] == framed(99, b"\2x")
+
+    play(scene)
+
+
+def test_an_id_that_a_follower_has_later_is_waited_for(play: Callable[[Scene], None]) -> None:
+    """So nothing is rejected that was registered just before."""
+
+    async def scene(stage: Stage) -> None:
+        schema = stage.client.schemas.pop(1)
+        stage.feed(value(1, "a"))
+        async with stage.start() as worker:
+            await worker.logged("schema_unknown", 3)
+            stage.client.schemas[1] = schema
+            await worker.consumed(1)
+        assert stage.output() == [value(1, "a")]
+
+    play(scene)
+
+
+def test_an_unknown_id_in_the_output_stops_the_shard(play: Callable[[Scene], None]) -> None:
+    """Without its key, duplicates of the event would pass."""
+
+    async def scene(stage: Stage) -> None:
+        stage.emit(framed(99, b"\2x"))
+        assert (
+            "offset 0 is of schema 99, which the registry does not have"
+            in await stage.start().stopped()
+        )
+
+    play(scene)
+
+
+@pytest.mark.parametrize("on_malformed", ["dead_letter", "pass"])
+def test_an_event_of_the_output_that_lost_its_key_stops_the_shard(
+    play: Callable[[Scene], None], on_malformed: str
+) -> None:
+    """Unless events pass without a key; tombstones always may."""
+
+    async def scene(stage: Stage) -> None:
+        stage.config["key"]["on_malformed"] = on_malformed
+        stage.emit(None, value(1, "a"), framed(1, b"wrong"))
+        if on_malformed == "pass":
+            await stage.start().live()
+            return
+        error = await stage.start().stopped()
+        assert "offset 2 has no key: the value does not fit schema 1" in error
+
+    play(scene)
+
+
+def test_another_schema_under_an_id_stops_the_shard(play: Callable[[Scene], None]) -> None:
+    """It is another registry, whose ids mean something else; the snapshot remembers."""
+
+    async def scene(stage: Stage) -> None:
+        stage.feed(value(1, "a"))
+        await stage.start().through(1)
+        stage.forget_cache()
+        stage.client.schemas[1] = avro(("other", "string"), ("id", "string"))
+        stage.feed(value(1, "b"))
+        error = await stage.start().stopped()
+        assert "schema 1 is another than it was when the snapshot was saved" in error
+        assert len(stage.output()) == 1
+
+    play(scene)
+
+
+def test_a_registry_that_is_away_is_waited_for(play: Callable[[Scene], None]) -> None:
+    """Nothing is judged meanwhile, /readyz reports it, and nothing becomes a dead letter."""
+
+    async def scene(stage: Stage) -> None:
+        async with stage.start() as worker:
+            await worker.live()
+            stage.client.error = RegistryAwayError("status 503")
+            stage.feed(value(1, "a"))
+            await asyncio.sleep(200)
+            assert 1 < len(worker.lines("registry_away")) < 6
+            found = pages(worker.worker.status, Pulse())["/readyz"]()
+            assert found.status is HTTPStatus.SERVICE_UNAVAILABLE
+            assert "the schema registry has been away for" in found.text
+            metrics = pages(worker.worker.status, Pulse())["/metrics"]().text
+            assert "\nstreamdedup_registry_away_seconds 0.0" not in metrics
+            stage.client.error = None
+            await worker.consumed(1)
+            assert len(worker.lines("registry_back")) == 1
+        assert (stage.output(), stage.reasons()) == ([value(1, "a")], [])
+
+    play(scene)
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_an_operator_limits_how_long(play: Callable[[Scene], None], begins: bool) -> None:
+    """`kafka.give_up_after_s` counts for the registry, too: at a start, and later."""
+
+    async def scene(stage: Stage) -> None:
+        stage.config["kafka"]["give_up_after_s"] = 60
+        if begins:
+            stage.client.error = RegistryAwayError("status 503")
+        worker = stage.start()
+        if not begins:
+            await worker.live()
+            stage.client.error = RegistryAwayError("status 503")
+            stage.feed(value(1, "a"))
+        with pytest.raises(DeliveryError, match=r"no registry was there for [6-9]\d s"):
+            await worker.task
+
+    play(scene)
+
+
+def test_a_registry_that_refuses_us_stops(play: Callable[[Scene], None]) -> None:
+    """The worker at its start, later the shard."""
+
+    async def scene(stage: Stage) -> None:
+        worker = stage.start()
+        await worker.live()
+        stage.client.error = DeliveryError("refuses us")
+        stage.feed(value(1, "a"))
+        assert "refuses us" in await worker.stopped()
+        await worker.stop()
+        with pytest.raises(DeliveryError, match="refuses us"):
+            await stage.start().task
+
+    play(scene)
+
+
+def test_json_schema_needs_no_registry(play: Callable[[Scene], None]) -> None:
+    """Its values are JSON behind five bytes, or JSON alone."""
+
+    async def scene(stage: Stage) -> None:
+        stage.config["key"]["format"] = "json_schema"
+        del stage.config["kafka"]["schema_registry"]
+        stage.feed(b"\0\0\0\0\1" + b'{"id":"a"}', b'{"id":"a"}', b"\0\0\0\0\2" + b'{"id":"b"}')
+        await stage.start().through(3)
+        assert len(stage.output()) == 2
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("origin", "warns"), [("key", True), ("value", True), ("header", False)])
+def test_framed_keys_without_a_format_are_warned_of(
+    play: Callable[[Scene], None], origin: str, warns: bool
+) -> None:
+    """Their bytes change with the id of the schema."""
+
+    async def scene(stage: Stage) -> None:
+        stage.config["key"] = {"from": origin, **({"field": "id"} if origin == "header" else {})}
+        del stage.config["kafka"]["schema_registry"]
+        events = [(0, framed(7, b"\6key%d" % n), framed(8, b"\2v")) for n in range(3)]
+        stage.broker.produce(stage.deployment.source, events)
+        worker = await stage.start().through(3)
+        lines = worker.lines("keys_framed")
+        assert len(lines) == warns
+        if warns:
+            number = 7 if origin == "key" else 8
+            assert f"schema id {number}" in lines[0]["reason"]
+
+    play(scene)
+
+
+def test_plain_numbers_are_not_taken_for_framed_keys(play: Callable[[Scene], None]) -> None:
+    """A LongSerializer's keys begin with zero bytes, too."""
+
+    async def scene(stage: Stage) -> None:
+        stage.config["key"] = {"from": "key"}
+        del stage.config["kafka"]["schema_registry"]
+        events = [(0, number.to_bytes(8), b"{}") for number in range(3)]
+        stage.broker.produce(stage.deployment.source, events)
+        assert (await stage.start().through(3)).lines("keys_framed") == []
+
+    play(scene)
+
+
+def test_try_and_audit_read_schemas(play: Callable[[Scene], None]) -> None:
+    """As the worker does."""
+
+    async def scene(stage: Stage) -> None:
+        stage.feed(*every("ab"), framed(99, b""))
+        settings = load(stage.deployment.write_config())
+        connect = connected_to(stage.broker)
+        found = await tried(settings, 100, connect)
+        counts = {verdict.name: count for verdict, count in found.verdicts.items() if count}
+        assert counts == {"PASS": 2, "DUPLICATE": 6, "REJECTED": 1}
+        await stage.start().through(9)
+        report = await audit(settings, connect=connect)
+        assert report.fine, report
+
+    play(scene)
+
+
+def test_both_stages_read_schemas(play: Callable[[Scene], None]) -> None:
+    """The first places events by their keys, and rejects those of an unknown schema; the second finds duplicates."""
+
+    async def scene(stage: Stage) -> None:
+        there = stage.deployment
+        there.config["source"]["repartition"] = {"topic": "by-key", "partitions": 1}
+        stage.feed(*every("ab"), framed(99, b"\2x"))
+        async with stage.start() as worker:
+            await worker.until(lambda: len(stage.output()) == 2, "two events")
+            await worker.until(stage.reasons, "a dead letter")
+            assert stage.reasons() == ["of schema 99, which the registry does not have"]
+        assert stage.output() == every("ab")[::4]
+
+    play(scene)
+
+
+def test_a_schema_that_cannot_be_read_makes_events_malformed(play: Callable[[Scene], None]) -> None:
+    """The reason says what is wrong with it."""
+
+    async def scene(stage: Stage) -> None:
+        stage.client.schemas[5] = Schema("PROTOBUF", "syntax")
+        stage.feed(framed(5, b"\0"))
+        worker = await stage.start().through(1)
+        why = "it is of type PROTOBUF, and key.format is avro"
+        assert stage.reasons() == [f"no key can be found by schema 5: {why}"]
+        assert worker.lines("schema_unreadable")[0]["reason"] == why
+
+    play(scene)
