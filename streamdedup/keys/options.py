@@ -19,8 +19,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Origin = Literal["json", "key", "value", "header"]
-Format = Literal["json", "avro", "json_schema"]
-SCHEMA_FORMATS = ("avro",)  # those that are read by schemas of a registry
+Format = Literal["json", "avro", "protobuf", "json_schema"]
+SCHEMA_FORMATS = ("avro", "protobuf")  # those that are read by schemas of a registry
 Tombstones = Literal["pass", "judge", "drop"]  # what happens to events with a null value
 Normalization = Literal["none", "trim", "lowercase", "email"]
 EmailPreset = Literal["provider", "strict"]
@@ -86,8 +86,8 @@ class KeyOptions(BaseModel):
     format: Format = Field(
         default="json",
         description="With `from: json`, how values are written: as plain JSON, or by a serializer of a Schema Registry "
-        "as `avro` or `json_schema`. `avro` needs `kafka.schema_registry`. A value that no serializer framed is read "
-        "as JSON. The format never changes a key.",
+        "as `avro`, `protobuf` or `json_schema`. The first two need `kafka.schema_registry`. A value that no "
+        "serializer framed is read as JSON. The format never changes a key.",
     )
     normalize: Normalization = Field(
         default="none",

@@ -21,12 +21,13 @@ class FramedKind(IntEnum):
     ARRAY = 7
     MAP = 8
     RECORD = 9
-    NOT_UTF8 = 10
-    UNFIT = 11  # the bytes are not those of the schema
-    TOO_DEEP = 12
-    UNREADABLE = 13  # the schema itself is
-    UNKNOWN = 14  # the schema of that id
-    UNFRAMED = 15  # it does not begin with an id, or is null
+    ANY = 10
+    NOT_UTF8 = 11
+    UNFIT = 12  # the bytes are not those of the schema
+    TOO_DEEP = 13
+    UNREADABLE = 14  # the schema itself is
+    UNKNOWN = 15  # the schema of that id
+    UNFRAMED = 16  # it does not begin with an id, or is null
 
 
 NAMES = {
@@ -39,5 +40,6 @@ NAMES = {
     FramedKind.ARRAY: "an array",
     FramedKind.MAP: "a map",
     FramedKind.RECORD: "a record",
+    FramedKind.ANY: "an Any",
     FramedKind.NOT_UTF8: "not UTF-8",
 }

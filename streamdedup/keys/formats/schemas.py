@@ -8,7 +8,7 @@ import numpy as np
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import NULL, Column, Integers, concatenated
-from streamdedup.keys.formats import avro_schema
+from streamdedup.keys.formats import avro_schema, protobuf_schema
 from streamdedup.keys.formats.framed_kinds import FramedKind, FramedKinds
 from streamdedup.keys.formats.schema import Program, Schema, SchemaError
 from streamdedup.keys.formats.schema_registry import GIVEN_UP, UNREADABLE
@@ -17,7 +17,11 @@ from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 MET_MAX = 1_000  # ids that a snapshot has
 ROW_BYTES = 40  # of a key that is no part of its value: digits, or a UUID; a symbol comes on top
 
-_TYPES: Mapping[str, str] = {"avro": "AVRO"}  # what a registry calls each format
+_TYPES: Mapping[str, str] = {
+    "avro": "AVRO",
+    "protobuf": "PROTOBUF",
+}  # what a registry calls each format
+_COMPILERS = {"avro": avro_schema.compiled, "protobuf": protobuf_schema.compiled}
 _NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -111,9 +115,8 @@ class Schemas:
         try:
             if schema.type != _TYPES[self._kind]:
                 raise SchemaError(f"it is of type {schema.type}, and key.format is {self._kind}")
-            programs = [
-                avro_schema.compiled(schema.text, texts, each.steps) for each in self._fields
-            ]
+            compiled = _COMPILERS[self._kind]
+            programs = [compiled(schema.text, texts, each.steps) for each in self._fields]
         except SchemaError as error:
             return Compiled(schema.digest, why_not=str(error))
         return Compiled(schema.digest, tuple(programs))
@@ -187,9 +190,14 @@ class Schemas:
         self.read(0, Column.of([b""]))
 
     def _kernel(self) -> Callable[..., int]:
-        from streamdedup.keys.formats import avro_column  # imported here: it imports numba
+        # Imported here, because these modules import numba.
+        if self._kind == "avro":
+            from streamdedup.keys.formats import avro_column
 
-        return avro_column.fill
+            return avro_column.fill
+        from streamdedup.keys.formats import protobuf_column
+
+        return protobuf_column.fill
 
     def _enter(self, number: int, entries: Sequence[int]) -> None:
         """Add an id, and where its program of each field begins."""
