@@ -31,6 +31,7 @@ from streamdedup.events import Column, EventBatch
 from streamdedup.filters import strain
 from streamdedup.kafka import groups
 from streamdedup.keys.extract import Extractor
+from streamdedup.keys.formats import schemas
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import Origin
@@ -274,7 +275,7 @@ class TestStopMessages:
     Those about how to connect begin with the option at fault, and stand in docs/security.md.
     """
 
-    ROOMS = ("delivery", "kafka", "repartition", "server", "worker")
+    ROOMS = ("delivery", "kafka", "registry", "repartition", "server", "worker")
     STOP_NOTHING = (groups, list_changes)  # `reset` reports the former's, the log the latter's
 
     def test_every_message_is_explained(self) -> None:
@@ -296,7 +297,7 @@ class TestStopMessages:
 
     def _said(self) -> list[str]:
         paths = [path for room in self.ROOMS for path in (PACKAGE / room).rglob("*.py")]
-        paths.append(Path(strain.__file__))
+        paths += [Path(each.__file__) for each in (strain, schemas)]
         apart = {Path(str(module.__file__)) for module in self.STOP_NOTHING}
         messages = {m for path in paths if path not in apart for m in _messages(path)}
         assert len(messages) > 10

@@ -41,6 +41,7 @@ class Client:
         self._base = options.address
         headers = {
             "Accept": "application/vnd.schemaregistry.v1+json, application/json",
+            "Connection": "close",  # a schema is asked for once, so no connection would be used again
             "User-Agent": f"streamdedup/{__version__}",
         }
         if options.bearer_token is not None:

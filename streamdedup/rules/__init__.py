@@ -13,8 +13,10 @@ from streamdedup.filters.no_filter import NoFilter
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys import join, placement, sampling
 from streamdedup.keys.formats import json_column, json_exact
+from streamdedup.keys.formats.schemas import Schemas
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
 from streamdedup.keys.normalizers import ascii_text, domains, email_column
+from streamdedup.keys.options import SCHEMA_FORMATS
 from streamdedup.rules import pending, pending_in_time
 from streamdedup.rules.duplicates import Duplicates, DuplicatesRule
 from streamdedup.rules.pass_all import PassAll
@@ -56,6 +58,8 @@ def warm_up_all() -> None:
     """
     json_column.warm_up()
     json_exact.warm_up()
+    for kind in SCHEMA_FORMATS:
+        Schemas(kind, [("",)]).warm_up()
     join.warm_up()
     placement.warm_up()
     ascii_text.warm_up()

@@ -1,4 +1,4 @@
-"""Kafka's jars: fetched once into a cache outside the repository, checked at every use.
+"""Jars of Kafka and of others: fetched once into a cache outside the repository, checked at every use.
 
 The lock file names each jar and its SHA-256. A fetch goes to a directory of its own, which takes
 the cache's place by a rename when every jar is right: a broken download is never used.
@@ -23,17 +23,25 @@ FETCH_S = 600
 
 @dataclass(frozen=True)
 class Jar:
-    """A line of the lock file."""
+    """A line of the lock file: `group:artifact:version`, and `:type:classifier` of what is no plain jar."""
 
     group: str
     artifact: str
     version: str
     sha256: str
+    type: str = "jar"
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
         """The name that Maven gives it."""
-        return f"{self.artifact}-{self.version}.jar"
+        classifier = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.artifact}-{self.version}{classifier}.{self.type}"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a jar as any other."""
+        return self.type == "jar"
 
 
 Fetcher = Callable[[Sequence[Jar], Path], None]
@@ -45,8 +53,8 @@ def locked_jars(lock: Path) -> list[Jar]:
     jars = []
     for line in lock.read_text().splitlines():
         coordinate, sha256 = line.split()
-        group, artifact, version = coordinate.split(":")
-        jars.append(Jar(group, artifact, version, sha256))
+        group, artifact, version, *kind = coordinate.split(":")
+        jars.append(Jar(group, artifact, version, sha256, *kind))
     return jars
 
 
@@ -130,8 +138,13 @@ def _replace(jars: Sequence[Jar], cache: Path, staging: Path) -> None:
 def fetch_with_maven(jars: Sequence[Jar], into: Path) -> None:
     """By `mvn`, which knows the user's mirrors and proxies."""
     pom = into.with_name("pom.xml")
-    pom.write_text(POM.format(dependencies="".join(_dependency(jar) for jar in jars)))
-    run_maven(pom, ["dependency:copy-dependencies", f"-DoutputDirectory={into}"])
+    plain = [jar for jar in jars if jar.is_plain]
+    pom.write_text(POM.format(dependencies="".join(map(_dependency, plain))))
+    if plain:
+        run_maven(pom, ["dependency:copy-dependencies", f"-DoutputDirectory={into}"])
+    for jar in (jar for jar in jars if not jar.is_plain):
+        named = f"{jar.group}:{jar.artifact}:{jar.version}:{jar.type}:{jar.classifier}"
+        run_maven(pom, ["dependency:copy", f"-Dartifact={named}", f"-DoutputDirectory={into}"])
 
 
 def run_maven(pom: Path, goal: Sequence[str]) -> None:
@@ -144,6 +157,8 @@ def run_maven(pom: Path, goal: Sequence[str]) -> None:
 
 def fetch_with_jgo(jars: Sequence[Jar], into: Path) -> None:
     """By jgo from PyPI, which needs no Java; in a process of its own, so that it can be timed."""
+    if others := [jar.file_name for jar in jars if not jar.is_plain]:
+        raise Unavailable(f"jgo fetches jars only, and not {others[0]}: install Maven")
     coordinates = [f"{jar.group}:{jar.artifact}:{jar.version}" for jar in jars]
     _run([sys.executable, str(Path(__file__).with_name("jgo_fetch.py")), str(into), *coordinates])
 

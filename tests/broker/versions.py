@@ -61,6 +61,7 @@ class Kafka:
 
 # Of which images are made: there are no tools of 4.4.0 in Maven's central repository, which deploy/compose.yaml needs.
 IMAGED = Kafka("4.1.0")
+REGISTRY_LOCK = LOCKS / "apicurio-registry-3.0.9.lock"  # the newest that runs on Java 17
 TOOLS_LOCK = LOCKS / f"kafka-tools-{IMAGED}.lock"
 
 

@@ -3,6 +3,7 @@
 Our own writers made them. Inputs that are fixtures of other tests are read from there: framings of record batches.
 """
 
+import base64
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ from streamdedup.kafka.records.origin_header import ORIGIN
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot.files import content_of
 from tests.filters.cases import CASES, STATIC_KINDS
-from tests.fuzz.targets import ORIGIN_OF_OURS, headers_of
+from tests.fuzz.targets import AVRO_SCHEMAS, ORIGIN_OF_OURS, PROTOBUF_FILE, headers_of
 from tests.golden import FINGERPRINTED
 from tests.golden.lists import RECIPES, build
 from tests.golden.wire import ENTRIES, NOTES, OLD_NOTES, VALUES
@@ -31,6 +32,24 @@ from tests.keys.test_json_column import ODD, ORDINARY, WRONG
 DIRECTORY = Path(__file__).with_name("corpus")
 SIZE_BYTES_MAX = 200_000  # of all files
 SAVED_AT = 1_700_000_000.0
+# A user in a user, and what stands around it: a list in two blocks, nulls, doubles, a map, an enum.
+_IN = b"\2\0\6abc\6def"
+_LISTED = (
+    b"\4\2a\2b\1\4\2c\0" + b"\xfe\xff\xff\xff\x0f\0" + b"\2" + bytes(8) + b"\0" + b"\2\2k\2\2z\0"
+)
+AVRO_VALUES = [_IN, _LISTED + b"\2\0\7\xac\2\2", _LISTED + b"\0\0", _LISTED + b"\2\0\0"]
+_MESSAGE = (
+    b"\x12\3abc" + b"\x22\3\1\2\3" + b"\x0a\5\x12\3def" + b"\x9b\6\x08\1\x9c\6" + b"\x1d\0\0\0\0"
+)
+PROTOBUF_MESSAGES = [
+    b"\0" + _MESSAGE,
+    b"\0" + _MESSAGE + b"\x18\1" + _MESSAGE,
+    b"\2\2\x0a\x05\x12\3abc\x12\2\x08\x7f\x1a\5\x0a\1k\x12\0",
+    b"\4\2\0\x08\7\x10\x0d",
+]
+PROTOBUF_SERIALIZED = base64.b64encode(
+    b"\x0a\5t.pro\x12\1p\x22\x13\x0a\1E\x12\x0e\x0a\2id\x18\1 \1(\x09R\2id"
+)
 KEYS = [f"key {number}" for number in range(40)]
 
 
@@ -67,6 +86,8 @@ def _made() -> Mapping[str, Mapping[str, bytes]]:
         "headers": _numbered(_headers()),
         "origin": _numbered(_origins()),
         "json": _numbered([*ORDINARY, *ODD, *WRONG]),
+        "avro": _numbered([*AVRO_VALUES, *(text.encode() for text in AVRO_SCHEMAS)]),
+        "protobuf": _numbered([*PROTOBUF_MESSAGES, PROTOBUF_FILE.encode(), PROTOBUF_SERIALIZED]),
         "list": lists,
         "exact-store": stores,
         "snapshot": dict(_snapshots()),

@@ -35,6 +35,9 @@ from streamdedup.kafka.records.wire import (
 )
 from streamdedup.keys.cells import each
 from streamdedup.keys.extract import json_keys
+from streamdedup.keys.formats.framed_kinds import FramedKind
+from streamdedup.keys.formats.schema import Schema
+from streamdedup.keys.formats.schemas import Schemas
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import Normalizer
@@ -54,6 +57,22 @@ from tests.keys.exact import exact_reader
 FIELDS = ("id", "user.id", "/a.b/é", "/", "0", "user.0", "user.user.id")
 AFTER = (b'"}', b'"}]}', b"0}", b'd":7}', b"\xa9", b"}", b',"id":1}')  # would complete what is cut
 HEADER_NAMES = (MARK, "h", "", "é", "\ufffd")
+PATHS = (("id",), ("user", "id"), ("user", "user", "id"))
+_USER = '{"type":"record","name":"User","fields":[{"name":"user","type":["null","User"]},{"name":"id","type":"%s"}]}'
+_AROUND = """{"type":"record","name":"E","fields":[
+ {"name":"list","type":{"type":"array","items":"string"}}, {"name":"nulls","type":{"type":"array","items":"null"}},
+ {"name":"even","type":{"type":"array","items":"double"}},
+ {"name":"map","type":{"type":"map","values":["int","bytes"]}},
+ {"name":"user","type":%s}, {"name":"id","type":{"type":"enum","name":"Kind","symbols":["A","B"]}}]}"""
+AVRO_SCHEMAS = (
+    _USER % "string",
+    _AROUND % (_USER % "long"),
+    _AROUND % '["null",{"type":"array","items":"E"}]',
+)
+PROTOBUF_FILE = """syntax = "proto3"; package p; import "google/protobuf/wrappers.proto";
+message User { User user = 1; oneof which { string id = 2; bool none = 3; } repeated int32 list = 4; }
+message Event { User user = 1; google.protobuf.Int64Value id = 2; map<string, User> map = 3;
+  enum Kind { A = 0; B = 7; } message Inner { Kind id = 1; sint64 user = 2; } }"""
 NORMALIZERS: tuple[Normalization, ...] = ("none", "trim", "lowercase", "email")
 KEYS = ("a@b.example", "key 1", "", "x" * 100, "a@sub.b.example", "ü@bücher.example")
 OFFSET_MAX = (1 << 63) - 1
@@ -203,6 +222,37 @@ def _exact(name: str) -> Callable[[bytes | None], bytes]:
     return lambda cell: read(cell or b"")
 
 
+def avro_target(data: bytes) -> None:
+    """Find keys in a value by every schema of the corpus, and read the bytes as a schema themselves."""
+    _find("avro", AVRO_SCHEMAS, data)
+
+
+def protobuf_target(data: bytes) -> None:
+    """Find keys in a message by a file of the corpus, and read the bytes as a file themselves."""
+    _find("protobuf", (PROTOBUF_FILE,), data)
+
+
+def _find(kind: str, texts: Sequence[str], data: bytes) -> None:
+    """Each value has a key or a kind, whatever stands around it; a schema can be read, or says why it cannot."""
+    schemas = _schemas(kind, tuple(texts))
+    for prefix in (b"", *(b"\0" + number.to_bytes(4) for number in range(len(texts) + 1))):
+        cells = [AFTER[0], prefix + data, *AFTER]
+        for which in range(len(PATHS)):
+            keys, kinds = schemas.read(which, Column.of(cells))
+            assert (keys.sizes >= 0).tolist() == (kinds == FramedKind.KEY).tolist()
+            alone, kind_alone = schemas.read(which, Column.of([prefix + data]))
+            assert (alone[0], kind_alone[0]) == (keys[1], kinds[1])
+    schemas.compiled(Schema(schemas.type, data.decode(errors="replace")))
+
+
+@cache
+def _schemas(kind: str, texts: tuple[str, ...]) -> Schemas:
+    schemas = Schemas(kind, PATHS)
+    for number, text in enumerate(texts):
+        schemas.take(number, schemas.compiled(Schema(schemas.type, text)))
+    return schemas
+
+
 def list_target(data: bytes) -> None:
     """Load a list, mapped and copied, and ask it about keys."""
     with _file(data) as path:
@@ -318,6 +368,8 @@ TARGETS = {
     "headers": Target(headers_target, (DamagedBatchError,), 10_000),
     "origin": Target(origin_target, (DamagedBatchError,), 3_000),
     "json": Target(json_target, (), 3_000, mutated_text),
+    "avro": Target(avro_target, (), 1_000),
+    "protobuf": Target(protobuf_target, (), 500),
     "list": Target(list_target, (SnapshotError, ConfigError), 2_000, mutated_file),
     "exact-store": Target(store_target, (SnapshotError,), 2_000, mutated_file),
     "snapshot": Target(snapshot_target, (SnapshotError, ConfigError), 2_000, mutated_file),

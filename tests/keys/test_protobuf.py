@@ -1,5 +1,6 @@
 """Claims about keys in Protobuf messages: they are what Google's reader finds, and no bytes make the kernel hang."""
 
+import base64
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
@@ -75,8 +76,8 @@ OF_EACH
 """.replace("OF_EACH", _OF_EACH)
 
 
-def event_type() -> Any:
-    """Return Google's class for `TEXT`, made without a compiler."""
+def event_file() -> Any:
+    """Return what `TEXT` defines in Google's form, made without a compiler."""
     file = descriptor_pb2.FileDescriptorProto(name="test.proto", package="test", syntax="proto3")
     event, user = file.message_type.add(name="Event"), file.message_type.add(name="User")
 
@@ -108,12 +109,18 @@ def event_type() -> Any:
     add(user, "user", 41, F.TYPE_MESSAGE, **of_user)
     add(user, "of_oneof", 42, F.TYPE_STRING, oneof_index=0)
     add(user, "other", 43, F.TYPE_INT32, oneof_index=0)
+    return file
+
+
+def event_type(file: Any) -> Any:
+    """Return Google's class of an event."""
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("test.Event"))
 
 
-EVENT: Any = event_type()
+FILE = event_file()
+EVENT = event_type(FILE)
 PATHS = [
     *(f"user.{name}_of" for name in SCALARS),
     *(
@@ -135,7 +142,9 @@ def of_text(path: str, text: str = TEXT, references: Sequence[Reference] = ()) -
     return schemas
 
 
+SERIALIZED = base64.b64encode(FILE.SerializeToString()).decode()
 OF_PATH = {path: of_text(path) for path in PATHS}
+OF_SERIALIZED = {path: of_text(path, SERIALIZED) for path in PATHS}
 
 
 def found(schemas: Schemas, *bodies: bytes, indexes: bytes = b"\0") -> list[Found]:
@@ -216,6 +225,7 @@ def test_a_key_is_what_googles_reader_finds(body: bytes, path: str) -> None:
     """The last one of several, merged messages, members of a oneof, unknown fields and groups, wrong types."""
     theirs = expected(body, path)
     ours, *_ = found(OF_PATH[path], body)
+    assert found(OF_SERIALIZED[path], body) == [ours]
     if ours is FramedKind.MISSING and path.endswith("enum_of"):
         assert theirs in (b"RED", FramedKind.MISSING)
     elif theirs is not FramedKind.UNFIT:  # what it refuses inside other messages is not read here
@@ -298,7 +308,7 @@ def test_what_is_no_key_says_what_it_is() -> None:
         ("nothing", kinds.MISSING),
         ("user.string_of.x", kinds.MISSING),
     ):
-        assert found(of_text(path), body) == [kind], path
+        assert found(of_text(path), body) == found(of_text(path, SERIALIZED), body) == [kind], path
 
 
 def test_a_default_is_not_on_the_wire() -> None:
@@ -349,6 +359,14 @@ def test_an_index_names_a_message() -> None:
     body = piece(1, b"1") + piece(2, b"2") + piece(3, b"3")
     for indexes, key in ((b"\0", b"1"), (b"\2\0", b"1"), (b"\2\2", b"2"), (b"\4\2\0", b"3")):
         assert found(schemas, body, indexes=indexes) == [key]
+    names = {"A": ("id",), "B": ("x", "id", "m")}
+    file = descriptor_pb2.FileDescriptorProto(name="p.proto", package="p")
+    for name, fields in names.items():
+        message = file.message_type.add(name=name)
+        for at, each in enumerate(fields, 1):
+            message.field.add(name=each, number=at, type=F.TYPE_STRING, label=F.LABEL_OPTIONAL)
+    serialized = of_text("id", base64.b64encode(file.SerializeToString()).decode())
+    assert found(serialized, body, indexes=b"\2\2") == [b"2"]
     for wrong in (b"", b"\2", b"\2\4", b"\4\0\0", b"\1", b"\xff" * 9 + b"\1"):
         assert found(schemas, body if wrong else b"", indexes=wrong) == [FramedKind.UNFIT]
 
@@ -397,6 +415,7 @@ def test_the_path_is_followed_to_a_depth() -> None:
     ("text", "why"),
     [
         ("message", "it is no .proto file"),
+        ("bm90aGluZw==", "it is no .proto file"),
         ("message E { string id 1; }", "it is no .proto file"),
         (
             "message E { Other id = 1; }",

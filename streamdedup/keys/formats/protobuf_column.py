@@ -12,7 +12,8 @@ from streamdedup.kernel import copy_bytes, inlined, kernel
 from streamdedup.keys.formats.framed_kinds import FramedKind, FramedKinds
 from streamdedup.keys.formats.framing import entry_of
 from streamdedup.keys.formats.key_text import digits, is_utf8, unsigned_digits
-from streamdedup.keys.formats.protobuf_schema import ANY_WIRE, NUMBER_MAX, Op, Wire
+from streamdedup.keys.formats.protobuf_files import NUMBER_MAX
+from streamdedup.keys.formats.protobuf_schema import ANY_WIRE, Op, Wire
 from streamdedup.keys.formats.varints import NOWHERE, past, unzigzagged, varint
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 

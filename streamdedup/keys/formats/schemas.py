@@ -10,14 +10,14 @@ from streamdedup.errors import DeliveryError
 from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.keys.formats import avro_schema, protobuf_schema
 from streamdedup.keys.formats.framed_kinds import FramedKind, FramedKinds
-from streamdedup.keys.formats.schema import Program, Schema, SchemaError
+from streamdedup.keys.formats.schema import Program, Schema, SchemaError, SchemaType
 from streamdedup.keys.formats.schema_registry import GIVEN_UP, UNREADABLE
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 
 MET_MAX = 1_000  # ids that a snapshot has
 ROW_BYTES = 40  # of a key that is no part of its value: digits, or a UUID; a symbol comes on top
 
-_TYPES: Mapping[str, str] = {
+_TYPES: Mapping[str, SchemaType] = {
     "avro": "AVRO",
     "protobuf": "PROTOBUF",
 }  # what a registry calls each format
@@ -76,6 +76,11 @@ class Schemas:
         self._given_up: set[int] = set()
 
     @property
+    def type(self) -> SchemaType:
+        """What a registry calls schemas of this format."""
+        return _TYPES[self._kind]
+
+    @property
     def given_up(self) -> frozenset[int]:
         """The ids that no registry knows."""
         return frozenset(self._given_up)
@@ -113,7 +118,7 @@ class Schemas:
         """Return the programs of a schema. Any thread may call this; for a large schema it takes long."""
         texts = [each.text for each in schema.references]
         try:
-            if schema.type != _TYPES[self._kind]:
+            if schema.type != self.type:
                 raise SchemaError(f"it is of type {schema.type}, and key.format is {self._kind}")
             compiled = _COMPILERS[self._kind]
             programs = [compiled(schema.text, texts, each.steps) for each in self._fields]
