@@ -297,7 +297,7 @@ class TestStopMessages:
 
     def _said(self) -> list[str]:
         paths = [path for room in self.ROOMS for path in (PACKAGE / room).rglob("*.py")]
-        paths += [Path(each.__file__) for each in (strain, schemas)]
+        paths += [Path(str(each.__file__)) for each in (strain, schemas)]
         apart = {Path(str(module.__file__)) for module in self.STOP_NOTHING}
         messages = {m for path in paths if path not in apart for m in _messages(path)}
         assert len(messages) > 10

@@ -113,6 +113,10 @@ class Extractor:
         rows = self.schemas.unknown_rows(values)
         return {row: malformed.pop(row) for row in rows if row in malformed}
 
+    def keys_of(self, values: Column) -> tuple[Column, dict[int, str]]:
+        """Return the keys of the fields of `values`, and why a row has none, in ascending order; of `json` alone."""
+        return drained(self._of_values(values))
+
     @property
     def takes_long(self) -> bool:
         """Whether to extract keys in a thread, because it takes too long for the event loop."""
@@ -396,7 +400,7 @@ def _why_not_json(head: bytes) -> str:
     looks = looks_registered(head)
     if looks is None:
         return NOT_JSON
-    return f"the value {looks}: take the key from the record key (key.from: key), or have a converter write plain JSON"
+    return f"the value {looks}: set key.format to that of its serializer, or take the record key (key.from: key)"
 
 
 def _name(steps: tuple[str, ...]) -> str:

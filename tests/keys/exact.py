@@ -50,7 +50,7 @@ def _why_not_json(text: bytes) -> str:
     looks = looks_registered(text)
     if looks is None:
         return NOT_JSON
-    return f"the value {looks}: take the key from the record key (key.from: key), or have a converter write plain JSON"
+    return f"the value {looks}: set key.format to that of its serializer, or take the record key (key.from: key)"
 
 
 def _text(found: object, steps: tuple[str, ...]) -> bytes:

@@ -1,0 +1,131 @@
+"""`python -m bench.formats`: what the key takes at the end of a record of twelve fields, in each format, by the kernel.
+
+The same events in JSON, Avro and Protobuf. Status 1 if Avro or Protobuf takes longer than JSON.
+"""
+
+import io
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import fastavro
+from fastavro.types import Schema as AvroSchema
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from streamdedup.events import Column
+from streamdedup.keys.extract import Extractor
+from streamdedup.keys.formats.schema import Schema
+from streamdedup.keys.options import Format
+
+EVENTS, ROUNDS = 20_000, 25
+FIELDS = {
+    "name": "string",
+    "at": "long",
+    "amount": "double",
+    "city": "string",
+    "count": "int",
+    "is_new": "boolean",
+    "page": "string",
+    "referrer": "string",
+    "agent": "string",
+    "status": "int",
+    "session": "string",
+    "id": "string",
+}
+IN_PROTOBUF = {"long": "int64", "int": "int32", "boolean": "bool"}
+
+
+def event(number: int) -> dict[str, Any]:
+    """Return the fields of an event."""
+    return {
+        "name": "a visit",
+        "at": 1_700_000_000_000 + number,
+        "amount": number / 8,
+        "city": "Wanne-Eickel",
+        "count": number % 100,
+        "is_new": number % 2 == 0,
+        "page": f"/products/{number % 977}",
+        "referrer": "https://search.example/?q=shoes",
+        "agent": "Mozilla/5.0 (X11; Linux x86_64)",
+        "status": 200,
+        "session": f"{number * 7919:016x}",
+        "id": f"user-{number}@example.com",
+    }
+
+
+def written() -> Mapping[Format, tuple[list[bytes], Schema | None]]:
+    """Return the events in each format, and their schema, which is the one of the id 0."""
+    events = [event(number) for number in range(EVENTS)]
+    fields = [{"name": name, "type": kind} for name, kind in FIELDS.items()]
+    avro = {"type": "record", "name": "Visit", "fields": fields}
+    of_avro = fastavro.parse_schema(avro)
+    lines = "".join(
+        f"{IN_PROTOBUF.get(kind, kind)} {name} = {at};"
+        for at, (name, kind) in enumerate(FIELDS.items(), 1)
+    )
+    message = _message()
+    return {
+        "json": ([json.dumps(each).encode() for each in events], None),
+        "avro": (
+            [bytes(5) + _avro(of_avro, each) for each in events],
+            Schema("AVRO", json.dumps(avro)),
+        ),
+        "protobuf": (
+            [bytes(6) + message(**each) for each in events],
+            Schema("PROTOBUF", f'syntax = "proto3"; message Visit {{ {lines} }}'),
+        ),
+    }
+
+
+def _avro(schema: AvroSchema, value: Mapping[str, Any]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, value)
+    return out.getvalue()
+
+
+def _message() -> Callable[..., bytes]:
+    file = descriptor_pb2.FileDescriptorProto(name="visit.proto", syntax="proto3")
+    made = file.message_type.add(name="Visit")
+    for number, (name, kind) in enumerate(FIELDS.items(), 1):
+        field = descriptor_pb2.FieldDescriptorProto
+        type_ = getattr(field, f"TYPE_{IN_PROTOBUF.get(kind, kind).upper()}")
+        made.field.add(name=name, number=number, type=type_, label=field.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("Visit"))
+    return lambda **fields: bytes(message(**fields).SerializeToString())
+
+
+def measured() -> dict[Format, float]:
+    """Return the least nanoseconds an event takes in each format, over rounds that take turns."""
+    cases = {}
+    for format_, (values, schema) in written().items():
+        extractor = Extractor.of_format(format_, ("id",))
+        if extractor.schemas is not None and schema is not None:
+            extractor.schemas.take(0, extractor.schemas.compiled(schema))
+        extractor.warm_up()
+        cases[format_] = extractor, Column.of(values)
+    least = dict.fromkeys(cases, float("inf"))
+    for _ in range(ROUNDS):
+        for format_, (extractor, column) in cases.items():
+            began = time.perf_counter()
+            keys, malformed = extractor.keys_of(column)
+            took = time.perf_counter() - began
+            if malformed or keys[EVENTS - 1] != event(EVENTS - 1)["id"].encode():
+                raise AssertionError(f"{format_}: wrong keys")
+            least[format_] = min(least[format_], took / EVENTS * 1e9)
+    return least
+
+
+def main() -> int:
+    """Return the status of the process."""
+    found = measured()
+    for format_, ns in found.items():
+        print(f"{format_:<9}{ns:>6.0f} ns an event{ns / found['json']:>7.2f} of JSON")
+    return int(max(found.values()) > found["json"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
