@@ -672,7 +672,7 @@ def test_data_of_a_schema_registry_is_told_as_such(
     """A zero byte and a schema's number in front are named, with what to do; the data is not."""
     _, malformed = json_keys(fields, Column.of([value]))
     assert malformed[0].startswith(reason)
-    assert malformed[0].endswith("plain JSON") is reason.endswith(": ")
+    assert malformed[0].endswith("(key.from: key)") is reason.endswith(": ")
 
 
 def _agree(field: str, texts: Sequence[bytes]) -> Column:
