@@ -5,6 +5,8 @@ It joins no group, and makes no topic. Files of lists are not opened.
 
 import asyncio
 
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.schemas import registry_answering
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
 from streamdedup.kafka.cluster import UNANSWERED, kafka_cluster, soon
 from streamdedup.kafka.retention import shortfall
@@ -19,12 +21,13 @@ from streamdedup.worker.startup import check_topics, check_unstaged
 async def connected_check(settings: Settings, connect: Connect = kafka_cluster) -> list[str]:
     """Check the topics, groups and rights that a worker needs; return warnings.
 
-    ConfigError if it would not start. DeliveryError if the broker refuses us or does not answer.
+    ConfigError if it would not start. DeliveryError if the broker or the schema registry refuses us or does not answer.
     """
     async with soon(connect, settings.kafka, UNANSWERED) as cluster:
         async with asyncio.timeout(ANSWER_S_MAX):
             staged = settings.source.repartition is not None
             topology = await (_staged if staged else _plain)(settings, cluster)
+        await registry_answering(Recipe(settings, 1))
     short = shortfall(topology[settings.sink.topic], settings.filter.remembered_ms)
     return [f"{short.reason}; {short.remedy}"] if short else []
 

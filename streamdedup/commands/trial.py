@@ -17,7 +17,7 @@ from streamdedup.commands.fit import Fit, Seen
 from streamdedup.delivery.cross_partition import REMEDY, Evidence, record_keys_matter, suspicion
 from streamdedup.delivery.emit import refused_by
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.delivery.schemas import FRAMED_REMEDY, framed, registry_of
+from streamdedup.delivery.schemas import FRAMED_REMEDY, framed, registry_answering
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.delivery.shard import verdicts_without_rules
 from streamdedup.delivery.turns import keys_of
@@ -214,8 +214,7 @@ class _Trying:
         count = len(partitions)
         recipe = Recipe(self._settings, count)
         self._hash, self._extractor = Hash.draw(), recipe.extractor()
-        if registry := registry_of(recipe):
-            await asyncio.wait_for(registry.check(), ANSWER_S_MAX)
+        await registry_answering(recipe)
         self._repartitions = self._settings.source.repartition is not None
         matter = record_keys_matter(self._settings.key, count)
         self._record_keys_matter = matter and not self._repartitions

@@ -1,8 +1,11 @@
 """Gives what extracts keys the registry of its schemas. A batch's schemas are resolved before its keys are taken."""
 
+import asyncio
+
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch
+from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.keys.extract import Extractor, Keys
 from streamdedup.registry.cache import Cache
 from streamdedup.registry.registry import Registry, registry_patience
@@ -27,6 +30,20 @@ def registry_of(recipe: Recipe) -> Registry | None:
     patience = registry_patience(kafka.give_up_after_s)
     schemas.registry = Registry(kafka.schema_registry, cache, patience)
     return schemas.registry
+
+
+async def registry_answering(recipe: Recipe) -> None:
+    """Do the same for a command: DeliveryError if the registry does not answer soon, or refuses us."""
+    registry = registry_of(recipe)
+    if registry is None:
+        return
+    try:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            await registry.check()
+    except TimeoutError:
+        raise DeliveryError(
+            "kafka.schema_registry.url: nobody answers there; check it, and try again"
+        ) from None
 
 
 async def resolve(batch: EventBatch, extractor: Extractor) -> None:

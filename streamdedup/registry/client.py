@@ -41,7 +41,6 @@ class Client:
         self._base = options.address
         headers = {
             "Accept": "application/vnd.schemaregistry.v1+json, application/json",
-            "Connection": "close",  # a schema is asked for once, so no connection would be used again
             "User-Agent": f"streamdedup/{__version__}",
         }
         if options.bearer_token is not None:
@@ -94,9 +93,7 @@ class Client:
                 "GET", self._base + path, redirect=False, preload_content=False
             )
             body = answer.read(ANSWER_BYTES_MAX + 1, decode_content=True)
-            if len(body) > ANSWER_BYTES_MAX:
-                answer.close()
-            answer.release_conn()
+            answer.close()  # a schema is asked for once, so the connection would not be used again
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise RegistryAwayError(f"no answer: {type(error).__name__}") from None
         return _read(answer.status, body, must_be_known=must_be_known)

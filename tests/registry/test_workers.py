@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamdedup.commands.audit import audit
+from streamdedup.commands.connected_check import connected_check
 from streamdedup.commands.trial import tried
 from streamdedup.errors import DeliveryError
 from streamdedup.keys.formats.schema import Schema
@@ -351,6 +352,24 @@ def test_try_and_audit_read_schemas(play: Callable[[Scene], None]) -> None:
         await stage.start().through(9)
         report = await audit(settings, connect=connect)
         assert report.fine, report
+
+    play(scene)
+
+
+def test_a_command_says_that_the_registry_does_not_answer(play: Callable[[Scene], None]) -> None:
+    """`config check --connect` and `try` wait for it as long as for a broker."""
+
+    async def scene(stage: Stage) -> None:
+        settings, connect = load(stage.deployment.write_config()), connected_to(stage.broker)
+        assert await connected_check(settings, connect) == []
+        for error, why in (
+            (RegistryAwayError("status 503"), "nobody answers there"),
+            (DeliveryError("it refuses us"), "it refuses us"),
+        ):
+            stage.client.error = error
+            for call in (connected_check(settings, connect), tried(settings, 10, connect)):
+                with pytest.raises(DeliveryError, match=why):
+                    await call
 
     play(scene)
 

@@ -19,7 +19,7 @@ from streamdedup.commands.audit.time_check import TimeCheck
 from streamdedup.commands.audit.window_time import clock_of
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.delivery.schemas import registry_of
+from streamdedup.delivery.schemas import registry_answering
 from streamdedup.kafka.base import Cluster, Connect
 from streamdedup.kafka.cluster import kafka_cluster, soon
 from streamdedup.kafka.topics import Topology, sink_topics
@@ -67,7 +67,7 @@ class _Audit:
         topology = await topology_of(self._settings, self._cluster)
         count = topology[self._settings.source.topic].partitions
         recipe = Recipe(self._settings, count)
-        registry_of(recipe)
+        await registry_answering(recipe)
         # Not the worker's hash: whoever made keys collide there would make them collide here, too.
         self._hash = Hash.draw()
         extents = [

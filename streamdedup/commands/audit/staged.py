@@ -46,7 +46,7 @@ from streamdedup.commands.audit.window_time import clock_of
 from streamdedup.delivery.fence import committed_offset, look, wait_decided
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import Found, differs
-from streamdedup.delivery.schemas import registry_of
+from streamdedup.delivery.schemas import registry_answering, registry_of
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Integers
 from streamdedup.filters.base import Mask
@@ -108,7 +108,7 @@ class StagedAudit:
             topology = await cluster.describe([self._middle, *sink_topics(self._sink)])
             refuse_missing(topology, self._middle, sink_topics(self._sink))
         recipe, hash_ = Recipe(settings, self._places), Hash.draw()
-        registry_of(recipe)
+        await registry_answering(recipe)
         topics, input_logs = (*named, *left.read), left.beside(input_logs)
         self._inputs = inputs_of(input_logs, topics)
         inputs = await self._found(input_logs)

@@ -1,7 +1,7 @@
 """The schemas whose ids were met, each compiled to a program for every field of the key. No I/O: see `registry/`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -41,21 +41,36 @@ class Compiled:
     why_not: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Programs:
-    """Those of one field: all in `code`, that of the i-th id from `entries[i]` on."""
+    """Those of one field: all in `code`, that of the i-th id from `entries[i]` on; `ids` ascend.
+
+    It is replaced as a whole, so a thread that reads by it needs no lock.
+    """
 
     steps: tuple[str, ...]
     code: Integers = field(default_factory=lambda: frozen(_NONE, np.int64))
     room_bytes: int = ROW_BYTES
+    ids: Integers = field(default_factory=lambda: frozen(_NONE, np.int64))
     entries: Integers = field(default_factory=lambda: frozen(_NONE, np.int64))
 
-    def add(self, program: Program) -> int:
-        """Add a program; return where it begins."""
-        entry = len(self.code)
-        self.code = frozen(np.concatenate([self.code, program.code]), np.int64)
-        self.room_bytes = max(self.room_bytes, ROW_BYTES + program.room_bytes)
-        return entry
+    def added(self, program: Program) -> "_Programs":
+        """Return these and one more, which no id has yet."""
+        code = frozen(np.concatenate([self.code, program.code]), np.int64)
+        room_bytes = max(self.room_bytes, ROW_BYTES + program.room_bytes)
+        return replace(self, code=code, room_bytes=room_bytes)
+
+    def entered(self, number: int, entry: int) -> "_Programs":
+        """Return these with one more id, whose program begins at `entry`."""
+        at = int(np.searchsorted(self.ids, number))
+        ids, entries = np.insert(self.ids, at, number), np.insert(self.entries, at, entry)
+        return replace(self, ids=frozen(ids, np.int64), entries=frozen(entries, np.int64))
+
+    def without(self, numbers: Collection[int]) -> "_Programs":
+        """Return these without some of the ids."""
+        kept = ~np.isin(self.ids, list(numbers))
+        ids, entries = frozen(self.ids[kept], np.int64), frozen(self.entries[kept], np.int64)
+        return replace(self, ids=ids, entries=entries)
 
 
 class Schemas:
@@ -69,7 +84,7 @@ class Schemas:
         """Set by who does I/O. If None, every schema is unknown."""
         self._kind = kind
         self._fields = [_Programs(steps) for steps in paths]
-        self._ids, self._met, self._looks = frozen(_NONE, np.int64), _NONE.copy(), 0
+        self._met, self._looks = _NONE.copy(), 0  # when each id was met last
         self._digests: dict[int, str] = {}  # of the schemas that are known
         self._expected: dict[int, str] = {}  # of those that snapshots name
         self._why_not: dict[int, str] = {}  # of those that cannot be read
@@ -79,6 +94,10 @@ class Schemas:
     def type(self) -> SchemaType:
         """What a registry calls schemas of this format."""
         return _TYPES[self._kind]
+
+    @property
+    def _ids(self) -> Integers:
+        return self._fields[0].ids
 
     @property
     def given_up(self) -> frozenset[int]:
@@ -135,26 +154,21 @@ class Schemas:
         self._check(number, self._expected.get(number), schema.digest)
         if number in self._given_up:
             self.ask_again()
-        if schema.programs:
-            entries = [of.add(one) for of, one in zip(self._fields, schema.programs, strict=True)]
-        else:
-            entries = [UNREADABLE] * len(self._fields)
+        if not schema.programs:
             self._why_not[number] = schema.why_not
-        self._enter(number, entries)
+        self._enter(number, schema.programs or UNREADABLE)
         self._digests[number] = schema.digest
 
     def give_up(self, number: int) -> None:
         """Note that no registry knows the schema of an id."""
         if number not in self._given_up and not self.knows(number):
-            self._enter(number, [GIVEN_UP] * len(self._fields))
+            self._enter(number, GIVEN_UP)
             self._given_up.add(number)
 
     def ask_again(self) -> None:
         """Forget which ids were given up."""
-        kept = ~np.isin(self._ids, list(self._given_up))
-        for each in self._fields:
-            each.entries = frozen(each.entries[kept], np.int64)
-        self._ids, self._met = frozen(self._ids[kept], np.int64), self._met[kept]
+        self._met = self._met[~np.isin(self._ids, list(self._given_up))]
+        self._fields = [each.without(self._given_up) for each in self._fields]
         self._given_up.clear()
 
     def why_not(self, number: int) -> str:
@@ -175,7 +189,7 @@ class Schemas:
         out = np.empty(room_bytes, dtype=np.uint8)
         starts, sizes = np.empty((2, len(values)), dtype=np.int64)
         kinds = np.empty(len(values), dtype=np.uint8)
-        known = programs.code, self._ids, programs.entries
+        known = programs.code, programs.ids, programs.entries
         at = end = 0
         while at < len(starts):
             part = slice(at, at + ROWS_A_CALL)
@@ -204,13 +218,14 @@ class Schemas:
 
         return protobuf_column.fill
 
-    def _enter(self, number: int, entries: Sequence[int]) -> None:
-        """Add an id, and where its program of each field begins."""
-        at = int(np.searchsorted(self._ids, number))
-        for of, entry in zip(self._fields, entries, strict=True):
-            of.entries = frozen(np.insert(of.entries, at, entry), np.int64)
-        self._ids = frozen(np.insert(self._ids, at, number), np.int64)
-        self._met = np.insert(self._met, at, self._looks)
+    def _enter(self, number: int, programs: Sequence[Program] | int) -> None:
+        """Add an id, and its program for each field; or what says that it has none."""
+        self._met = np.insert(self._met, np.searchsorted(self._ids, number), self._looks)
+        if isinstance(programs, int):
+            self._fields = [each.entered(number, programs) for each in self._fields]
+            return
+        both = zip(self._fields, programs, strict=True)
+        self._fields = [of.added(one).entered(number, len(of.code)) for of, one in both]
 
     def _check(self, number: int, known: str | None, digest: str) -> None:
         if known is not None and known != digest:
