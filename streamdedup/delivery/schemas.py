@@ -8,7 +8,7 @@ from streamdedup.events import EventBatch
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.keys.extract import Extractor, Keys
 from streamdedup.registry.cache import Cache
-from streamdedup.registry.registry import Registry, registry_patience
+from streamdedup.registry.registry import Registry, RegistryPatience
 from streamdedup.settings.tree import UNUSED_DIRECTORY
 
 LOOKED_AT = 100  # keys of a batch
@@ -27,7 +27,7 @@ def registry_of(recipe: Recipe) -> Registry | None:
     directory = recipe.settings.snapshot.directory
     address = kafka.schema_registry.address
     cache = Cache(None if directory == UNUSED_DIRECTORY else directory, address)
-    patience = registry_patience(kafka.give_up_after_s)
+    patience = RegistryPatience(kafka.give_up_after_s)
     schemas.registry = Registry(kafka.schema_registry, cache, patience)
     return schemas.registry
 

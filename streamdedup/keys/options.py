@@ -126,6 +126,11 @@ class KeyOptions(BaseModel):
     )
 
     @property
+    def needs_schemas(self) -> bool:
+        """Whether values are read by the schemas of a registry."""
+        return self.from_ == "json" and self.format in SCHEMA_FORMATS
+
+    @property
     def email_rules(self) -> EmailRules:
         """The rules of `normalize: email`."""
         return EmailRules.of(

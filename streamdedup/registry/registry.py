@@ -6,8 +6,10 @@ up, and asked for once more now and then. A registry that is away is waited for 
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import structlog
+from typing_extensions import override
 
 from streamdedup.kafka.client.patience import BACKOFF_S, BACKOFF_S_MAX, Backoff, Patience
 from streamdedup.kafka.options import SchemaRegistryOptions
@@ -27,9 +29,18 @@ _REMEDY = (
 )
 
 
-def registry_patience(give_up_after_s: float | None) -> Patience:
-    """Return what records that a registry is away."""
-    return Patience(give_up_after_s, of="registry", remedy=_REMEDY)
+class RegistryPatience(Patience):
+    """Records who waits for the registry, and since when."""
+
+    awaited = "registry"
+
+    @override
+    def _log_away(self, **fields: Any) -> None:
+        log.warning("registry_away", remedy=_REMEDY, **fields)
+
+    @override
+    def _log_back(self, **fields: Any) -> None:
+        log.info("registry_back", **fields)
 
 
 class Registry:

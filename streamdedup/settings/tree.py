@@ -219,7 +219,7 @@ class Settings(BaseSettings):
 
     def _about_registry(self) -> Iterator[tuple[list[KeyPath], str]]:
         """Yield the contradictions between `kafka.schema_registry` and `key.format`, and within the former."""
-        registry, needed = self.kafka.schema_registry, self.key.format in SCHEMA_FORMATS
+        registry, needed = self.kafka.schema_registry, self.key.needs_schemas
         if registry is None:
             if needed:
                 yield (

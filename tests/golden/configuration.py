@@ -219,6 +219,14 @@ WRONG: Mapping[str, Sequence[str]] = {
     "kafka.sasl_plain_password_file": ["none", "line-end", "latin"],
     "kafka.sasl_oauth_token_provider": ["a.b.c", "a-b:c", "a:b:c"],
     "kafka.record_path": ["rows"],
+    "kafka.schema_registry.url": ["registry:8081", "https://u:p@a", "ftp://a", "http://a?b"],
+    "kafka.schema_registry.context": ["a/b"],
+    "kafka.schema_registry.basic_auth_user": ["''"],
+    "kafka.schema_registry.basic_auth_password_file": ["none", "empty"],
+    "kafka.schema_registry.bearer_token_file": ["none", "empty"],
+    "kafka.schema_registry.ssl_cafile": ["none.pem"],
+    "kafka.schema_registry.ssl_certfile": ["none.pem"],
+    "kafka.schema_registry.ssl_keyfile": ["none.pem"],
     "kafka.give_up_after_s": ["0", "1y", "many", "-1", "inf", "nan", "1:30"],
     "kafka.consumer": [
         "{session_timeout_ms: many, no_such: hunter2}",
@@ -249,6 +257,7 @@ WRONG: Mapping[str, Sequence[str]] = {
     "source.repartition.max_skew": ["0", "7", "101y", "1.0001ms"],
     "key.from": ["jsn"],
     "key.field": ["''", "{a: b}", "[]", "['']", "[[a]]"],
+    "key.format": ["xml"],
     "key.normalize": ["mail"],
     "key.email_preset": ["gmail"],
     "key.email_tags": ["maybe"],
@@ -309,11 +318,22 @@ SECURE: Mapping[str, str] = {
     "kafka.sasl_plain_password_file": "crlf",
     "filter.hash": "siphash",
     "filter.hash_key_file": "hash-key",
+    "kafka.schema_registry.url": "https://registry.example/api/",
+    "kafka.schema_registry.context": "eu",
+    "kafka.schema_registry.basic_auth_user": "me",
+    "kafka.schema_registry.basic_auth_password_file": "crlf",
+    "kafka.schema_registry.ssl_cafile": "some.pem",
+    "kafka.schema_registry.ssl_certfile": "some.pem",
+    "kafka.schema_registry.ssl_keyfile": "some.pem",
+    "key.format": "avro",
 }
 OAUTH: Mapping[str, str] = {
     "kafka.security_protocol": "SASL_PLAINTEXT",
     "kafka.sasl_mechanism": "OAUTHBEARER",
     "kafka.sasl_oauth_token_provider": "my.tokens:make",
+    "kafka.schema_registry.url": "http://registry:8081",
+    "kafka.schema_registry.bearer_token_file": "secret",
+    "key.format": "protobuf",
 }
 REQUIRED = dict.fromkeys(
     (

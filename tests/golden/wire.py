@@ -74,6 +74,9 @@ def meanings() -> Any:
         "trim": replace(plain, normalizer=normalizer("trim")),
         "lowercase": replace(plain, normalizer=normalizer("lowercase")),
         **emails,
+        "Avro": replace(plain, format="avro"),
+        "Protobuf": replace(plain, format="protobuf"),
+        "JSON Schema": replace(plain, format="json_schema"),
     }
     made = {name: Meaning(each, "in", "out", True) for name, each in extractors.items()}
     made["without a filter"] = Meaning(plain, "in", "out", False)

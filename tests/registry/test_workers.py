@@ -361,7 +361,7 @@ def test_a_command_says_that_the_registry_does_not_answer(play: Callable[[Scene]
 
     async def scene(stage: Stage) -> None:
         settings, connect = load(stage.deployment.write_config()), connected_to(stage.broker)
-        assert await connected_check(settings, connect) == []
+        await connected_check(settings, connect)
         for error, why in (
             (RegistryAwayError("status 503"), "nobody answers there"),
             (DeliveryError("it refuses us"), "it refuses us"),

@@ -9,6 +9,8 @@ from streamdedup.settings import show
 from tests.settings.minimal import problems, read
 
 _MIDDLE = ["source.repartition={topic: by-key, partitions: 12}"]
+_REGISTRY = ["kafka.schema_registry={url: https://registry}"]
+_AVRO = ["key.format=avro", *_REGISTRY]
 _INPUTS = [*_MIDDLE, "source.topic=null"]
 
 
@@ -26,6 +28,33 @@ class TestContradictions:
             (["key.from=key"], "key.field: means nothing with key.from: key; delete it"),
             (["key.from=value"], "key.field: means nothing with key.from: value"),
             (["key.from=header", "key.field=[a, b]"], "must be one name, not a list"),
+            (
+                ["key.from=key", "key.field=null", "key.format=avro"],
+                "key.format = 'avro': means nothing with key.from: key; delete it, or set key.from: json",
+            ),
+            (
+                ["key.format=protobuf"],
+                "kafka.schema_registry.url: is required with key.format: protobuf; set the address of the registry",
+            ),
+            (
+                ["key.format=json_schema", *_REGISTRY],
+                "kafka.schema_registry.url: means nothing with key.format: json_schema, which needs no registry",
+            ),
+            (
+                [*_AVRO, "kafka.schema_registry.basic_auth_user=me"],
+                "kafka.schema_registry.basic_auth_password: is required with kafka.schema_registry.basic_auth_user",
+            ),
+            (
+                [*_AVRO, f"kafka.schema_registry.ssl_certfile={__file__}"],
+                "kafka.schema_registry.ssl_keyfile: is required with kafka.schema_registry.ssl_certfile",
+            ),
+            (
+                [
+                    "key.format=avro",
+                    f"kafka.schema_registry={{url: 'http://registry', ssl_cafile: {__file__}}}",
+                ],
+                "kafka.schema_registry.ssl_cafile: means nothing with an address of http",
+            ),
             (["key.field=/a~b"], "holds a wrong JSON Pointer; write ~0 for ~"),
             (["key.field=[id, /a~2]"], "holds a wrong JSON Pointer"),
             (

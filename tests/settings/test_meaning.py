@@ -108,6 +108,22 @@ def test_the_rules_of_a_normalizer_change_the_name(tmp_path: Path) -> None:
     assert len({meant(tmp_path, email, *more).name for more in rules}) == len(rules)
 
 
+def test_the_format_changes_the_name_and_no_identity(tmp_path: Path) -> None:
+    """Keys do not depend on it, so a memory stays of use; but a worker that cannot read an event must not share it."""
+    registry = "kafka.schema_registry.url=http://registry"
+    formats = {"avro": (registry,), "protobuf": (registry,), "json_schema": ()}
+    plain = meant(tmp_path)
+    found = {each: meant(tmp_path, f"key.format={each}", *of) for each, of in formats.items()}
+    assert {each: seen.parts["format"] for each, seen in found.items()} == {e: e for e in formats}
+    assert len({plain.name, *(each.name for each in found.values())}) == 4
+    for each in found.values():
+        assert each.identity_key == plain.identity_key
+        assert plain.check in each.kin
+        assert each.check in plain.kin
+        assert each.check not in each.kin
+    assert meant(tmp_path, "key.field=other").check not in plain.kin
+
+
 def test_a_worker_without_a_filter_has_another_name(tmp_path: Path) -> None:
     """It emits what is known to one with a filter."""
     without = meant(tmp_path, "filter=null", "snapshot=null", "blocklist.file=FILE")

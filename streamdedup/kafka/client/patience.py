@@ -6,7 +6,7 @@ All users of a cluster share one `Patience`, so that many shards with the same t
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
@@ -45,14 +45,13 @@ class Backoff:
 class Patience:
     """Records which clients wait for a broker, and since when.
 
-    `give_up_after_s` is the time limit; None for no limit. `of` is what they wait for, if it is no broker.
+    `give_up_after_s` is the time limit; None for no limit. `awaited` is what they wait for; a subclass may change it.
     """
 
-    def __init__(
-        self, give_up_after_s: float | None = None, *, of: str = "broker", remedy: str = _REMEDY
-    ) -> None:
+    awaited = "broker"
+
+    def __init__(self, give_up_after_s: float | None = None) -> None:
         self._give_up_after_s = give_up_after_s
-        self._of, self._remedy = of, remedy
         self._since: dict[str, float] = {}
         self._logged_at = float("-inf")
 
@@ -74,14 +73,8 @@ class Patience:
         self._since.setdefault(what, now)
         if now - self._logged_at >= LOG_EVERY_S:
             self._logged_at = now
-            log.warning(
-                f"{self._of}_away",
-                what=what,
-                waiting=len(self._since),
-                seconds=round(self.away_s, 1),
-                remedy=self._remedy,
-                **describe_error(error),
-            )
+            waiting, seconds = len(self._since), round(self.away_s, 1)
+            self._log_away(what=what, waiting=waiting, seconds=seconds, **describe_error(error))
 
     def back(self, what: str) -> None:
         """Record that `what` has reached a broker again."""
@@ -91,7 +84,13 @@ class Patience:
         self.forget(what)
         if not self._since and self._logged_at > float("-inf"):
             self._logged_at = float("-inf")
-            log.info(f"{self._of}_back", seconds=round(away_s, 1))
+            self._log_back(seconds=round(away_s, 1))
+
+    def _log_away(self, **fields: Any) -> None:
+        log.warning("broker_away", remedy=_REMEDY, **fields)
+
+    def _log_back(self, **fields: Any) -> None:
+        log.info("broker_back", **fields)
 
     def forget(self, what: str) -> None:
         """Record that `what` no longer waits, which does not mean that a broker is back."""
@@ -102,8 +101,8 @@ class Patience:
         limit_s = self._give_up_after_s
         if limit_s is not None and self.away_s > limit_s:
             raise DeliveryError(
-                f"no {self._of} was there for {self.away_s:.0f} s ({', '.join(sorted(self._since)[:3])}), longer than"
-                f" kafka.give_up_after_s: {limit_s:g}; look at it, then restart the worker"
+                f"no {self.awaited} was there for {self.away_s:.0f} s ({', '.join(sorted(self._since)[:3])}), longer"
+                f" than kafka.give_up_after_s: {limit_s:g}; look at it, then restart the worker"
             )
 
 
