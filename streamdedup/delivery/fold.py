@@ -427,12 +427,12 @@ class FoldedMemory(Memory):
     def _refuse_malformed(self, batch: EventBatch, found: Keys, marks: Verdicts) -> None:
         """DeliveryError if an event that passed by its key has none now, by the schemas of a registry.
 
-        It had one once, perhaps by another format or another registry, and would be forgotten.
+        It had one once, perhaps by another format or another registry, and would be forgotten. A tombstone has none.
         """
         if self._extractor.format == "json" or self._settings.key.on_malformed == "pass":
             return
         for row, reason in found.malformed.items():
-            if marks[row] == Verdict.PASS:
+            if marks[row] == Verdict.PASS and batch.values.sizes[row] >= 0:
                 raise DeliveryError(
                     f"{self._settings.sink.topic}/{self._partition} offset {batch.offsets[row]} has no key: {reason};"
                     " it passed by one, so key.format, key.field or kafka.schema_registry is another now: set that"

@@ -200,6 +200,19 @@ def test_an_unknown_id_in_the_output_stops_the_shard(play: Callable[[Scene], Non
     play(scene)
 
 
+def test_tombstones_of_the_output_stop_nothing(play: Callable[[Scene], None]) -> None:
+    """Even where they are judged, and so malformed."""
+
+    async def scene(stage: Stage) -> None:
+        stage.config["source"]["tombstones"] = "judge"
+        stage.emit(None, value(1, "a"))
+        stage.feed(value(2, "a"))
+        await stage.start().through(1)
+        assert len(stage.output()) == 2
+
+    play(scene)
+
+
 @pytest.mark.parametrize("on_malformed", ["dead_letter", "pass"])
 def test_an_event_of_the_output_that_lost_its_key_stops_the_shard(
     play: Callable[[Scene], None], on_malformed: str

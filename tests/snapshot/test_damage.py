@@ -263,6 +263,30 @@ def test_a_fingerprint_out_of_range_is_refused(name: str, value: Any) -> None:
         read(forged(json.dumps(HEADER_FIELDS | {"log": hostile}).encode()))
 
 
+_DIGEST = "0" * 16
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        7,
+        {"-1": _DIGEST},
+        {"01": _DIGEST},
+        {"x": _DIGEST},
+        {"1": "0"},
+        {"1": 7},
+        {"1": "G" * 16},
+    ],
+    ids=str,
+)
+def test_schemas_that_are_no_ids_and_digests_are_refused(value: Any) -> None:
+    """What is compared with a registry is what was written."""
+    hostile = HEADER_FIELDS["log"] | {"schemas": value}
+    text = json.dumps(HEADER_FIELDS | {"log": hostile}).encode()
+    assert_refused_in_little_memory(forged(text, bytes(5000)), "'schemas'")
+
+
 @pytest.mark.parametrize("value", [None, [], {}, 7], ids=str)
 def test_a_fingerprint_that_is_none_is_refused(value: Any) -> None:
     """A file that has none has no such field."""

@@ -92,6 +92,17 @@ def test_the_newest_log_names_its_input_which_decides_nothing(
     assert shelf.label() == 40
 
 
+@pytest.mark.parametrize("count", [0, 1, 1_000])
+def test_the_schemas_that_were_met_come_back(shelf: Shelf, count: int) -> None:
+    """As many as there may be, with the longest ids; without any, the file is as before there were any."""
+    schemas = {2**32 - 1 - number: f"{number:016x}" for number in range(count)}
+    path = shelf.store.save(bloom(), 40, lambda: 40, IDENTITY, schemas=schemas).path
+    loaded = shelf.load()
+    assert loaded is not None
+    assert loaded.schemas == schemas
+    assert ("schemas" in fields_of(path.read_bytes())[0]["log"]) == bool(count)
+
+
 def test_other_partitions_have_their_own_newest_log(tmp_path: Path) -> None:
     """Those of the same output in the same directory; what else lies there is none."""
     stores = [
