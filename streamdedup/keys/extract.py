@@ -26,14 +26,9 @@ from streamdedup.events import (
     Integers,
 )
 from streamdedup.keys.cells import completed, each
-from streamdedup.keys.formats import framed_kinds
-from streamdedup.keys.formats.framed_kinds import FramedKind, FramedKinds
+from streamdedup.keys.formats.framed_keys import of_framed_field
 from streamdedup.keys.formats.json_kinds import NAMES, Kind, Kinds
-from streamdedup.keys.formats.schema_registry import (
-    PREFIX_BYTES,
-    UNKNOWN_SCHEMA,
-    looks_registered,
-)
+from streamdedup.keys.formats.schema_registry import PREFIX_BYTES, UNKNOWN_SCHEMA, looks_registered
 from streamdedup.keys.formats.schemas import Schemas
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import SCHEMA_FORMATS, Format, Origin, Tombstones
@@ -104,14 +99,8 @@ class Extractor:
         keys = keys if judged else keys.nulled(nulls)
         passed = self.tombstones == "pass"
         unjudged, dropped = (tombstones, ()) if passed else ((), tombstones)
-        return Keys(keys, malformed, unjudged, dropped, self._unknown(batch.values, malformed))
-
-    def _unknown(self, values: Column, malformed: dict[int, str]) -> dict[int, str]:
-        """Take from `malformed` the rows whose schemas are not known, and return them."""
-        if self.schemas is None or not malformed:
-            return {}
-        rows = self.schemas.unknown_rows(values)
-        return {row: malformed.pop(row) for row in rows if row in malformed}
+        unknown = {} if self.schemas is None else _unknown(malformed)
+        return Keys(keys, malformed, unjudged, dropped, unknown)
 
     def keys_of(self, values: Column) -> tuple[Column, dict[int, str]]:
         """Return the keys of the fields of `values`, and why a row has none, in ascending order; of `json` alone."""
@@ -198,7 +187,13 @@ class Extractor:
             return (yield from json_keys_in_steps(self.fields, values, self.normalizer))
         read = []
         for which, name in enumerate(self.fields):
-            found = _of_one_framed_field(self.schemas, which, name, values)
+            found = of_framed_field(
+                self.schemas,
+                which,
+                _name(_steps(name)),
+                values,
+                partial(_of_one_field, _steps(name)),
+            )
             read.append((yield from _normalized(self.normalizer, *found)))
         return _joined(read)
 
@@ -286,51 +281,10 @@ def _reasons(steps: tuple[str, ...], texts: Column, rows: Integers, kinds: Kinds
     return {row: reasons.get(kind) or _why_not_json(heads[at] or b"") for at, row, kind in every}
 
 
-def _of_one_framed_field(
-    schemas: Schemas, which: int, field: str, values: Column
-) -> tuple[Column, dict[int, str]]:
-    """Return the keys of a field of values that schemas frame, and the reasons. Those without a frame are JSON."""
-    keys, kinds = schemas.read(which, values)
-    plain = (kinds == FramedKind.UNFRAMED).nonzero()[0]
-    if len(plain) == len(values):
-        return _of_one_field(_steps(field), values)
-    malformed = _framed_reasons(schemas, field, values, kinds)
-    if len(plain):
-        found, reasons = _of_one_field(_steps(field), values.take(plain))
-        keys = keys.replaced(plain, found)
-        malformed |= {int(plain[row]): reason for row, reason in reasons.items()}
-    return keys, dict(sorted(malformed.items()))
-
-
-def _framed_reasons(
-    schemas: Schemas, field: str, values: Column, kinds: FramedKinds
-) -> dict[int, str]:
-    """Return, by its row, why each framed value has no key."""
-    without = ((kinds != FramedKind.KEY) & (kinds != FramedKind.UNFRAMED)).nonzero()[0]
-    if not len(without):
-        return {}
-    from streamdedup.keys.formats.framing import ids_of  # imported here, because it imports numba
-
-    name = _name(_steps(field))
-    found = zip(without.tolist(), kinds[without].tolist(), strict=True)
-    ids = ids_of(values.take(without)).tolist()
-    return {
-        row: _why_not_framed(schemas, name, FramedKind(kind), number)
-        for (row, kind), number in zip(found, ids, strict=True)
-    }
-
-
-def _why_not_framed(schemas: Schemas, name: str, kind: FramedKind, number: int) -> str:
-    match kind:
-        case FramedKind.UNKNOWN:
-            return f"of schema {number}, {UNKNOWN_SCHEMA}"
-        case FramedKind.UNREADABLE:
-            return f"no key can be found by schema {number}: {schemas.why_not(number)}"
-        case FramedKind.UNFIT:
-            return f"the value does not fit schema {number}"
-        case FramedKind.TOO_DEEP:
-            return "the value is nested deeper than 64 levels"
-    return f"the field {name} is {framed_kinds.NAMES[kind]}"
+def _unknown(malformed: dict[int, str]) -> dict[int, str]:
+    """Take the rows from `malformed` whose schemas are not known, and return them."""
+    rows = [row for row, reason in malformed.items() if reason.endswith(UNKNOWN_SCHEMA)]
+    return {row: malformed.pop(row) for row in rows}
 
 
 def _column(column: Column, reason: str) -> tuple[Column, dict[int, str]]:

@@ -126,13 +126,6 @@ class Schemas:
         self._looks += 1
         return unknown_ids(values, self._ids, self._met, self._looks)
 
-    def unknown_rows(self, values: Column) -> list[int]:
-        """Return the rows of `values` whose schemas are not known."""
-        from streamdedup.keys.formats.framing import ids_of  # imported here: it imports numba
-
-        ids = ids_of(values)
-        return ((ids >= 0) & ~np.isin(ids, list(self._digests))).nonzero()[0].tolist()
-
     def compiled(self, schema: Schema) -> Compiled:
         """Return the programs of a schema. Any thread may call this; for a large schema it takes long."""
         texts = [each.text for each in schema.references]
