@@ -421,6 +421,10 @@ def test_the_path_is_followed_to_a_depth() -> None:
             "message E { Other id = 1; }",
             "it uses a name that nothing in it or in its imports defines",
         ),
+        (
+            "enum K { A = 99999999999999999999; } message E { K id = 1; }",
+            "it holds an enum whose number is wrong",
+        ),
         ("message E { string id = 0; }", "it holds a field whose number is wrong"),
     ],
 )

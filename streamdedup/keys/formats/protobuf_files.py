@@ -5,7 +5,6 @@ a producer registered, and confluent-kafka for Python registers the other form.
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -46,6 +45,7 @@ _TYPES = {
     13: "uint32",
     **dict(enumerate(("sfixed32", "sfixed64", "sint32", "sint64"), 15)),
 }
+_MASK_64, _INT32 = (1 << 64) - 1, range(-(1 << 31), 1 << 31)
 _GROUP, _REPEATED = 10, 3  # a type, and a label
 _BASE64 = re.compile(
     r"[A-Za-z0-9+/\s]+=*\s*"
@@ -143,6 +143,8 @@ def _defines(part: Any, scope: str, types: Types) -> bool:  # noqa: ANN401 - lik
     """Return whether a part is a message; add it to `types` if it is an enum."""
     if type(part).__name__ == "Enum":
         values = [each for each in part.elements if type(each).__name__ == "EnumValue"]
+        if not all(each.number in _INT32 for each in values):
+            raise SchemaError("it holds an enum whose number is wrong")
         # Of several names of a number, the first is that of JSON.
         types[joined(scope, part.name)] = {each.number: each.name for each in reversed(values)}
     return type(part).__name__ == "Message"
@@ -199,7 +201,7 @@ def _read_serialized(text: str, types: Types) -> tuple[str, list[Message]]:
         entries = set[str]()
         roots = [_of_descriptor(part, package, types, entries) for part in file.get(4, ())]
         _enums(file.get(5, []), package, types)
-    except (binascii.Error, ValueError, IndexError, TypeError):
+    except (ValueError, LookupError, TypeError):
         raise SchemaError("it is no .proto file") from None
     for message in types.values():
         for each in message.fields if isinstance(message, Message) else ():
@@ -232,6 +234,8 @@ def _of_descriptor(raw: bytes, outer: str, types: Types, entries: set[str]) -> M
 
 def _of_field(parts: Parts) -> Field:
     (name,), (number,), (type_,) = _texts(parts, 1), parts[3], parts[5]
+    if not 0 < number <= NUMBER_MAX:  # TypeError if it is no integer
+        raise ValueError
     kind = FramedKind.ARRAY if _REPEATED in parts.get(4, ()) else None
     json_name = (_texts(parts, 10) or [_camel(name)])[0]
     return Field(name, json_name, number, (_texts(parts, 6) or [_TYPES.get(type_, "")])[0], kind)
@@ -249,7 +253,7 @@ def _signed(number: int) -> int:
 
 
 def _texts(parts: Parts, number: int) -> list[str]:
-    return [bytes(each).decode() for each in parts.get(number, ())]
+    return [str(each, "utf-8") for each in parts.get(number, ())]  # TypeError if it is an integer
 
 
 def _parts(raw: bytes) -> Parts:
@@ -264,7 +268,7 @@ def _parts(raw: bytes) -> Parts:
             byte = raw[at]
             at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
             if byte < 128:
-                return value
+                return value & _MASK_64
             if shift > 63:
                 raise ValueError
 
