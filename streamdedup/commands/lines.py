@@ -46,7 +46,8 @@ class LineSource(Protocol):
 class Chunk(NamedTuple):
     """Lines without their newlines, and their `keys` (n,). `malformed` has the reason of each that has none.
 
-    `ends_open`: the input ends with these lines, without a newline. `is_header`: this is one line, which has no key.
+    `ends_open`: the input ends with the last of these lines, without a newline. `is_header`: this is one line, without
+    a key.
     """
 
     lines: list[bytes]
@@ -125,7 +126,9 @@ def _csv(
     """Read records, whose keys are in the columns of these numbers, or, where a number is None, of these names."""
     lines = _Lines(source)
     records = CsvRecords(lines, LINE_BYTES_MAX, _TOO_LONG)
-    header = next(records, NO_RECORD) if None in numbers else NO_RECORD
+    header = next(records, None) if None in numbers else NO_RECORD
+    if header is None:
+        return
     columns = [
         column_in(header, name, f"--key csv:{name}", "the input") if number is None else number
         for name, number in zip(names, numbers, strict=True)

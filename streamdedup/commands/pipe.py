@@ -152,7 +152,7 @@ class _Sieve:
         lines = chunk.lines
         count = len(lines)
         if chunk.is_header:
-            self._write(lines, chunk)
+            self._write(lines, ends_open=chunk.ends_open)
             return True
         hashed, rows, reason = digests_of(chunk, self.filter_.hash)
         self.summary.malformed_first = self.summary.malformed_first or reason
@@ -168,14 +168,14 @@ class _Sieve:
         self.summary.lines += count
         self.summary.passed += len(out)
         self.summary.malformed += int(count - np.count_nonzero(rows))
-        self._write(out, chunk)
+        self._write(out, ends_open=chunk.ends_open and bool(passes[-1]))
         return count == len(lines)
 
-    def _write(self, lines: Sequence[bytes], chunk: Chunk) -> None:
+    def _write(self, lines: Sequence[bytes], *, ends_open: bool) -> None:
         if not lines:
             return
         try:
-            self.sink.write(b"\n".join(lines) + (b"" if chunk.ends_open else b"\n"))
+            self.sink.write(b"\n".join(lines) + (b"" if ends_open else b"\n"))
             self.sink.flush()
         except BrokenPipeError:
             raise

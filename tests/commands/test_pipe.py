@@ -237,6 +237,26 @@ def test_a_column_that_is_not_there_is_the_operators_error() -> None:
     assert "s3cr3t" not in str(refusal.value)
 
 
+def test_cells_that_are_blank_are_keys_as_they_are() -> None:
+    """An empty cell is the empty key; one of blanks is another."""
+    out, summary = _run(b'id\n""\n  \n"\n"\n  \n""\n', key="csv:id")
+    assert out == b'id\n""\n  \n"\n"\n'
+    assert (summary.lines, summary.malformed) == (5, 0)
+
+
+def test_the_header_may_have_a_byte_order_mark_and_an_empty_input_has_none() -> None:
+    """Some editors write one; it passes as it is."""
+    data = "\ufeffid,n\n1,2\n1,3\n".encode()
+    assert _run(data, key="csv:id")[0] == data.removesuffix(b"1,3\n")
+    assert _run(b"", key="csv:id")[0] == b""
+
+
+def test_a_record_that_passed_keeps_its_newline() -> None:
+    """The last record of the input has none, and does not pass."""
+    for sizes in ([], [100], [12, 100]):
+        assert _run(b'x,1\ny,2\nx,"a\n",', sizes, key="csv:1")[0] == b"x,1\ny,2\n"
+
+
 def test_stray_quotes_make_a_record_malformed() -> None:
     """It passes as it is, and the next one is read."""
     data = b'1,"a"b\n2,c\n2,d\n3,"open\n'
@@ -257,7 +277,7 @@ def test_what_python_writes_as_csv_is_copied(rows: list[list[str]], sizes: list[
     data = text.getvalue().encode("utf-8", "surrogatepass").replace(b"\r", b"_")
     out, _ = _run(data, sizes, key="csv:2")
     read = list(csv.reader(io.StringIO(data.decode("utf-8", "replace"), newline="")))
-    keys = [row[1] if row[1].strip() else "" for row in read]
+    keys = [row[1] for row in read]
     left = csv.reader(io.StringIO(out.decode("utf-8", "replace"), newline=""))
     assert list(left) == [row for at, row in enumerate(read) if keys[at] not in keys[:at]]
 

@@ -76,7 +76,7 @@ def column_in(header: CsvRecord, name: str, option: str, of: str) -> int:
     ConfigError, which names the `option` and what the line is `of`, if there is none or more than one. The record may
     be data, so no message quotes it.
     """
-    names = [cell.strip() for cell in header.cells]
+    names = [cell.removeprefix("\ufeff").strip() for cell in header.cells]  # a byte order mark
     if (found := names.count(name)) != 1:
         raise ConfigError(
             f"{option}: the first line of {of} has {found} columns with that name among {len(names)}; name one of its"
@@ -95,13 +95,13 @@ def numbered(given: str, option: str) -> int | None:
 
 
 def cell_of(record: CsvRecord, column: int) -> tuple[bytes | None, str]:
-    """Return the cell of a record in a column, empty if it is blank; or None and the reason why it has none."""
+    """Return the cell of a record in a column; or None and the reason why it has none."""
     if record.reason:
         return None, record.reason
     if column >= len(record.cells):
         return None, TOO_SHORT
     cell = record.cells[column]
     try:
-        return (cell.encode() if cell.strip() else b""), ""
+        return cell.encode(), ""
     except UnicodeEncodeError:
         return None, NOT_UTF8

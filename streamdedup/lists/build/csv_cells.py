@@ -58,7 +58,9 @@ def csv_entries(given: Input, blocks: Iterable[Block]) -> Iterator[Entries]:
     piece = _Piece()
     for record in records:
         if record.cells or record.reason:
-            piece.add(*cell_of(record, column), record.lines[0], number)
+            cell, reason = cell_of(record, column)
+            blank = cell is not None and not cell.decode().strip()
+            piece.add(b"" if blank else cell, reason, record.lines[0], number)
         number += len(record.lines)
         if piece.size_bytes > CHUNK_BYTES:
             yield piece.entries()
