@@ -40,11 +40,11 @@ def build(config: "Mapping[str, Any]") -> "Addable":
     - `fuse`: `keys`, as `digests` takes them, and no `capacity`. It is built from these keys and can only be asked:
       `build({"kind": "fuse", "keys": ["a", "b"], "error_rate": 0.01})` returns a `Static` filter, not an `Addable` one
 
-    With `on_full: grow`, all kinds but `bitmap`, `fuse` and `window` take more memory as keys come, within
-    `error_rate`, up to `max_size`, in bytes or as text ("4GiB"). Such a filter can only add: it has no `discard` and no
-    `|=`. `capacity` is then the number of keys that `max_size` permits. A filter never refuses a key: beyond `capacity`
-    the error rate grows, and so may the memory. `len(f) > f.capacity` shows that; `f.error_rate_now` and `f.size_bytes`
-    show how far.
+    With `on_full: grow`, all kinds but `bitmap` and `fuse` take more memory as keys come, within `error_rate`, up to
+    `max_size`, in bytes or as text ("4GiB"). Such a filter can only add: it has no `discard` and no `|=`. A `window`,
+    which then needs a `retention`, gives memory back as it forgets. `capacity` is then the number of keys that
+    `max_size` permits. A filter never refuses a key: beyond `capacity` the error rate grows, and so may the memory.
+    `len(f) > f.capacity` shows that; `f.error_rate_now` and `f.size_bytes` show how far.
 
     ConfigError if an option does not fit; it names the option, its value and the remedy. `keys` raise the TypeError or
     ValueError of `digests`.

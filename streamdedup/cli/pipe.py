@@ -94,6 +94,10 @@ def _pipe(arguments: argparse.Namespace) -> int:
     if arguments.on_full is None:
         grows = can_grow(arguments.kind, arguments.error_rate)
         arguments.on_full = "grow" if grows else "stop"
+    elif arguments.on_full == "grow" and arguments.kind == "window":
+        raise ConfigError(
+            "--on-full grow is not for --kind window, which counts lines here and is never full; leave it out"
+        )
     try:
         filter_ = build(_filter_of(arguments))
     except ConfigError as error:

@@ -47,8 +47,13 @@ def build(config: Mapping[str, Any], hash_: "Hash | None") -> Addable:
             "filter.capacity is required: how many keys the filter is for; give it, as in"
             f' {{"kind": "{kind}", "capacity": 1_000_000}}'
         )
-    make: Callable[..., Addable] = partial(kind_of("chain"), kind) if grows else kind_of(kind)
-    return make(**arguments, hash_=hash_)
+    return _maker(kind, grows=grows)(**arguments, hash_=hash_)
+
+
+def _maker(kind: str, *, grows: bool) -> Callable[..., Addable]:
+    if not grows:
+        return cast("Callable[..., Addable]", kind_of(kind))
+    return kind_of("windows") if kind == "window" else partial(kind_of("chain"), kind)
 
 
 def _kind(arguments: dict[str, Any]) -> str:

@@ -43,10 +43,13 @@ KINDS: dict[str, str] = {
     "fuse": "streamdedup.filters.fuse.fuse:Fuse",
     "window": "streamdedup.filters.window.window:Window",
 }
-LOADED: dict[str, str] = {"chain": "streamdedup.filters.growing.chain:Chain"}
+LOADED: dict[str, str] = {
+    "chain": "streamdedup.filters.growing.chain:Chain",
+    "windows": "streamdedup.filters.growing.windows:GrowingWindow",
+}
 """Kinds that `build` makes only for the option `on_full: grow`, and that a saved header names."""
 
-GROWABLE = ("blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact")
+GROWABLE = ("blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact", "window")
 """The kinds that accept `on_full: grow`."""
 GROWTH = 16  # without `max_size`, such a filter grows to at most 16 times its first stage
 

@@ -64,9 +64,10 @@ class FilterOptions(BaseModel):
     on_full: Literal["grow", "stop", "warn"] = Field(
         default="grow",
         description="What happens when a partition's filter is at capacity. `grow`: it gets another stage, twice as "
-        "large, until `max_size` is reached; all stages together keep `error_rate`. `stop`, and `grow` at `max_size`: "
-        "the worker stops consuming the partition and reports it. `warn`: the worker goes on with a growing error rate "
-        "and logs a warning. A `bitmap` or a `window` cannot grow: its default is `stop`.",
+        "large, until `max_size` is reached; all stages together keep `error_rate`. A `window` also gives back stages "
+        "whose keys it has forgotten. `stop`, and `grow` at `max_size`: the worker stops consuming the partition and "
+        "reports it. `warn`: the worker goes on with a growing error rate and logs a warning. A `bitmap` cannot grow, "
+        "and a `window` without `retention` is never full: their default is `stop`.",
     )
     max_size: Annotated[int | None, size_bytes(1024, 1 << 50)] = Field(
         default=None,
@@ -138,9 +139,13 @@ class FilterOptions(BaseModel):
 
     @model_validator(mode="after")
     def _resolve_on_full(self) -> "FilterOptions":
-        if "on_full" not in self.model_fields_set and not can_grow(self.kind, self.error_rate):
+        if "on_full" not in self.model_fields_set and not self._can_grow:
             object.__setattr__(self, "on_full", "stop")  # frozen for all but this validator
         return self
+
+    @property
+    def _can_grow(self) -> bool:
+        return can_grow(self.kind, self.error_rate, self.retention)
 
     @property
     def remembers(self) -> bool:
@@ -232,7 +237,13 @@ class FilterOptions(BaseModel):
     def _misplaced(self) -> Iterator[tuple[tuple[str, ...], str]]:
         fields = type(self).model_fields
         given = [name for name, field in fields.items() if getattr(self, name) != field.default]
-        if self.on_full == "grow" and not can_grow(self.kind, self.error_rate):
+        if self.on_full == "grow" and self.kind == "window" and self.retention is None:
+            yield (
+                ("on_full", "retention"),
+                "means nothing without filter.retention: this window counts keys, and is never full; unset it, or set"
+                " retention",
+            )
+        elif self.on_full == "grow" and not self._can_grow:
             at = f", error_rate: {self.error_rate:g}" if self.kind in GROWABLE else ""
             yield (
                 ("on_full", "kind"),
@@ -267,7 +278,11 @@ class FilterOptions(BaseModel):
         return min(whole, ceil(whole * (1 + self.partition_headroom) / partitions))
 
 
-def can_grow(kind: str, error_rate: float) -> bool:
-    """Whether a filter of `kind` accepts `on_full: grow`, given that its first stage has half of the error rate."""
+def can_grow(kind: str, error_rate: float, retention: object = None) -> bool:
+    """Whether a filter of `kind` accepts `on_full: grow`, given that its first stage has half of the error rate.
+
+    A window does with a `retention` only: by count it is never full.
+    """
     low = kind == "blocked" and error_rate / 2 < BLOCKED_ERROR_MIN
-    return kind in GROWABLE and not low
+    never_full = kind == "window" and retention is None
+    return kind in GROWABLE and not low and not never_full

@@ -84,5 +84,6 @@ def _all_kinds() -> Iterator[dict[str, Any]]:
         if "probe" in options:
             yield {"kind": kind, "probe": "double"}
         if kind in filters.GROWABLE:
-            yield {"kind": kind, "on_full": "grow"}
+            timed = {"retention": "1d"} if "retention" in options else {}
+            yield {"kind": kind, "on_full": "grow", **timed}
     yield {"kind": "window", "retention": "1d"}

@@ -9,6 +9,7 @@ import pytest
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.filters import GROWABLE
 from streamdedup.filters.base import Growing
+from streamdedup.filters.growing.windows import GrowingWindow
 from streamdedup.filters.options import FilterOptions, Kind
 from streamdedup.filters.window.window import Window
 from streamdedup.kafka.topics import Topic, Topology
@@ -83,10 +84,11 @@ def test_each_empty_filter_draws_a_secret_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", sorted(set(get_args(Kind)) & set(GROWABLE)))
 def test_filters_grow_unless_told_otherwise(tmp_path: Path, kind: str) -> None:
     """By default a kind that can gets stages, with an even share of the memory for all partitions."""
-    choice = (f"filter.kind={kind}", "filter.max_size=4MB")
+    timed = ("filter.retention=7d",) if kind == "window" else ()
+    choice = (f"filter.kind={kind}", "filter.max_size=4MB", *timed)
     seen = recipe(tmp_path, *choice).empty_filter()
     assert isinstance(seen, Growing)
-    assert seen.header()["stages"][0]["kind"] == kind
+    assert seen.stages == f"{kind} in 1 stage"
     assert 500_000 < seen.size_bytes_max <= 1_000_000
     seen.permit(None)
     adopted = recipe(tmp_path, *choice).adopt(seen)
@@ -102,7 +104,7 @@ def test_a_full_window_names_its_keys_and_what_to_raise(tmp_path: Path) -> None:
         "filter.capacity=33_336",
         "filter.error_rate=1e-9",
     )
-    made = recipe(tmp_path, *options)
+    made = recipe(tmp_path, *options, "filter.on_full=stop")
     seen = made.empty_filter()
     assert isinstance(seen, Window)
     keys = Hash().digests([b"%d" % n for n in range(seen.capacity)])
@@ -110,6 +112,12 @@ def test_a_full_window_names_its_keys_and_what_to_raise(tmp_path: Path) -> None:
     assert seen.room() == 0
     assert made.held(seen) == "its filter holds 10001 keys of 10001"
     assert made.larger() == "raise filter.capacity (33336 for all partitions together)"
+    grows = recipe(tmp_path, *options)
+    grown = grows.empty_filter()
+    assert isinstance(grown, GrowingWindow)
+    grown.add_many(keys[:5000], np.zeros(5000, dtype=np.int64))
+    assert grows.held(grown) == f"its filter holds 5000 keys of {grown.capacity}"
+    assert grows.larger().startswith("raise filter.max_size (16 times what the filters begin with ")
 
 
 def test_what_to_raise_is_one_clause(tmp_path: Path) -> None:

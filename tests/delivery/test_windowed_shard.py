@@ -284,6 +284,40 @@ def test_a_grown_filter_is_full_at_its_last_stage() -> None:
     assert shard.filter.error_rate_now < 1.2e-9
 
 
+def growing_window(capacity: int) -> Any:
+    """A window that may grow from `capacity` keys on."""
+    sized = {"kind": "window", "capacity": capacity, "error_rate": 1e-9, "on_full": "grow"}
+    return filters.build({**sized, "retention": RETENTION, "generations": GENERATIONS})
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 3000)), max_size=120), cuts, cuts)
+def test_a_window_that_grows_is_the_fold_of_its_output(
+    stream: list[tuple[int, int]], where: list[int], others: list[int]
+) -> None:
+    """Verdicts are those of one that has room from the start, and the stages those of a fold in other batches."""
+    moved = [(b"%d" % key, at) for key, at in stream]
+    shards = [shard_of(growing_window(3)), shard_of(window(max_jump=None))]
+    output = list[Moment]()
+    for at, (keys, times) in enumerate(parts(moved, where)):
+        while shards[0].grows_within(len(times)):
+            shards[0].grow()
+        verdicts, expected = (shard.decide(keys, times).verdicts for shard in shards)
+        assert verdicts.tolist() == expected.tolist()
+        passed = (verdicts == PASS).nonzero()[0]
+        output += [(bytes(keys.keys[row] or b""), int(times[row])) for row in passed]
+        for shard in shards:
+            for _ in shard.admit(at):
+                pass
+    fold = shard_of(growing_window(3))
+    for keys, times in parts(output, others):
+        for _ in fold.fold(keys.keys, times, 1):
+            pass
+    one, other = fold.filter, shards[0].filter
+    assert one.header() == other.header()
+    assert [bytes(part) for part in one.buffers()] == [bytes(part) for part in other.buffers()]
+
+
 # --- snapshots of what changes otherwise than by bits ---
 
 

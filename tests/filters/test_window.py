@@ -16,6 +16,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.events import Verdict
 from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.digest_filter import CAPACITY_MAX
+from streamdedup.filters.growing.windows import GrowingWindow
 from streamdedup.filters.memory import TABLE_PIECE_BYTES
 from streamdedup.filters.sizing import cuckoo_error, cuckoo_size
 from streamdedup.filters.stash import Stash, stash_put
@@ -29,6 +30,7 @@ from streamdedup.filters.window.clock import (
     Generations,
     checked_times,
 )
+from streamdedup.filters.window.in_time import InTime
 from streamdedup.filters.window.placing import TAGS
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.filters.window.window import Window
@@ -45,7 +47,7 @@ Event = tuple[int, int]  # the number of a key, a time
 class Model:
     """A window as sets, one a generation, by exact integers and one key at a time."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: InTime) -> None:
         self.window, self.sets = window, dict[int, set[int]]()
         self.watermark: int | None = None
 
@@ -83,13 +85,13 @@ def build(capacity: int = 1000, error_rate: float = EXACT, **options: Any) -> Wi
     return cast("Window", filters.build(config))
 
 
-def drawn(events: list[Event], window: Window) -> tuple[Digests, Times | None]:
+def drawn(events: list[Event], window: InTime) -> tuple[Digests, Times | None]:
     """The arguments of `add_many`."""
     times = np.array([time for _, time in events], dtype=np.int64)
     return KEYS[[key for key, _ in events]], None if window.clock.by_count else times
 
 
-def taken(window: Window, digests: Digests, times: Times | None) -> Mask:
+def taken(window: InTime, digests: Digests, times: Times | None) -> Mask:
     """As `add_many`, also of times that it refuses: a log may hold any, and the kernels are one."""
     return window._table.add(
         checked(digests), checked_times(window.clock, times, rows=len(digests))
@@ -115,12 +117,12 @@ def ended(steps: Iterator[None]) -> None:
         pass
 
 
-def rotated(window: Window, watermark: int | None) -> None:
+def rotated(window: InTime, watermark: int | None) -> None:
     """Rotate to the end."""
     ended(window.rotate(watermark))
 
 
-def put(window: Window, digests: Digests, generations: Generations) -> None:
+def put(window: InTime, digests: Digests, generations: Generations) -> None:
     """Put to the end."""
     ended(window.put_many(digests, generations))
 
@@ -380,7 +382,7 @@ def test_room_is_what_capacity_leaves() -> None:
 
 
 def work(
-    window: Window, given_: list[Event], cuts: list[int], depth: int
+    window: Window | GrowingWindow, given_: list[Event], cuts: list[int], depth: int
 ) -> tuple[list[bool], list[Event]]:
     """Judge all in batches, up to `depth` of which are pending; give what passed of each, and the log of it."""
     rule = DuplicatesWithin(window)

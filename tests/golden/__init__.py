@@ -103,6 +103,9 @@ GOLDEN = [
     Golden("cuckoo", {"on_full": "grow", "capacity": 90}, variant="chain"),
     Golden("window"),
     Golden("window", {"retention": 7000, "generations": 12}, variant="time"),
+    Golden(
+        "window", {"retention": 7000, "generations": 12, "on_full": "grow", "capacity": 40}, "grown"
+    ),
 ]
 
 

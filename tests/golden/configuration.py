@@ -798,7 +798,13 @@ CASES: Mapping[str, Case] = {
         overrides=["filter.kind=window", "filter.late=drop", "filter.max_jump=1h"]
     ),
     "a window too short": Case(overrides=["filter.kind=window", "filter.retention=5ms"]),
-    "a window that grows": Case(overrides=["filter.kind=window", "filter.on_full=grow"]),
+    "a window by count that grows": Case(overrides=["filter.kind=window", "filter.on_full=grow"]),
+    "a window that grows": Case(
+        overrides=["filter.kind=window", "filter.retention=7d", "filter.max_size=1GiB"]
+    ),
+    "a window that stops": Case(
+        overrides=["filter.kind=window", "filter.retention=7d", "filter.on_full=stop"]
+    ),
     "a window": Case(overrides=["filter.kind=window", "filter.retention=7d"]),
     "a bitmap": Case(overrides=["filter.kind=bitmap", "filter.error_rate=0.01"]),
     "a bitmap that grows": Case(overrides=["filter.kind=bitmap", "filter.on_full=grow"]),

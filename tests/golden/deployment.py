@@ -262,7 +262,11 @@ KINDS: Sequence[Kind] = [
     Kind("bloom-double", {"probe": "double"}),
     Kind("bloom-siphash", {"hash": "siphash", "hash_key": HASH_KEY}),
     Kind("bloom-drawn", {"hash": "siphash"}),
-    Kind("window-time", {"retention": "7s", "generations": 12, "max_jump": "1h"}),
+    Kind(
+        "window-time",
+        {"retention": "7s", "generations": 12, "max_jump": "1h", "on_full": "stop"},
+    ),
+    Kind("window-grown", {"retention": "7s", "generations": 12, **GROWN}),
     Kind("bloom-input"),  # the first with the input's id
 ]
 FED = [f"key {number}" for number in range(150)]

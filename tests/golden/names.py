@@ -345,6 +345,7 @@ _BUILT: Mapping[str, Mapping[str, Any]] = {
     "fuse": {"kind": "fuse", "keys": ["a"], "error_rate": 0.01},
     "window by time": {"kind": "window", "retention": "7d", **_SIZE},
     "chain": {"kind": "bloom", "on_full": "grow", **_SIZE},
+    "window that grows": {"kind": "window", "retention": "7d", "on_full": "grow", **_SIZE},
 }
 
 

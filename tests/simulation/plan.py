@@ -27,6 +27,7 @@ RARE = ("offsets back", "group deleted", "input made again")  # after these, les
 KINDS = ("bloom", "bloom", "cuckoo", "exact", "exact", "window", "window")
 FILTER: Mapping[str, Any] = {"capacity": 1000, "error_rate": 1e-9}
 RETENTION_MS = 20_000  # of a window
+FEW = 4  # of a window that soon grows
 OFTEN = {"foreign": 0.2, **dict.fromkeys(RARE, 0.15)}  # the share of seeds that have it; else 0.4
 LISTED = frozenset(b"key-%d" % number for number in range(0, 40, 3))
 SECOND_WRITER, LEFT_OPEN = "has a second writer", "a transaction that is not ours is open"
@@ -200,10 +201,13 @@ def _filter(chance: Random, faults: tuple[str, ...]) -> dict[str, Any]:
         return sized
     # Over a gap, a fold begins with the time of its end, and its events take that further, jump by jump.
     jumps = chance.random() < 0.5 and "output trimmed" not in faults
+    generations = chance.choice((2, 4, 8))
+    small = {} if generations == 8 else {"capacity": FEW}
     return {
         **sized,
+        **small,
         "retention": f"{RETENTION_MS}ms",
-        "generations": chance.choice((2, 4, 8)),
+        "generations": generations,
         "late": chance.choice(("pass", "pass", "drop")),
         **({"max_jump": f"{RETENTION_MS // 4}ms"} if jumps else {}),
     }

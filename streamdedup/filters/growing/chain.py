@@ -21,6 +21,7 @@ from streamdedup.filters.growing.stages import (
     Stage,
     adding_up,
     bound,
+    expected_error,
     follows,
     stages,
     stated_for,
@@ -149,12 +150,7 @@ class Chain(DigestFilter):
 
     def expected_error(self, keys: int) -> float:
         """1 - prod(1 - e_i) over stages that are filled in order. The last one takes all keys beyond the capacity."""
-        errors, left = [], keys
-        for stage in self._plan:
-            here = left if stage is self._plan[-1] else min(left, stage.capacity)
-            errors.append(stage.error(here) if here else 0.0)
-            left -= here
-        return any_of(errors)
+        return expected_error(self._plan, keys)
 
     def grows_within(self, rows: int) -> bool:
         """Whether adding `rows` more keys may need a stage that does not exist yet."""

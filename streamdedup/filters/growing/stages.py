@@ -5,7 +5,7 @@ The first stage has half of the whole error rate. The sum therefore stays below 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -14,7 +14,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.digest_filter import CAPACITY_MAX
 from streamdedup.filters.footprint import footprint
 from streamdedup.filters.kinds import GROWABLE, GROWTH
-from streamdedup.filters.sizing import beside
+from streamdedup.filters.sizing import any_of, beside
 from streamdedup.units import parse_bytes
 
 STAGES_MAX = CAPACITY_MAX.bit_length()  # one key, doubled this often, exceeds CAPACITY_MAX
@@ -102,6 +102,16 @@ def adding_up(
         if len(found) >= least and low <= size_bytes <= high:
             return tuple(found)
     raise ValueError(f"{size_bytes} bytes is not the size of any chain of {least} or more stages")
+
+
+def expected_error(plan: Sequence[Stage], keys: int) -> float:
+    """1 - prod(1 - e_i) over stages that are filled in order. The last one takes all keys beyond the capacity."""
+    errors, left = [], keys
+    for stage in plan:
+        here = left if stage is plan[-1] else min(left, stage.capacity)
+        errors.append(stage.error(here) if here else 0.0)
+        left -= here
+    return any_of(errors)
 
 
 def stated_for(number: int, capacity: int, error_rate: float) -> tuple[int, float]:

@@ -21,7 +21,7 @@ from streamdedup.filters.memory import (
     words_over,
     writable,
 )
-from streamdedup.filters.sizing import WINDOW_CELLS, window_tag_bits
+from streamdedup.filters.sizing import WINDOW_CELLS, cuckoo_error, window_tag_bits
 from streamdedup.filters.stash import COUNT, ROWS, ROWS_A_SLICE, A, B, Stash
 from streamdedup.filters.strain import COUNTS, CREDIT, FLAGS, STRAINED, chosen_keys, take_refusal
 from streamdedup.filters.window.cells import layout_fields
@@ -29,9 +29,9 @@ from streamdedup.filters.window.clock import (
     FRESH,
     NEVER,
     Generations,
-    clipped,
     watermark_or_none,
 )
+from streamdedup.filters.window.in_time import not_behind
 from streamdedup.filters.window.placing import (
     CURRENT,
     GENERATION,
@@ -138,6 +138,25 @@ class WindowTable:
         return loads
 
     @property
+    def room(self) -> int:
+        """How many more keys can be live within the capacity; below 0 if there are too many."""
+        return self.capacity - self.keys
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of the cells and the stash, in bytes."""
+        return int(self.words.nbytes) + self.stash.size_bytes
+
+    def error(self, keys: int) -> float:
+        """The error rate that theory gives for `keys` live keys."""
+        return cuckoo_error(self.buckets, self.fingerprint_bits, keys, WINDOW_CELLS)
+
+    def buffers(self) -> list[memoryview]:
+        """The cells and the stash, as `Window.buffers` describes."""
+        self.settle()
+        return [self.words.data.cast("B"), self.stash.buffer()]
+
+    @property
     def strained(self) -> bool:
         """Whether keys have taken so long that more of them are soon refused."""
         return bool(self.counts[FLAGS] & STRAINED)
@@ -192,23 +211,22 @@ class WindowTable:
 
     def rotate(self, watermark: int | None) -> Iterator[None]:
         """Advance the watermark and sweep what is due, as `Window.rotate` describes."""
-        before = self.watermark
-        if watermark is None and before is None:
+        if watermark is None and self.watermark is None:
             return iter(())
-        if (
-            watermark is None
-            or (before is not None and watermark < before)
-            or self.clock.generation(watermark) < self.current
-        ):
-            raise ValueError(f"the watermark is {before} and cannot go back to {watermark}")
+        ahead = not_behind(self, watermark)
         self._change()
-        return self._rotate(clipped(watermark))
+        return self._rotate(ahead)
 
     def settle(self) -> None:
         """Sweep what a turn has left to be swept. Call this before the table is read."""
         while self._due:
             self._due[0]()
             self._due.popleft()
+
+    def set_time(self, watermark: int | None, current: int) -> None:
+        """Take the time of another table, or that of a saved one. Keys stay: none may leave the window by this."""
+        self._state[WATERMARK] = NEVER if watermark is None else watermark
+        self._state[CURRENT] = current
 
     def restore(self, watermark: int | None) -> None:
         """Take the watermark of the saved parts, and count their keys. Raises ValueError if they contradict it."""
@@ -217,7 +235,7 @@ class WindowTable:
                 raise ValueError("cells are in use, but there is no watermark")
             return
         current = self.clock.generation(watermark)
-        self._state[WATERMARK], self._state[CURRENT] = watermark, current
+        self.set_time(watermark, current)
         for part in range(self._parts):
             oldest = self.clock.generations - 1 + (self.current - part) % self._parts
             for start, stop in self._pieces(part):
@@ -287,7 +305,11 @@ class WindowTable:
         deque(self._put(row, generations), maxlen=0)
 
     def _turn(self, generation: int) -> Iterator[None]:
-        """Make `generation` the current one, and sweep what is due, a piece at each step. `settle` does the rest."""
+        self.advance(generation)
+        yield from self.swept()
+
+    def advance(self, generation: int) -> None:
+        """Make `generation` the current one, which is not below it. What is to be swept is due: see `swept`."""
         self.settle()
         base, moved = self.current, generation - self.current
         if not moved:
@@ -301,6 +323,9 @@ class WindowTable:
                     self._due.append(partial(sweep, self._table, start, stop, base))
         if leaving and self.stash.used[ROWS]:
             self._sweep_stash(base)
+
+    def swept(self) -> Iterator[None]:
+        """Sweep what is due, a piece at each step. If the caller stops before the last one, `settle` does the rest."""
         while self._due:
             self._due[0]()
             self._due.popleft()
