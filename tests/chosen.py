@@ -9,6 +9,7 @@ from streamdedup.filters.cuckoo.cuckoo import Cuckoo
 from streamdedup.filters.dleft.dleft import DLeft
 from streamdedup.filters.dleft.rows import _locate, _places
 from streamdedup.filters.dleft.shape import layout_of
+from streamdedup.filters.window.table import WindowTable
 from streamdedup.kernel import Words, kernel
 from streamdedup.keys.hashing import Digests
 from streamdedup.keys.murmur import ADD1, ADD2, C1, C2, FINAL1, FINAL2
@@ -83,7 +84,7 @@ def for_one_slot(count: int, *, ascending: bool = False) -> Digests:
     return np.stack([first, offsets], axis=1)
 
 
-def for_few_buckets(seen: Cuckoo, buckets: int) -> Digests:
+def for_few_buckets(seen: Cuckoo | WindowTable, buckets: int) -> Digests:
     """Digests of different fingerprints whose two buckets in `seen` are among the first `buckets`."""
     found = []
     marks = (1 << seen.fingerprint_bits) - 1

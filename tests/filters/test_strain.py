@@ -35,6 +35,7 @@ from tests.chosen import (
 from tests.filters.cases import HASH_KEY, random_digests, state
 
 STEP_MAX = 500  # buckets in one search of a cuckoo table
+STEPS_AT_ONCE = STRAIN_MAX // STEP_MAX  # searches that find nothing, one after the other
 
 
 def accepted(seen: Any, digests: Digests) -> int:
@@ -234,6 +235,28 @@ def test_the_error_names_the_hash_and_the_remedy(kind: str, way: str) -> None:
     assert state(seen) == before
     restored = filters.from_parts(seen.header(), seen.buffers())
     assert restored.contains_many(chosen[:count]).all()
+
+
+@pytest.mark.parametrize("on_full", [{}, {"on_full": "grow"}], ids=["fixed", "grows"])
+@pytest.mark.parametrize("patient", [False, True])
+def test_chosen_keys_of_a_window_are_refused(on_full: dict[str, Any], *, patient: bool) -> None:
+    """In a row by their searches; with random keys between them, which pay for these, at the bound of the stash."""
+    capacity, sized = 40_000, {"kind": "window", "retention": "1d", "error_rate": 0.01}
+    seen = cast("Any", filters.build({**sized, "capacity": capacity, **on_full}))
+    table = seen._table.tables[0] if on_full else seen._table
+    chosen, random = for_few_buckets(table, 90), random_digests(89, capacity)
+    most = capacity // 100 + ROWS_SPARE
+    added = 0
+    with pytest.raises(ChosenKeysError, match=r"filter\.hash murmur3: .* kind window, .* siphash"):
+        for row in range(len(chosen)):
+            seen.add_many(chosen[row : row + 1], np.zeros(1, dtype=np.int64))
+            if patient and table.counts[STRAIN] > STRAIN_MAX // 2:
+                seen.add_many(random[added : added + 83], np.zeros(83, dtype=np.int64))
+                added += 83
+    used = int(table.stash.used[0])
+    assert used == most if patient else STEPS_AT_ONCE <= used < most
+    assert seen.strained
+    assert len(seen) < capacity
 
 
 def test_under_a_secret_the_remedy_is_another_one() -> None:

@@ -225,7 +225,7 @@ class StagedTable(TableInTime):
 
     @override
     def add_one(self, a: int, b: int, moment: int) -> bool:
-        if self._takes(1):
+        if self._is_alone(1, moment // self.clock.slot):
             return self._newest.add_one(a, b, moment)
         one = checked(np.array([[a, b]], dtype=np.int64).view(np.uint64))
         return bool(self.add(one, np.array([moment], dtype=np.int64))[0])
@@ -248,14 +248,18 @@ class StagedTable(TableInTime):
         yield from self._turn(generation)
         self._newest.set_time(watermark, generation)
 
-    def _takes(self, rows: int) -> bool:
-        """Whether the newest stage can do all by itself: it is the first and only one, and has room for `rows`."""
-        return self.newest == 0 and len(self.tables) == 1 and rows <= self._room
+    def _is_alone(self, rows: int, latest: int) -> bool:
+        """Whether the newest stage can do all by itself: it is the only one, with room for `rows`, and stays so.
+
+        `latest` is the latest generation of the rows. No stage is smaller than the first.
+        """
+        stays = self.newest == 0 or latest <= self.current
+        return stays and len(self.tables) == 1 and rows <= self._room
 
     def _add_some(self, digests: Digests, moments: Times, fresh: Mask) -> int:
         """Add the first rows, up to one that needs another stage or generation; that one alone. Returns how many."""
         rows = len(digests)
-        if self._takes(rows):
+        if self._is_alone(rows, int(moments.max()) // self.clock.slot):
             fresh[:] = self._newest.add(digests, moments)
             return rows
         live = self.current - self.clock.generations
@@ -293,7 +297,7 @@ class StagedTable(TableInTime):
     def _put_some(self, digests: Digests, own: Generations) -> Generator[None, None, int]:
         """Put the first rows, up to one that needs another stage, or a later generation. Returns how many."""
         rows = len(digests)
-        if self._takes(rows):
+        if self._is_alone(rows, int(own.max())):
             yield from self._newest.put(digests, own)
             return rows
         if own[0] > self.current:
