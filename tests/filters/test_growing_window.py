@@ -349,6 +349,23 @@ def test_a_stage_made_ahead_is_used_and_changes_nothing() -> None:
     assert ahead.size_bytes == build(40).size_bytes
 
 
+def test_what_was_made_ahead_is_given_back() -> None:
+    """By the first generation in which half of the newest stage is free, whichever way it begins."""
+    for go_on in (
+        lambda window: window.add("a", 800),
+        lambda window: window.add_many(KEYS[1:2], np.array([800])),
+        lambda window: put(window, KEYS[:1], np.array([8])),
+        lambda window: rotated(window, 800),
+    ):
+        window = build(100)
+        window.add_many(random_digests(183, 90), np.zeros(90, dtype=np.int64))
+        window.grow()
+        window.add_many(KEYS[:1], np.array([100]))  # nothing has left
+        assert window.size_bytes > build(100).size_bytes
+        go_on(window)
+        assert window.size_bytes == build(100).size_bytes
+
+
 def test_a_stage_that_comes_too_late_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an addition has made it meanwhile, the other one is not used."""
     window, keys = build(40), random_digests(177, 50)

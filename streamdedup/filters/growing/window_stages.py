@@ -112,7 +112,8 @@ class StagedTable(TableInTime):
 
     @override
     def find(self, digests: Digests) -> Generations:
-        return _latest([table.find(digests) for table in self.tables.values()], len(digests))
+        here, elsewhere = self._found(digests)
+        return here if len(self.tables) == 1 else np.maximum(here, elsewhere)
 
     @override
     def contains_one(self, a: int, b: int) -> bool:
@@ -251,9 +252,9 @@ class StagedTable(TableInTime):
     def _is_alone(self, rows: int, latest: int) -> bool:
         """Whether the newest stage can do all by itself: it is the only one, with room for `rows`, and stays so.
 
-        `latest` is the latest generation of the rows. No stage is smaller than the first.
+        `latest` is the latest generation of the rows. If one begins, the first stage alone has nothing else to do.
         """
-        stays = self.newest == 0 or latest <= self.current
+        stays = latest <= self.current or (self.newest == 0 and not self._ahead)
         return stays and len(self.tables) == 1 and rows <= self._room
 
     def _add_some(self, digests: Digests, moments: Times, fresh: Mask) -> int:
@@ -315,8 +316,11 @@ class StagedTable(TableInTime):
 
     def _found(self, digests: Digests) -> tuple[Generations, Generations]:
         """The generations in which the newest stage, and all others, have the digests."""
-        others = [table.find(digests) for at, table in self.tables.items() if at != self.newest]
-        return self._newest.find(digests), _latest(others, len(digests))
+        elsewhere = np.full(len(digests), NEVER)
+        for index, table in self.tables.items():
+            if index != self.newest:
+                np.maximum(elsewhere, table.find(digests), out=elsewhere)
+        return self._newest.find(digests), elsewhere
 
     def _fitting(self, takes: Mask) -> int:
         """How many of the first rows fit into the newest stage, if each that `takes` room does.
@@ -330,11 +334,6 @@ class StagedTable(TableInTime):
         if count == 0 and (index := self._next()) is not None:
             self._follow(index)
         return count
-
-
-def _latest(found: list[Generations], rows: int) -> Generations:
-    latest: Generations = np.max([np.full(rows, NEVER), *found], axis=0)
-    return latest
 
 
 def _first(mask: npt.NDArray[np.bool_]) -> int:
