@@ -423,6 +423,8 @@ def test_headers_that_contradict_are_refused() -> None:
                 filters.from_parts({**header, name: wrong}, parts)
         with pytest.raises(ValueError, match=name):
             filters.from_parts({k: v for k, v in header.items() if k != name}, parts)
+    with pytest.raises(ValueError, match=r"stages \[2, 0\] are not in order"):
+        filters.from_parts({**header, "stages": [two, zero]}, [*parts[2:], *parts[:2]])
     empty = build(40).buffers()
     with pytest.raises(ValueError, match="stage 0 has no live key"):
         filters.from_parts({**header, "newest": 2}, [*empty, *parts[2:]])
@@ -483,6 +485,9 @@ def test_what_it_can_do_its_types_say() -> None:
     assert repr(window).startswith("<streamdedup window in 2 stages: 170 of ")
     assert window.generations_many(random_digests(180, 1)).tolist() == [8]
     assert window.generations_many(KEYS[:1]).tolist() == [NEVER]
+    window.grow()
     window.set_policy("drop", refresh=True)
-    window.add_many(random_digests(182, 400), np.full(400, 800))
-    assert (window.late, window.refresh, window.add("late", 0)) == ("drop", True, False)
+    window.add_many(random_digests(182, 50), np.full(50, 800))
+    assert (window._table.newest, indexes(window)) == (1, [0, 1, 2])
+    assert (window.late, window.refresh) == ("drop", True)
+    assert not window.add_many(KEYS[:2], np.zeros(2, dtype=np.int64)).any()

@@ -107,7 +107,7 @@ class StagedTable(TableInTime):
     @override
     def obey(self, rules: Rules) -> None:
         self.rules = rules
-        for table in self.tables.values():
+        for table in (*self.tables.values(), *self._ahead.values()):
             table.obey(rules)
 
     @override
@@ -179,7 +179,6 @@ class StagedTable(TableInTime):
             self.tables[index] = self._made(index) if ahead is None else ahead
             # Only now: `grow` in another thread finds the stage here or there at every moment.
             self._ahead.pop(index, None)
-            self.tables[index].obey(self.rules)
             self.changes += 1
         self.newest = index
         self._newest.set_time(watermark, current)
