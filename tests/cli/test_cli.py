@@ -261,10 +261,10 @@ def test_every_kind_serves_the_pipe(kind: str, call: Call) -> None:
         "window": "window: remembers 2 keys (at least the last 9)",
         "bitmap": "bitmap: 2 of 9 keys",
     }
-    grows = kind not in held
     said = held.get(kind, f"{kind} in 1 stage: 2 of ")
     assert said.encode() in done.stderr
-    what = "its greatest size in use" if grows else "the bits set"
+    filled = {"window": "the cells in use", "bitmap": "the bits set"}
+    what = filled.get(kind, "its greatest size in use")
     assert re.search(rf" (bytes|[kM]B), [0-9.]+% of {what},", done.stderr.decode())
 
 

@@ -132,6 +132,8 @@ class Oracle:
             before = last.get(who)
             passes = before is None
             if judged and event.key is not None:
+                if before is not None and before.offset < start:
+                    seen.forget(event.key)
                 passes = seen.take(event.key, event.timestamp)
                 if not passes:
                     seen.fold(event.key, event.timestamp)

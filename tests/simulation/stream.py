@@ -58,6 +58,9 @@ class Memory(Protocol):
     def fold(self, key: bytes, time_ms: int) -> None:
         """An event that passed, whatever was known."""
 
+    def forget(self, key: bytes) -> None:
+        """Its events were deleted."""
+
     def known(self) -> set[bytes]:
         """The keys that would not pass, at the time that was reached."""
 
@@ -90,6 +93,10 @@ class Never(Memory):
         return
 
     @override
+    def forget(self, key: bytes) -> None:
+        return
+
+    @override
     def known(self) -> set[bytes]:
         return set()
 
@@ -109,6 +116,10 @@ class Forever(Memory):
     @override
     def fold(self, key: bytes, _time_ms: int) -> None:
         self._keys.add(key)
+
+    @override
+    def forget(self, key: bytes) -> None:
+        self._keys.discard(key)
 
     @override
     def known(self) -> set[bytes]:
@@ -147,6 +158,10 @@ class Within(Memory):
         ahead = time_ms if self._jump is None else min(time_ms, self._mark + self._jump)
         self._mark = max(self._mark, ahead)
         self._keys.setdefault(key, set()).add(min(own, self._mark // self._slot))
+
+    @override
+    def forget(self, key: bytes) -> None:
+        self._keys.pop(key, None)
 
     @override
     def known(self) -> set[bytes]:
