@@ -169,7 +169,8 @@ class KafkaMember:
         if self._consumer._fetcher.error_future.done():
             raise ConsumerDiedError("aiokafka's consumer has stopped fetching")
         if self._consumer._coordinator._coordination_task.done():
-            raise ConsumerDiedError("aiokafka's consumer has stopped taking part in its group")
+            of = f" ({type(fault).__name__})" if (fault := _fault_of(self._consumer)) else ""
+            raise ConsumerDiedError(f"aiokafka's consumer has stopped taking part in its group{of}")
         if self._is_refused():
             await asyncio.sleep(wait_s)
             return
