@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from streamdedup import filters
-from streamdedup.filters.base import Addable
+from streamdedup.filters.base import Addable, Growing
 from streamdedup.filters.exact import digest_map
 from streamdedup.filters.no_filter import NoFilter
 from streamdedup.filters.window.protocol import Windowed
@@ -49,10 +49,30 @@ def warm_up(scratch: Addable | Windowed) -> None:
     if isinstance(scratch, Windowed):
         pending_in_time.warm_up(scratch.clock)
         scratch.add_many(one, None if scratch.clock.by_count else time)
-        # A saved window is counted when it is loaded, and swept when its time goes on.
-        parts = [memoryview(bytearray(part)) for part in scratch.buffers()]
-        saved = type(scratch).from_parts(scratch.header(), parts, scratch.hash)
-        deque(saved.rotate((saved.watermark or 0) + 100 * saved.clock.slot), maxlen=0)
+    if not isinstance(scratch, NoFilter):
+        _load_small(scratch)
+
+
+def _load_small(like: Addable | Windowed) -> None:
+    """Load a saved filter that is like this one but small, since a large one is read as a whole.
+
+    A window is swept, too, as when its time goes on.
+    """
+    config: dict[str, Any] = {"kind": like.kind, "capacity": 10}
+    if isinstance(like, Windowed):
+        config |= {"kind": "window"} if like.clock.by_count else {"kind": "window", "retention": 10}
+    elif isinstance(like, Growing):
+        config |= {"kind": like.header()["stages"][0]["kind"]}
+    if isinstance(like, Growing):
+        config |= {"on_full": "grow"}
+    small = filters.build(config)
+    if isinstance(small, Windowed):
+        small.add_many(
+            np.zeros((1, 2), np.uint64), None if small.clock.by_count else np.zeros(1, np.int64)
+        )
+    loaded = filters.from_parts(small.header(), small.buffers())
+    if isinstance(loaded, Windowed):
+        deque(loaded.rotate(100 * loaded.clock.slot), maxlen=0)
 
 
 def warm_up_all() -> None:
