@@ -197,14 +197,10 @@ class KafkaMember:
         return bool(response.error_code == 0 and self.epoch == epoch)
 
     def grown(self, topic: str, partitions: int) -> None:
-        """Note that `topic` has `partitions` partitions now; have the group assign the new ones, once.
-
-        A static member that came back may lead its group without being notified of that, so it asks the group to
-        rebalance. The leader of a group without static members sees the new partitions by itself.
-        """
-        if self._options.group_instance_id and partitions > self._assigned_of.get(topic, 0):
+        """Note that `topic` has `partitions` partitions now; have the group assign the new ones, once."""
+        if partitions > self._assigned_of.get(topic, 0):
             self._assigned_of[topic] = partitions
-            self._consumer._coordinator.request_rejoin()
+            self.assign_anew()
 
     def topics(self) -> dict[str, int]:
         """Return the topics that it reads, each with its number of partitions, as of the last metadata."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, Integers
@@ -15,17 +16,25 @@ Cell = TypeVar("Cell")
 def located(column: Column, fill: Callable[..., int]) -> Column:
     """Return where in each cell of `column` a kernel finds what it looks for, over the same buffer.
 
-    `fill` takes the buffer, the starts and sizes of some cells, and the arrays of starts and sizes that it
-    writes. It returns how many rows it has done, at least one.
+    `fill` is called by `pass_over`, and writes starts and sizes.
+    """
+    starts, sizes = np.empty((2, len(column)), dtype=np.int64)
+    pass_over(column, fill, starts, sizes)
+    return Column(column.buffer, starts, sizes)
+
+
+def pass_over(column: Column, fill: Callable[..., int], *found: npt.NDArray[Any]) -> None:
+    """Have a kernel write into `found`, of which each has a row for a cell of `column`.
+
+    `fill` takes the buffer, the starts and sizes of some cells, and the rows of `found` for them. It returns how many
+    rows it has done, at least one.
     """
     buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
-    starts, sizes = np.empty((2, len(column)), dtype=np.int64)
     at = 0
-    while at < len(starts):
+    while at < len(column):
         part = slice(at, at + ROWS_A_CALL)
         cells = frozen(column.starts[part], np.int64), frozen(column.sizes[part], np.int64)
-        at += fill(buffer, *cells, starts[part], sizes[part])
-    return Column(column.buffer, starts, sizes)
+        at += fill(buffer, *cells, *(rows[part] for rows in found))
 
 
 def completed(

@@ -6,7 +6,7 @@ decides what its key is, or why it has none.
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from streamdedup.events import NULL, Column, Integers
 from streamdedup.kernel import inlined, kernel
+from streamdedup.keys import cells
 from streamdedup.keys.formats.json_text import (
     CLOSE_ARRAY,
     CLOSE_OBJECT,
@@ -31,7 +32,7 @@ from streamdedup.keys.formats.json_text import (
     past_scalar,
     string,
 )
-from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.keys.hashing import frozen
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
 # The deepest nesting that the kernel follows: `objects` has a bit for each level. The exact reader goes deeper.
@@ -75,12 +76,7 @@ def located_all(paths: Sequence[Sequence[str]], texts: Column) -> list[Column]:
     if tree is None:
         sizes[:] = NULL
     else:
-        buffer = frozen(np.frombuffer(texts.buffer, dtype=np.uint8), np.uint8)
-        at = 0
-        while at < len(texts):
-            part = slice(at, at + ROWS_A_CALL)
-            cells = frozen(texts.starts[part], np.int64), frozen(texts.sizes[part], np.int64)
-            at += fill(*tree, buffer, *cells, starts[part], sizes[part])
+        cells.pass_over(texts, partial(fill, *tree), starts, sizes)
     return [
         Column(texts.buffer, *map(np.ascontiguousarray, (starts[:, path], sizes[:, path])))
         for path in range(len(paths))

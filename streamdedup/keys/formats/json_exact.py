@@ -9,13 +9,14 @@ GIL is released. So a text that costs its sender nothing costs us little.
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.kernel import Words, inlined, kernel
+from streamdedup.keys import cells
 from streamdedup.keys.formats.json_column import closing, is_step
 from streamdedup.keys.formats.json_kinds import Kind, Kinds
 from streamdedup.keys.formats.json_text import (
@@ -69,14 +70,9 @@ def read(steps: Sequence[str], texts: Column) -> tuple[Column, Kinds]:
     A step is a name, and the index of an element if it is written as one. A row without a key is null. A key
     that is ESCAPED is as it is written in the text, without its quotes.
     """
-    buffer = frozen(np.frombuffer(texts.buffer, dtype=np.uint8), np.uint8)
     starts, sizes = np.empty((2, len(texts)), dtype=np.int64)
     kinds = np.empty(len(texts), dtype=np.uint8)
-    path, at = _path(tuple(steps)), 0
-    while at < len(starts):
-        part = slice(at, at + ROWS_A_CALL)
-        cells = frozen(texts.starts[part], np.int64), frozen(texts.sizes[part], np.int64)
-        at += fill(*path, buffer, *cells, starts[part], sizes[part], kinds[part])
+    cells.pass_over(texts, partial(fill, *_path(tuple(steps))), starts, sizes, kinds)
     return Column(texts.buffer, starts, sizes), kinds
 
 
@@ -88,8 +84,8 @@ def decoded(strings: Column) -> Column:
     at = end = 0
     while at < len(starts):
         part = slice(at, at + ROWS_A_CALL)
-        cells = frozen(strings.starts[part], np.int64), frozen(strings.sizes[part], np.int64)
-        done = decode(buffer, *cells, out[end:], starts[part], sizes[part])
+        given = frozen(strings.starts[part], np.int64), frozen(strings.sizes[part], np.int64)
+        done = decode(buffer, *given, out[end:], starts[part], sizes[part])
         starts[at : at + done] += end
         at += done
         end = int(starts[at - 1] + sizes[at - 1])
