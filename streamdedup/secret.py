@@ -95,3 +95,11 @@ def conflicting_secrets(
                 (f"{leaf}_file", leaf),
                 f"is set, and so is {section}.{leaf}; set one of the two",
             )
+
+
+def half_certificates(options: BaseModel, section: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield, for a model's `conflicts`, `ssl_certfile` and `ssl_keyfile` if only one of the two is set."""
+    missing = [leaf for leaf in ("ssl_certfile", "ssl_keyfile") if getattr(options, leaf) is None]
+    if len(missing) == 1:
+        (given,) = {"ssl_certfile", "ssl_keyfile"}.difference(missing)
+        yield (missing[0], given), f"is required with {section}.{given}; name the PEM file"

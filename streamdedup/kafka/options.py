@@ -6,7 +6,6 @@ The options of `kafka` have aiokafka's names. Secrets come from the environment 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -20,9 +19,16 @@ from pydantic import (
 )
 
 from streamdedup.kafka.passthrough import Client, PassThrough, read_client_options
+from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.kafka.topic_pattern import refusal_of
 from streamdedup.keys.options import Tombstones
-from streamdedup.secret import RegularFile, SecretFile, conflicting_secrets, read_secret
+from streamdedup.secret import (
+    RegularFile,
+    SecretFile,
+    conflicting_secrets,
+    half_certificates,
+    read_secret,
+)
 from streamdedup.units import count, milliseconds, seconds, size_bytes
 
 MARK = "streamdedup.verdict"  # the header of the output that names the verdict
@@ -70,101 +76,6 @@ def _check_factory(name: str) -> str:
     if name.count(":") != 1 or not all(part.isidentifier() for part in parts):
         raise ValueError("must have the form package.module:factory")
     return name
-
-
-def _check_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("must be an address like https://registry.example:8081")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("must not hold a user; set basic_auth_user and basic_auth_password_file")
-    if parts.query or parts.fragment:
-        raise ValueError("must end with its path, without ? and #")
-    return url.rstrip("/")
-
-
-class SchemaRegistryOptions(BaseModel):
-    """Where the schemas are of values that `key.format` decodes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    url: Annotated[str, AfterValidator(_check_url)] = Field(
-        description="The address of the registry, with its path.",
-        examples=["https://registry.example:8081"],
-    )
-    context: Annotated[str, Field(pattern=r"^\.?[A-Za-z0-9_-]+$")] | None = Field(
-        default=None,
-        description="The context in which schemas have their ids, if it is not the registry's default.",
-        examples=["eu"],
-    )
-    basic_auth_user: str | None = Field(
-        default=None, min_length=1, description="The user, if the registry asks for a password."
-    )
-    basic_auth_password_file: SecretFile | None = Field(
-        default=None, description="A file holding the password of `basic_auth_user`."
-    )
-    basic_auth_password: SecretStr | None = Field(
-        default=None,
-        validate_default=True,
-        description="The password of `basic_auth_user`. Secret: only from the environment.",
-    )
-    bearer_token_file: SecretFile | None = Field(
-        default=None, description="A file holding the token, if the registry asks for one."
-    )
-    bearer_token: SecretStr | None = Field(
-        default=None,
-        validate_default=True,
-        description="The token, if the registry asks for one. Secret: only from the environment.",
-    )
-    ssl_cafile: RegularFile | None = Field(
-        default=None,
-        description="The certificates of trusted authorities, PEM; not set, the system's.",
-    )
-    ssl_certfile: RegularFile | None = Field(
-        default=None, description="The worker's certificate, PEM; requires `ssl_keyfile`."
-    )
-    ssl_keyfile: RegularFile | None = Field(
-        default=None, description="The private key of `ssl_certfile`, PEM, not encrypted."
-    )
-
-    _read_secrets = field_validator("basic_auth_password", "bearer_token")(read_secret)
-
-    @property
-    def is_encrypted(self) -> bool:
-        """Whether the address is one of HTTPS."""
-        return self.url.startswith("https:")
-
-    @property
-    def address(self) -> str:
-        """The address below which the paths of the API are, with the context."""
-        if self.context is None:
-            return self.url
-        return f"{self.url}/contexts/.{self.context.removeprefix('.')}"
-
-    def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield each contradiction: the options concerned, the wrong one first, and the reason."""
-        where = "kafka.schema_registry"
-        yield from conflicting_secrets(self, where, "basic_auth_password", "bearer_token")
-        if self.basic_auth_password is not None and self.basic_auth_user is None:
-            yield ("basic_auth_user",), "is required with a password; name the user"
-        if self.basic_auth_user is not None and self.basic_auth_password is None:
-            yield (
-                ("basic_auth_password", "basic_auth_password_file", "basic_auth_user"),
-                "is required with kafka.schema_registry.basic_auth_user; set"
-                " STREAMDEDUP_KAFKA__SCHEMA_REGISTRY__BASIC_AUTH_PASSWORD or basic_auth_password_file",
-            )
-        if self.basic_auth_user is not None and self.bearer_token is not None:
-            yield (
-                ("bearer_token", "bearer_token_file", "basic_auth_user"),
-                "does not go with kafka.schema_registry.basic_auth_user; set one of them",
-            )
-        if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
-            pair = ("ssl_certfile", "ssl_keyfile")
-            missing, given = pair if self.ssl_certfile is None else pair[::-1]
-            yield (missing, given), f"is required with {where}.{given}; name the PEM file"
-        for leaf in ("ssl_cafile", "ssl_certfile") if not self.is_encrypted else ():
-            if getattr(self, leaf) is not None:
-                yield (leaf, "url"), "means nothing with an address of http; delete it"
 
 
 class KafkaOptions(BaseModel):
@@ -308,10 +219,7 @@ class KafkaOptions(BaseModel):
                     f"means nothing with kafka.security_protocol: {self.security_protocol}; "
                     "unset it, or set kafka.security_protocol to SSL or SASL_SSL",
                 )
-        if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
-            pair = ("ssl_certfile", "ssl_keyfile")
-            missing, given = pair if self.ssl_certfile is None else pair[::-1]
-            yield (missing, given), f"is required with kafka.{given}; name the PEM file"
+        yield from half_certificates(self, "kafka")
         if self.ssl_password is not None and self.ssl_keyfile is None:
             leaf = "ssl_password_file" if self.ssl_password_file else "ssl_password"
             yield (leaf, "ssl_keyfile"), "means nothing without kafka.ssl_keyfile; delete it"

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import urllib3
 
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.kafka.options import SchemaRegistryOptions
+from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.version import __version__
 

@@ -12,7 +12,7 @@ import structlog
 from typing_extensions import override
 
 from streamdedup.kafka.client.patience import BACKOFF_S, BACKOFF_S_MAX, Backoff, Patience
-from streamdedup.kafka.options import SchemaRegistryOptions
+from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.keys.formats.schemas import Schemas
 from streamdedup.registry.cache import Cache

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.kafka.options import SchemaRegistryOptions
+from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.registry.client import Client, RegistryAwayError
 from tests.broker.base import DEADLINE_S, Unavailable, free_ports, wait_until
 from tests.broker.jars import jars_of

@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.kafka.options import SchemaRegistryOptions
+from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.registry import client
 from streamdedup.registry.client import Client, RegistryAwayError, UnknownSchemaError

@@ -1,0 +1,107 @@
+"""How the worker reaches a Schema Registry, as an operator configures it: `kafka.schema_registry`."""
+
+from collections.abc import Iterator
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from streamdedup.secret import (
+    RegularFile,
+    SecretFile,
+    conflicting_secrets,
+    half_certificates,
+    read_secret,
+)
+
+
+def _check_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be an address like https://registry.example:8081")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not hold a user; set basic_auth_user and basic_auth_password_file")
+    if parts.query or parts.fragment:
+        raise ValueError("must end with its path, without ? and #")
+    return url.rstrip("/")
+
+
+class SchemaRegistryOptions(BaseModel):
+    """Where the schemas are of values that `key.format` decodes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    url: Annotated[str, AfterValidator(_check_url)] = Field(
+        description="The address of the registry, with its path.",
+        examples=["https://registry.example:8081"],
+    )
+    context: Annotated[str, Field(pattern=r"^\.?[A-Za-z0-9_-]+$")] | None = Field(
+        default=None,
+        description="The context in which schemas have their ids, if it is not the registry's default.",
+        examples=["eu"],
+    )
+    basic_auth_user: str | None = Field(
+        default=None, min_length=1, description="The user, if the registry asks for a password."
+    )
+    basic_auth_password_file: SecretFile | None = Field(
+        default=None, description="A file holding the password of `basic_auth_user`."
+    )
+    basic_auth_password: SecretStr | None = Field(
+        default=None,
+        validate_default=True,
+        description="The password of `basic_auth_user`. Secret: only from the environment.",
+    )
+    bearer_token_file: SecretFile | None = Field(
+        default=None, description="A file holding the token, if the registry asks for one."
+    )
+    bearer_token: SecretStr | None = Field(
+        default=None,
+        validate_default=True,
+        description="The token, if the registry asks for one. Secret: only from the environment.",
+    )
+    ssl_cafile: RegularFile | None = Field(
+        default=None,
+        description="The certificates of trusted authorities, PEM; not set, the system's.",
+    )
+    ssl_certfile: RegularFile | None = Field(
+        default=None, description="The worker's certificate, PEM; requires `ssl_keyfile`."
+    )
+    ssl_keyfile: RegularFile | None = Field(
+        default=None, description="The private key of `ssl_certfile`, PEM, not encrypted."
+    )
+
+    _read_secrets = field_validator("basic_auth_password", "bearer_token")(read_secret)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the address is one of HTTPS."""
+        return self.url.startswith("https:")
+
+    @property
+    def address(self) -> str:
+        """The address below which the paths of the API are, with the context."""
+        if self.context is None:
+            return self.url
+        return f"{self.url}/contexts/.{self.context.removeprefix('.')}"
+
+    def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield each contradiction: the options concerned, the wrong one first, and the reason."""
+        where = "kafka.schema_registry"
+        yield from conflicting_secrets(self, where, "basic_auth_password", "bearer_token")
+        if self.basic_auth_password is not None and self.basic_auth_user is None:
+            yield ("basic_auth_user",), "is required with a password; name the user"
+        if self.basic_auth_user is not None and self.basic_auth_password is None:
+            yield (
+                ("basic_auth_password", "basic_auth_password_file", "basic_auth_user"),
+                "is required with kafka.schema_registry.basic_auth_user; set"
+                " STREAMDEDUP_KAFKA__SCHEMA_REGISTRY__BASIC_AUTH_PASSWORD or basic_auth_password_file",
+            )
+        if self.basic_auth_user is not None and self.bearer_token is not None:
+            yield (
+                ("bearer_token", "bearer_token_file", "basic_auth_user"),
+                "does not go with kafka.schema_registry.basic_auth_user; set one of them",
+            )
+        yield from half_certificates(self, where)
+        for leaf in ("ssl_cafile", "ssl_certfile") if not self.is_encrypted else ():
+            if getattr(self, leaf) is not None:
+                yield (leaf, "url"), "means nothing with an address of http; delete it"
