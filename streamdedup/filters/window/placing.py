@@ -1,4 +1,4 @@
-"""Where a key of a window is, and where it goes: its cell, a free one, one that others are moved from, or the stash.
+"""Find the cell of a key in a window; and put a key there, into a free cell, one that a search frees, or the stash.
 
 A key is in one place at most, in the newest generation to which it was put. Nothing is random, and nothing depends on a
 batch: the same keys and generations, in the same order, give the same table.

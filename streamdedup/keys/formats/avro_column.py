@@ -10,7 +10,14 @@ import numpy as np
 from streamdedup.events import Integers
 from streamdedup.kernel import copy_bytes, inlined, kernel
 from streamdedup.keys.formats.avro_schema import Op
-from streamdedup.keys.formats.framed_kinds import FramedKind, FramedKinds
+from streamdedup.keys.formats.framed_kinds import (
+    KEY,
+    MISSING,
+    NOT_UTF8,
+    TOO_DEEP,
+    UNFIT,
+    FramedKinds,
+)
 from streamdedup.keys.formats.framing import entry_of
 from streamdedup.keys.formats.key_text import digits, is_utf8, uuid_text
 from streamdedup.keys.formats.varints import NOWHERE, past, unzigzagged, varint
@@ -35,16 +42,6 @@ DEPTH_MAX = 64  # of records and blocks in each other
 _KEY_TEXT, _KEY_BYTES, _KEY_INT, _KEY_LONG, _KEY_ENUM, _KEY_FIXED, _KEY_UUID = (
     int(op) for op in list(Op)[12:]
 )
-_KEY, _MISSING, _NOT_UTF8, _UNFIT, _TOO_DEEP = (
-    np.uint8(kind)
-    for kind in (
-        FramedKind.KEY,
-        FramedKind.MISSING,
-        FramedKind.NOT_UTF8,
-        FramedKind.UNFIT,
-        FramedKind.TOO_DEEP,
-    )
-)
 _1 = np.uint64(1)
 _INT_MAX = (1 << 31) - 1
 _NO_BYTES = np.int64(0)
@@ -63,7 +60,7 @@ def fill(
     key_sizes: Integers,
     kinds: FramedKinds,
 ) -> int:
-    """Write the keys of the values at `starts`, of `sizes` bytes, to `out`, where they are, and the kind of each row.
+    """Write the keys of the values at `starts`, of `sizes` bytes, to `out`; and for each row its key's place and kind.
 
     The programs of all schemas are in `program`: that of `ids[i]`, ascending, begins at `entries[i]`. A row without a
     key has 0 bytes. The kernel returns how many rows are done, at least one: it stops once it has read `BYTES_A_CALL`
@@ -81,7 +78,7 @@ def fill(
         if entry >= 0:
             to, kind = _walk(program, entry, returns, lefts, buffer, at, end, out, to)
             taken += size
-        if kind != _KEY:
+        if kind != KEY:
             to = begun
         key_starts[row], key_sizes[row], kinds[row] = np.int64(begun), np.int64(to - begun), kind
     return len(starts)
@@ -104,7 +101,7 @@ def _walk(
     The stack has a frame for each call and for each array or map: where to go on, and the items that are left of the
     block. A position is NOWHERE if the value does not fit.
     """
-    kind, depth, pc = _MISSING, 0, entry
+    kind, depth, pc = MISSING, 0, entry
     while at <= end:
         op = program[pc]
         if op == _VARINT:
@@ -121,13 +118,13 @@ def _walk(
             at, raw = varint(buffer, at, end)
             branch = unzigzagged(raw)
             if not 0 <= branch < program[pc + 1]:
-                return to, _UNFIT
+                return to, UNFIT
             pc = entry + program[pc + 2 + branch]
         elif op == _JUMP:
             pc = entry + program[pc + 1]
         elif op == _CALL:
             if depth == DEPTH_MAX:
-                return to, _TOO_DEEP
+                return to, TOO_DEEP
             returns[depth] = pc + 2
             depth += 1
             pc = entry + program[pc + 1]
@@ -136,7 +133,7 @@ def _walk(
             pc = returns[depth]
         elif op == _BLOCKS:
             if depth == DEPTH_MAX:
-                return to, _TOO_DEEP
+                return to, TOO_DEEP
             at, count = _items(buffer, at, end)
             returns[depth], lefts[depth] = pc + 2, count
             depth += 1
@@ -160,10 +157,10 @@ def _walk(
             kind = np.uint8(program[pc + 1])
             pc += 2
         elif op == _END:
-            return to, kind if at == end else _UNFIT
+            return to, kind if at == end else UNFIT
         else:
             at, to, kind, pc = _take(program, entry, op, pc, buffer, at, end, out, to)
-    return to, _UNFIT
+    return to, UNFIT
 
 
 @inlined
@@ -179,7 +176,7 @@ def _take(
     to: np.uint64,
 ) -> tuple[np.uint64, np.uint64, np.uint8, np.int64]:
     """Write the key at `at` to `out`; return where both go on, its kind, and the next instruction."""
-    kind = _KEY
+    kind = KEY
     if op in (_KEY_TEXT, _KEY_BYTES, _KEY_FIXED):
         if op == _KEY_FIXED:
             count, pc = program[pc + 1], pc + 1
@@ -190,7 +187,7 @@ def _take(
             copy_bytes(buffer, at, np.uint64(count), out, to)
             to += np.uint64(count)
             if op == _KEY_TEXT and not is_utf8(buffer, at, behind):
-                kind = _NOT_UTF8
+                kind = NOT_UTF8
         return behind, to, kind, pc + 1
     if op == _KEY_UUID:
         behind = past(at, end, np.int64(16))

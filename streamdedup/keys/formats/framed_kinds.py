@@ -30,6 +30,18 @@ class FramedKind(IntEnum):
     UNFRAMED = 16  # it does not begin with an id, or is null
 
 
+# For kernels, as they are in an array of kinds.
+KEY, MISSING, NOT_UTF8, UNFIT, TOO_DEEP = (
+    np.uint8(kind)
+    for kind in (
+        FramedKind.KEY,
+        FramedKind.MISSING,
+        FramedKind.NOT_UTF8,
+        FramedKind.UNFIT,
+        FramedKind.TOO_DEEP,
+    )
+)
+
 NAMES = {
     FramedKind.MISSING: "missing",
     FramedKind.NULL: "null",

@@ -9,7 +9,14 @@ import numpy as np
 
 from streamdedup.events import Integers
 from streamdedup.kernel import copy_bytes, inlined, kernel
-from streamdedup.keys.formats.framed_kinds import FramedKind, FramedKinds
+from streamdedup.keys.formats.framed_kinds import (
+    KEY,
+    MISSING,
+    NOT_UTF8,
+    TOO_DEEP,
+    UNFIT,
+    FramedKinds,
+)
 from streamdedup.keys.formats.framing import entry_of
 from streamdedup.keys.formats.key_text import digits, is_utf8, unsigned_digits
 from streamdedup.keys.formats.protobuf_files import NUMBER_MAX
@@ -23,16 +30,6 @@ _DESCEND, _KIND, _TEXT, _BYTES, _INT32, _INT64, _UINT32, _UINT64, _SINT32, _SINT
     int, Op
 )
 _VARINT, _EIGHT, _LENGTH, _GROUP, _END_GROUP, _FOUR = (np.uint64(wire) for wire in Wire)
-_KEY, _MISSING, _NOT_UTF8, _UNFIT, _TOO_DEEP = (
-    np.uint8(kind)
-    for kind in (
-        FramedKind.KEY,
-        FramedKind.MISSING,
-        FramedKind.NOT_UTF8,
-        FramedKind.UNFIT,
-        FramedKind.TOO_DEEP,
-    )
-)
 _0, _1, _3, _7, _8 = (np.uint64(number) for number in (0, 1, 3, 7, 8))
 _TAG_MAX = np.uint64(NUMBER_MAX << 3 | 7)
 _LOW_32, _SIGN_32, _ABOVE_32 = (np.uint64(bits) for bits in (0xFFFFFFFF, 1 << 31, 0xFFFFFFFF << 32))
@@ -62,13 +59,13 @@ def fill(
         begun = to
         if entry >= 0:
             at, level = _level_of(program, entry, buffer, at, end)
-            kind = _UNFIT
+            kind = UNFIT
             if at <= end:
                 to, kind = _walk(
                     program, entry, level, ends, levels, groups, buffer, at, end, out, to
                 )
             taken += size
-        if kind != _KEY:
+        if kind != KEY:
             to = begun
         key_starts[row], key_sizes[row], kinds[row] = np.int64(begun), np.int64(to - begun), kind
     return len(starts)
@@ -118,7 +115,7 @@ def _walk(
     `ends` and `levels` are those of the messages around the one that is walked. What was found last is at `found`, of
     `size` bytes, or the number `raw`; it is written once all is read.
     """
-    kind, op, operand, found, size, raw = _MISSING, np.int64(_KIND), np.int64(0), at, _0, _0
+    kind, op, operand, found, size, raw = MISSING, np.int64(_KIND), np.int64(0), at, _0, _0
     stop, depth = end, 0
     while True:
         while at == stop and depth > 0:
@@ -129,14 +126,14 @@ def _walk(
         at, tag = varint(buffer, at, stop)
         number, wire = np.int64(tag >> _3), tag & _7
         if at > stop or number == 0 or tag > _TAG_MAX:
-            return to, _UNFIT
+            return to, UNFIT
         is_ours = number == program[level]
         if is_ours and program[level + 1] not in (ANY_WIRE, np.int64(wire)):
             is_ours = False
         elif not is_ours:
             for other in range(program[level + 4]):
                 if number == program[level + 5 + other]:
-                    kind = _MISSING
+                    kind = MISSING
         value = at
         if wire == _VARINT:
             at, number_found = varint(buffer, at, stop)
@@ -151,15 +148,15 @@ def _walk(
         elif wire == _GROUP:
             at, number_found = _past_group(buffer, at, stop, number, groups), _0
         else:
-            return to, _UNFIT
+            return to, UNFIT
         if at > stop:
-            return to, _UNFIT
+            return to, UNFIT
         if not is_ours:
             continue
         step, argument = program[level + 2], program[level + 3]
         if step == _DESCEND:
             if depth == DEPTH_MAX:
-                return to, _TOO_DEEP
+                return to, TOO_DEEP
             ends[depth], levels[depth] = np.int64(stop), level
             depth += 1
             stop, at, level = at, value, entry + argument
@@ -167,18 +164,18 @@ def _walk(
             kind = np.uint8(argument)
         else:
             kind, op, operand, found, size, raw = (
-                _KEY,
+                KEY,
                 step,
                 argument,
                 value,
                 at - value,
                 number_found,
             )
-    if kind != _KEY:
+    if kind != KEY:
         return to, kind
     if op in (_TEXT, _BYTES):
         if op == _TEXT and not is_utf8(buffer, found, found + size):
-            return to, _NOT_UTF8
+            return to, NOT_UTF8
         copy_bytes(buffer, found, size, out, to)
         return to + size, kind
     return _number(program, entry, op, operand, raw, out, to), kind
