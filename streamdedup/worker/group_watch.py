@@ -92,9 +92,11 @@ class GroupWatch:
         if now < self._looks_at:
             return
         self._looks_at = now + LOOK_EVERY_S
+        found: InForce | None = None
         with suppress(Exception):  # the next look asks again
             async with asyncio.timeout(ANSWER_S_MAX):
                 found = await self._cluster.in_force(self._group)
+        if found is not None:
             self._newer = found.newer
             self._report_unserved(now, found)
         self._report_newer(now)

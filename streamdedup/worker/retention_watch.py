@@ -20,7 +20,7 @@ EVERY_S = 60.0
 
 
 class RetentionWatch:
-    """Compares the output's retention with the filter; in what it falls short is in `status`."""
+    """Compares the output's retention with what the filter remembers, and notes in `status` if it is shorter."""
 
     def __init__(self, settings: Settings, cluster: Cluster, status: Status) -> None:
         self._output, self._remembered_ms = settings.sink.topic, settings.filter.remembered_ms
