@@ -32,8 +32,8 @@ def add_pipe(commands: Commands) -> None:
         "--kind",
         type=_kind_for_streams,
         choices=sorted(KINDS.keys() - STATIC),
-        default="bloom",
-        help="the kind of filter (default: bloom)",
+        default="cuckoo",
+        help="the kind of filter (default: cuckoo)",
     )
     pipe.add_argument(
         "--capacity",

@@ -13,6 +13,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.sizing import (
     BLOCK_BITS,
     BLOCKED_ERROR_MIN,
+    CUCKOO_BITS_MAX,
     CUCKOO_CELLS,
     DLEFT_TABLES,
     TABLE_BITS_MAX,
@@ -84,10 +85,8 @@ def _counting(capacity: int, error_rate: float, **_probe: object) -> Footprint:
 
 
 def _cuckoo(capacity: int, error_rate: float) -> Footprint:
-    from streamdedup.filters.cuckoo import cuckoo
-
     buckets, bits = cuckoo_size(capacity, error_rate)
-    _check("fingerprints", bits, cuckoo.FINGERPRINT_BITS_MAX)
+    _check("fingerprints", bits, CUCKOO_BITS_MAX)
     size_bytes = _bytes(buckets * CUCKOO_CELLS * bits) + BEHIND_CELLS_BYTES
     return Footprint(size_bytes, 2, partial(cuckoo_error, buckets, bits))
 

@@ -73,6 +73,7 @@ def fuse_size(keys: int) -> tuple[int, int]:
 
 CUCKOO_CELLS = 4  # in a bucket
 WINDOW_CELLS = 8  # in steady churn at the same load, a search looks at a quarter of the buckets that 4 cells take
+CUCKOO_BITS_MAX = 60  # of a fingerprint: the code reads a cell out of two words at most
 CUCKOO_LOAD = 0.95  # reached with 4 cells a bucket and two buckets a key: Fan et al. 2014
 
 
@@ -274,12 +275,11 @@ def exact_error(fingerprint_bytes: int, keys: int) -> float:
     return math.ldexp(keys, -8 * fingerprint_bytes)
 
 
-def bloom_excess(capacity: int, error_rate: float) -> str | None:
-    """Why a Bloom filter of this size cannot be made, and the remedy; None if it can be made.
+def table_excess(bits: int, capacity: int, error_rate: float) -> str | None:
+    """Why a table of so many bits, in proportion to its capacity, cannot be made, and the remedy; None if it can.
 
     The text continues a sentence that begins with the capacity.
     """
-    bits, _ = bloom_size(capacity, error_rate)
     if bits <= TABLE_BITS_MAX:
         return None
     fitting = math.floor(capacity * (TABLE_BITS_MAX / bits) / 1e9)  # above 0 at every error rate

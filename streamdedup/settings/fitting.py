@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.options import FilterOptions
-from streamdedup.filters.sizing import bloom_excess
+from streamdedup.filters.sizing import CUCKOO_BITS_MAX, CUCKOO_CELLS, TABLE_BITS_MAX, cuckoo_size
 from streamdedup.units import count, size_bytes
 
-if TYPE_CHECKING:  # it imports numpy and numba; the check of a Bloom filter needs neither
+if TYPE_CHECKING:  # it imports numpy and numba; the check of the default kind needs neither
     from streamdedup.filters.footprint import Footprint
 
 Unfit = tuple[tuple[str, ...], str]
@@ -24,11 +24,7 @@ def unfit(options: FilterOptions) -> Iterator[Unfit]:
     rate = options.first_error_rate
     if not options.remembers:
         return
-    if (
-        options.kind == "bloom"
-        and not options.max_size
-        and not bloom_excess(options.capacity, rate)
-    ):
+    if options.kind == "cuckoo" and not options.max_size and _is_small(options.capacity, rate):
         return
     try:
         made = _footprint(options, options.capacity)
@@ -42,6 +38,12 @@ def unfit(options: FilterOptions) -> Iterator[Unfit]:
             f"is less than the filters start with, which is {least} for filter.capacity at half of filter.error_rate;"
             " raise it well above that, or lower filter.capacity",
         )
+
+
+def _is_small(capacity: int, error_rate: float) -> bool:
+    """Whether a cuckoo filter takes no more than half of what a table may have, so that it surely can be made."""
+    buckets, bits = cuckoo_size(capacity, error_rate)
+    return bits <= CUCKOO_BITS_MAX and 2 * buckets * CUCKOO_CELLS * bits <= TABLE_BITS_MAX
 
 
 def _footprint(options: FilterOptions, capacity: int) -> "Footprint":

@@ -260,11 +260,14 @@ class TestJob:
 class TestPick:
     """Which kind is advised, and that the reason is the rule."""
 
-    def test_the_smallest_whose_bits_are_only_set(self) -> None:
-        """Where nothing else counts it is `bloom`, although `cuckoo` may be smaller."""
+    def test_the_smallest_whose_snapshots_hold_up_nothing_for_long(self) -> None:
+        """Where nothing else counts it is `cuckoo`; if a copy of it takes too long, it is `bloom`."""
         made = _planned(Asked(keys=10**8, error_rate=1e-6))
+        assert made.pick.kind == "cuckoo"
+        assert made.pick.because == ("it is the smallest of those",)
+        made = _planned(Asked(keys=10**11, error_rate=1e-6))
         assert made.pick.kind == "bloom"
-        assert "snapshots need no copy of it" in made.pick.because[0]
+        assert made.pick.because[0] == "its snapshots hold up commits for 0.4 s at most"
         assert "each snapshot takes a copy of it" in made.pick.instead["cuckoo"]
 
     def test_a_quick_one_may_take_some_more_memory(self) -> None:
@@ -275,12 +278,12 @@ class TestPick:
 
         picked = _planned(Asked(keys=10**8, error_rate=0.01), quick).pick
         assert picked.kind == "blocked"
-        assert picked.because[1] == (
+        assert picked.because[0] == (
             "it takes 3% more memory than bloom, the smallest of those, but 50% of its time"
         )
         assert picked.instead["bloom"] == "if memory counts most: 3% less"
         assert _planned(Asked(keys=10**8, error_rate=0.01)).pick.kind == "bloom"
-        assert _planned(Asked(keys=10**8, error_rate=1e-6), quick).pick.kind == "bloom"
+        assert _planned(Asked(keys=10**8, error_rate=1e-6), quick).pick.kind == "cuckoo"
 
     def test_keys_to_be_taken_back(self) -> None:
         """Only kinds that can are told of, and of these the smallest is picked; the others say what they lack."""

@@ -22,17 +22,17 @@ def test_the_kind_of_a_snapshot_stays_until_another_is_named(tmp_path: Path) -> 
     """As after an upgrade to a version with another default: what retention took from the output is still known."""
 
     async def scene(stage: Stage) -> None:
-        name(stage, "cuckoo")
+        name(stage, "bloom")
         await stage.through(range(10))
         stage.broker.log(stage.deployment.sink, 0).trim(5)
         name(stage, None)
         worker = await stage.through(range(20))
         [line] = worker.lines("kind_kept")
-        assert (line["kind"], line["default"]) == ("cuckoo", "bloom")
+        assert (line["kind"], line["default"]) == ("bloom", "cuckoo")
         assert not worker.lines("snapshot_refused")
         assert stage.emitted() == [*range(5, 20)]
-        assert kinds(stage) == {"cuckoo"}
-        name(stage, "bloom")
+        assert kinds(stage) == {"bloom"}
+        name(stage, "cuckoo")
         connect = connected_to(stage.broker)
         async with stage._start(stage.deployment, connect=connect) as worker:
             [line] = await worker.logged("shard_stopped")
@@ -45,7 +45,7 @@ def test_a_kind_that_is_kept_stays_over_a_doubt(tmp_path: Path) -> None:
     """The filter in memory is that of the snapshot, and goes on."""
 
     async def scene(stage: Stage) -> None:
-        name(stage, "cuckoo")
+        name(stage, "bloom")
         await stage.through(range(10))
         name(stage, None)
         worker = await stage.start()
@@ -68,13 +68,13 @@ def test_a_snapshot_that_differs_otherwise_keeps_no_kind(tmp_path: Path) -> None
     """The output is folded into a filter of the default kind."""
 
     async def scene(stage: Stage) -> None:
-        name(stage, "cuckoo")
+        name(stage, "bloom")
         await stage.through(range(10))
         name(stage, None)
         stage.deployment.config["filter"]["capacity"] = 5000
         worker = await stage.through(range(20))
         assert not worker.lines("kind_kept")
         assert stage.emitted() == [*range(20)]
-        assert kinds(stage) == {"cuckoo", "bloom"}
+        assert kinds(stage) == {"bloom", "cuckoo"}
 
     play(tmp_path, scene)

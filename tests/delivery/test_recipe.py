@@ -142,11 +142,11 @@ def test_another_hash_key_or_probe_is_another_identity(tmp_path: Path) -> None:
     """A snapshot made under other ones is refused, by name, and the output is folded again."""
 
     def differences(*overrides: str, **environ: str) -> list[str]:
-        theirs = recipe(tmp_path, *overrides, **environ).identity(Topology(None, TOPICS), 1)
+        theirs = recipe(tmp_path, bloom, *overrides, **environ).identity(Topology(None, TOPICS), 1)
         return [line.partition(" ")[0] for line in ours.differences(theirs)]
 
-    siphash, key = "filter.hash=siphash", {"FILTER__HASH_KEY": DIGITS}
-    ours = recipe(tmp_path, siphash, **key).identity(Topology(None, TOPICS), 1)
+    bloom, siphash, key = "filter.kind=bloom", "filter.hash=siphash", {"FILTER__HASH_KEY": DIGITS}
+    ours = recipe(tmp_path, bloom, siphash, **key).identity(Topology(None, TOPICS), 1)
     assert (ours.hash, ours.hash_check) == ("siphash", SIPHASH.check)
     assert differences(siphash, **key) == []
     assert differences(siphash, FILTER__HASH_KEY=DIGITS[::-1]) == ["hash_check"]

@@ -86,7 +86,7 @@ def test_a_snapshot_that_is_postponed_again_and_again_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the third time in a row; one that is saved ends the row."""
-    save, fails = ShardSnapshots._save_live, [True]
+    save, fails = ShardSnapshots._save_copy, [True]
 
     async def postponed(self: ShardSnapshots, *arguments: Any) -> Any:
         return None if fails else await save(self, *arguments)
@@ -106,5 +106,5 @@ def test_a_snapshot_that_is_postponed_again_and_again_is_a_warning(
         await worker.until(lambda: len(levels()) == 5, "one more")
         assert levels()[-1] == "info"
 
-    monkeypatch.setattr(ShardSnapshots, "_save_live", postponed)
+    monkeypatch.setattr(ShardSnapshots, "_save_copy", postponed)
     play(tmp_path, scene, interval_s=10)

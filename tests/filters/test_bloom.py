@@ -18,7 +18,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter
 from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.digest_filter import CAPACITY_MAX
-from streamdedup.filters.sizing import TABLE_BITS_MAX, bloom_error, bloom_excess, bloom_size
+from streamdedup.filters.sizing import TABLE_BITS_MAX, bloom_error, bloom_size, table_excess
 from streamdedup.keys.hashing import Digests, digests
 
 KINDS = sorted(filters.KINDS)
@@ -66,14 +66,18 @@ def test_sizes_keep_their_error_rate_at_the_least_cost(capacity: int, error_rate
 @given(st.integers(1, 10**13), st.floats(1e-15, 0.5))
 def test_what_is_too_large_is_told_with_what_is_not(capacity: int, error_rate: float) -> None:
     """A capacity is refused where its bits are too many; the one advised fits, and 1G more does not."""
-    excess = bloom_excess(capacity, error_rate)
+    excess = _excess(capacity, error_rate)
     assert (excess is None) == (bloom_size(capacity, error_rate)[0] <= TABLE_BITS_MAX)
     if excess is not None:
         advised = re.search(r"set filter.capacity to (\d+)G at most", excess)
         assert advised is not None
         fitting = int(advised[1]) * 10**9
-        assert bloom_excess(fitting, error_rate) is None
-        assert bloom_excess(fitting + 1_001_000_000, error_rate) is not None
+        assert _excess(fitting, error_rate) is None
+        assert _excess(fitting + 1_001_000_000, error_rate) is not None
+
+
+def _excess(capacity: int, error_rate: float) -> str | None:
+    return table_excess(bloom_size(capacity, error_rate)[0], capacity, error_rate)
 
 
 def test_a_table_that_is_too_large_is_not_made() -> None:

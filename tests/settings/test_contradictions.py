@@ -63,14 +63,14 @@ class TestContradictions:
             ),
             (
                 ["filter.capacity=900G"],
-                "filter.capacity = '900G': does not fit filter.kind: bloom: it takes 3.09 TiB, and the most is 1 TiB"
-                " (with on_full: grow, the first stage gets half of filter.error_rate); set filter.capacity to 291G at"
+                "filter.capacity = '900G': does not fit filter.kind: cuckoo: it takes 2.58 TiB, and the most is 1 TiB"
+                " (with on_full: grow, the first stage gets half of filter.error_rate); set filter.capacity to 348G at"
                 " most, or raise filter.error_rate",
             ),
             (
                 ["filter.capacity=900G", "filter.on_full=stop"],
-                "filter.capacity = '900G': does not fit filter.kind: bloom: it takes 2.94 TiB, and the most is 1 TiB;"
-                " set filter.capacity to 305G at most, or raise filter.error_rate",
+                "filter.capacity = '900G': does not fit filter.kind: cuckoo: it takes 2.48 TiB, and the most is 1 TiB;"
+                " set filter.capacity to 363G at most, or raise filter.error_rate",
             ),
             (
                 ["filter.kind=bitmap", "filter.capacity=100M"],
@@ -97,7 +97,7 @@ class TestContradictions:
             ),
             (
                 ["filter.capacity=100M", "filter.max_size=1KiB"],
-                "filter.max_size = '1KiB': is less than the filters start with, which is 377474616B for "
+                "filter.max_size = '1KiB': is less than the filters start with, which is 315789872B for "
                 "filter.capacity at half of filter.error_rate; raise it",
             ),
             (
@@ -106,7 +106,7 @@ class TestContradictions:
             ),
             (
                 ["filter.refresh=true"],
-                "filter.refresh = 'true': means nothing with filter.kind: bloom",
+                "filter.refresh = 'true': means nothing with filter.kind: cuckoo",
             ),
             (
                 ["key.hash=murmur3"],
@@ -210,8 +210,8 @@ class TestContradictions:
             ["key.from=header", "key.field=/a~b"],
             ["key.from=key", "key.field=null"],
             ["key.field=[id, /user/id]"],
-            ["filter.capacity=291G"],
-            ["filter.capacity=305G", "filter.on_full=stop"],
+            ["filter.capacity=348G"],
+            ["filter.capacity=363G", "filter.on_full=stop"],
             ["filter.kind=cuckoo", "filter.error_rate=1e-15"],
             ["filter.kind=window", "filter.retention=30ms"],
             ["key.hash=siphash"],

@@ -1,8 +1,8 @@
 """Pick a kind, by a rule that a person can follow, and name the cases in which another one is better.
 
-Among the kinds that can do the job, those that need not stop for a snapshot come first. The smallest of these is
-picked, unless a kind that is larger by a factor of at most MORE_MEMORY_MAX takes at most LESS_TIME_MAX of its time for
-a key.
+Among the kinds that can do the job, those come first whose snapshots hold up commits for PAUSE_S_MAX at most. The
+smallest of these is picked, unless a kind that is larger by a factor of at most MORE_MEMORY_MAX takes at most
+LESS_TIME_MAX of its time for a key.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from streamdedup.commands.plan.speed import Speed
 
 MORE_MEMORY_MAX = 1.25
 LESS_TIME_MAX = 0.5
+PAUSE_S_MAX = 0.4
 # A kind that takes more times the memory is not an alternative. The exception is `exact`, for its low error rate.
 INSTEAD_MAX = 3
 
@@ -49,7 +50,7 @@ class Pick:
 def pick(rows: Sequence[Row], job: Job) -> Pick:
     """Choose among `rows`, which must not be empty."""
     adding = [row for row in rows if "add" in row.abilities] or list(rows)
-    quiet = [row for row in adding if row.pause_s == 0] or adding
+    quiet = [row for row in adding if _is_quiet(row)] or adding
     smallest = min(quiet, key=_bytes)
     small_enough = [row for row in quiet if _bytes(row) <= MORE_MEMORY_MAX * _bytes(smallest)]
     quickest = min(small_enough, key=lambda row: row.time_ns)
@@ -64,8 +65,8 @@ def _because_able(rows: Sequence[Row], picked: Row, job: Job) -> tuple[str, ...]
         return ("it forgets the keys that are older than the window",)
     if job.removable:
         return ("it can remove keys",)
-    if picked.pause_s == 0 and any(row.pause_s for row in rows):
-        return ("it only sets bits, so snapshots need no copy of it",)
+    if _is_quiet(picked) and any(row.pause_s and not _is_quiet(row) for row in rows):
+        return (f"its snapshots hold up commits for {PAUSE_S_MAX} s at most",)
     return ()
 
 
@@ -104,6 +105,10 @@ def _instead(rows: Sequence[Row], picked: Row) -> dict[str, str]:
                 f"if almost no errors are allowed: {row.size.error:.1g} ({ratio:.1f} times the memory)"
             )
     return when
+
+
+def _is_quiet(row: Row) -> bool:
+    return row.pause_s is not None and row.pause_s <= PAUSE_S_MAX
 
 
 def _bytes(row: Row) -> int:

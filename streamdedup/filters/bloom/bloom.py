@@ -33,9 +33,9 @@ from streamdedup.filters.sizing import (
     BLOOM_HASHES_MAX,
     TABLE_BITS_MAX,
     bloom_error,
-    bloom_excess,
     bloom_keys,
     bloom_size,
+    table_excess,
 )
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
@@ -60,10 +60,11 @@ class Bloom(DigestFilter):
         hash_: Hash = MURMUR3,
     ) -> None:
         super().__init__(capacity, error_rate, hash_)
-        if excess := bloom_excess(capacity, error_rate):
+        bits, hashes = bloom_size(capacity, error_rate)
+        if excess := table_excess(bits, capacity, error_rate):
             raise ConfigError(f"filter.capacity {capacity}: {excess}")
         self._double = is_double(probe)
-        self._size(*bloom_size(capacity, error_rate))
+        self._size(bits, hashes)
         self._words = aligned_words(-(-self.bits // 64))
 
     def _size(self, bits: int, hashes: int) -> None:

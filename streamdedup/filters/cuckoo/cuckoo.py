@@ -35,7 +35,14 @@ from streamdedup.filters.digest_filter import (
     slices,
 )
 from streamdedup.filters.memory import Counts, aligned_words, words_over, writable
-from streamdedup.filters.sizing import CUCKOO_CELLS, TABLE_BITS_MAX, cuckoo_error, cuckoo_size
+from streamdedup.filters.sizing import (
+    CUCKOO_BITS_MAX,
+    CUCKOO_CELLS,
+    TABLE_BITS_MAX,
+    cuckoo_error,
+    cuckoo_size,
+    table_excess,
+)
 from streamdedup.filters.stash import COPIES, NEW, NOT_DONE, ROWS, Stash
 from streamdedup.filters.strain import (
     COUNTS,
@@ -48,7 +55,6 @@ from streamdedup.filters.strain import (
 )
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
-FINGERPRINT_BITS_MAX = 60  # the code reads a cell out of two words at most
 SEARCH_LOAD = 0.97  # of the cells in use; above it no search begins, since hardly any succeeds
 ROWS_A_CALL = 1 << 12  # rows in one call of a kernel that changes cells
 # Three times the buckets that a random new key looks at: on average 16 at capacity, with its own two.
@@ -71,12 +77,13 @@ class Cuckoo(DigestFilter):
 
     def _size(self, buckets: int, fingerprint_bits: int) -> None:
         bits = buckets * CUCKOO_CELLS * fingerprint_bits
-        if fingerprint_bits > FINGERPRINT_BITS_MAX or bits > TABLE_BITS_MAX:
+        if fingerprint_bits > CUCKOO_BITS_MAX:
             raise ConfigError(
-                f"filter.capacity {self._capacity} at error_rate {self._error_rate} takes {bits} bits, of at most"
-                f" {TABLE_BITS_MAX}, in fingerprints of {fingerprint_bits} bits, of at most {FINGERPRINT_BITS_MAX};"
-                " lower the capacity or raise the error rate"
+                f"filter.error_rate {self._error_rate} takes fingerprints of {fingerprint_bits} bits, of at most"
+                f" {CUCKOO_BITS_MAX}; raise it"
             )
+        if excess := table_excess(bits, self._capacity, self._error_rate):
+            raise ConfigError(f"filter.capacity {self._capacity}: {excess}")
         self.buckets, self.fingerprint_bits, self._cells = buckets, fingerprint_bits, 4 * buckets
         # One word more than the bits take, since the last cell, too, is read out of two words.
         self._words_needed = -(-bits // 64) + 1
@@ -166,7 +173,7 @@ class Cuckoo(DigestFilter):
         restored = cls._of_header(header, hash_)
         stated_size = (
             number(header, "buckets", 1, TABLE_BITS_MAX),
-            number(header, "fingerprint_bits", 1, FINGERPRINT_BITS_MAX),
+            number(header, "fingerprint_bits", 1, CUCKOO_BITS_MAX),
         )
         follow = cuckoo_size(restored.capacity, restored.error_rate)
         if stated_size != follow:
