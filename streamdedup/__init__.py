@@ -11,15 +11,22 @@ if TYPE_CHECKING:  # these import numpy and numba, which importing this package 
 
     from streamdedup.filters.base import Addable, Filter
     from streamdedup.filters.bloom.classic import ClassicBloom
+    from streamdedup.lookaside import AsyncLookaside, Lookaside
 
-__all__ = ["ClassicBloom", "__version__", "build", "load", "save"]
+__all__ = ["AsyncLookaside", "ClassicBloom", "Lookaside", "__version__", "build", "load", "save"]
+
+_CLASSES = {
+    "AsyncLookaside": "streamdedup.lookaside",
+    "ClassicBloom": "streamdedup.filters.bloom.classic",
+    "Lookaside": "streamdedup.lookaside",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "ClassicBloom":
-        from streamdedup.filters.bloom.classic import ClassicBloom
+    if name in _CLASSES:
+        from importlib import import_module
 
-        return ClassicBloom
+        return getattr(import_module(_CLASSES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

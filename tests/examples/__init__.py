@@ -1,0 +1,1 @@
+"""What is claimed of examples/: each runs as it stands, against what it is for."""

@@ -1,0 +1,506 @@
+"""Claims about `Lookaside` and `AsyncLookaside`: no key of the store is missed, and absent ones cost it nothing."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from typing_extensions import override
+
+import streamdedup
+from streamdedup import AsyncLookaside, Lookaside
+from streamdedup.errors import ConfigError
+from streamdedup.filters.base import Addable, Key, Mask
+from streamdedup.filters.no_filter import NoFilter
+from streamdedup.keys.hashing import MURMUR3, Digests
+from streamdedup.lookaside import Lookups
+from tests.filters.cases import KEEPING, Case
+
+KINDS = pytest.mark.parametrize("case", KEEPING, ids=str)
+BLOOM = Case("bloom")
+T = TypeVar("T")
+
+
+class Store(dict[str, int]):
+    """A key-value store, which keeps the keys that it was asked for, call by call."""
+
+    def __init__(self, *given: Any, **more: int) -> None:
+        super().__init__(*given, **more)
+        self.calls: list[list[str]] = []
+
+    @override
+    def get(self, key: str) -> int | None:  # type: ignore[override]  # as of a store, without a default
+        self.calls.append([key])
+        return super().get(key)
+
+    def get_many(self, keys: list[str]) -> list[int | None]:
+        """Return the value of each, or None."""
+        self.calls.append(keys)
+        return [super(Store, self).get(key) for key in keys]
+
+    async def get_soon(self, key: str) -> int | None:
+        """Return the value, after others had their turn."""
+        await asyncio.sleep(0)
+        return self.get(key)
+
+    async def get_many_soon(self, keys: list[str]) -> list[int | None]:
+        """Return the values, after others had their turn."""
+        await asyncio.sleep(0)
+        return self.get_many(keys)
+
+
+def filled(case: Case, store: Store, capacity: int = 1000) -> Lookaside[str, int]:
+    """Return a look-aside of `store` that is complete."""
+    made = Lookaside(case.build(capacity), store.get, store.get_many)
+    with made.fill() as fill:
+        fill.add_many(list(store))
+    return made
+
+
+def named(prefix: str, number: int) -> list[str]:
+    """Return so many keys."""
+    return [f"{prefix}{i}" for i in range(number)]
+
+
+# --- answers ---
+
+
+@KINDS
+def test_absent_keys_never_reach_the_store(case: Case) -> None:
+    """Each key of the store has its value, one by one and in a list; of the others none is asked for."""
+    store = Store(zip(named("k", 100), count()))
+    users = filled(case, store)
+    keys = [key for pair in zip(store, named("absent", 100), strict=True) for key in pair]
+    values = [value for i in range(100) for value in (i, None)]
+    assert [users.get(key) for key in keys] == values
+    assert store.calls == [[key] for key in store]
+    store.calls.clear()
+    assert users.get_many(keys) == values
+    assert store.calls == [list(store)]
+    assert users.lookups == Lookups(asked=400, saved=200, false_positives=0)
+
+
+@KINDS
+def test_a_full_filter_misses_no_key(case: Case) -> None:
+    """Of 2,000 keys in a filter for 10 each is found; what it errs costs lookups, which are counted."""
+    store = Store(zip(named("k", 2000), count()))
+    users = filled(case, store, capacity=10)
+    assert users.get_many(list(store)) == list(store.values())
+    assert users.get_many(named("absent", 1000)) == [None] * 1000
+    asked, saved, false_positives = 3000, users.lookups.saved, users.lookups.false_positives
+    assert users.lookups.asked == asked
+    assert saved + false_positives == 1000
+    assert sum(map(len, store.calls)) == asked - saved
+
+
+def test_a_list_without_a_key_to_ask_for_asks_nothing() -> None:
+    """Many stores refuse an empty list."""
+    store = Store()
+    users = Lookaside(BLOOM.build(10), store.get, store.get_many, complete=True)
+    assert users.get_many([]) == []
+    assert users.get_many(["a", "b"]) == [None, None]
+    assert store.calls == []
+
+
+def test_without_get_many_each_key_is_asked_for() -> None:
+    """One call of `get` for each key that may be present."""
+    store = Store(a=1, b=2)
+    users = Lookaside(BLOOM.build(10), store.get)
+    with users.fill() as fill:
+        fill.add_many(["a", "b"])
+    assert users.get_many(["b", "c", "a"]) == [2, None, 1]
+    assert store.calls == [["b"], ["a"]]
+
+
+def test_a_value_too_few_is_an_error() -> None:
+    """Values would stand beside wrong keys."""
+    users = Lookaside[str, int](BLOOM.build(10), lambda _: None, lambda keys: [1] * (len(keys) - 1))
+    with pytest.raises(ValueError, match=r"returned 1 values for 2 keys"):
+        users.get_many(["a", "b"])
+
+
+def test_deleted_keys_cost_lookups() -> None:
+    """A key that was deleted is asked for, and counted; written again, it is found."""
+    store = Store(a=1)
+    users = filled(BLOOM, store)
+    del store["a"]
+    assert users.get("a") is None
+    assert users.get_many(["a"]) == [None]
+    assert users.lookups == Lookups(asked=2, saved=0, false_positives=2)
+    with users.writing("a"):
+        store["a"] = 2
+    assert users.get("a") == 2
+
+
+def test_what_the_store_raises_reaches_the_caller() -> None:
+    """And the lock is free afterwards."""
+
+    def broken(_key: str) -> None:
+        raise ConnectionError
+
+    users = Lookaside[str, int](BLOOM.build(10), broken)
+    with pytest.raises(ConnectionError):
+        users.get("a")
+    assert users.lookups == Lookups(asked=1, saved=0, false_positives=0)
+
+
+# --- filters that it takes ---
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"retention": "1d"}, {"retention": "1d", "on_full": "grow"}], ids=str
+)
+def test_a_window_is_refused(options: dict[str, Any]) -> None:
+    """It would report as absent what the store still holds; at once, and for a fill."""
+    window = streamdedup.build({"kind": "window", "capacity": 10, **options})
+    users = filled(BLOOM, Store(a=1))
+    with pytest.raises(ConfigError, match=r"filter\.kind windows? forgets .* such as bloom"):
+        Lookaside(window, Store().get)
+    with pytest.raises(ConfigError, match="forgets"), users.fill(window):
+        pass
+    assert users.get("a") == 1
+
+
+def test_what_holds_nothing_or_is_no_filter_is_refused() -> None:
+    """`none` keeps no key, and `ClassicBloom` knows no digests."""
+    with pytest.raises(ConfigError, match=r"filter\.kind none forgets"):
+        Lookaside(NoFilter(MURMUR3), Store().get)
+    classic: Any = streamdedup.ClassicBloom(8)
+    with pytest.raises(ConfigError, match="ClassicBloom; give one that"):
+        Lookaside(classic, Store().get)
+
+
+def test_a_static_filter_is_for_a_store_without_writers(tmp_path: Path) -> None:
+    """It answers if it is complete; a key that it does not hold is refused, before it is written."""
+    fuse = streamdedup.build({"kind": "fuse", "keys": ["a"], "error_rate": 1e-9})
+    streamdedup.save(fuse, tmp_path / "keys.filter")
+    store = Store(a=1)
+    users = Lookaside(
+        streamdedup.load(tmp_path / "keys.filter", mmap=True), store.get, complete=True
+    )
+    assert (users.get("a"), users.get("b"), store.calls) == (1, None, [["a"]])
+    users.add("a")
+    with pytest.raises(ConfigError, match=r"filter\.kind fuse is built once"), users.writing("b"):
+        store["b"] = 2
+    with pytest.raises(ConfigError, match="built once"), users.fill():
+        pass
+    assert "b" not in store
+    with users.fill(BLOOM.build(10)) as fill:
+        fill.add_many(list(store))
+    users.add("b")
+
+
+@KINDS
+def test_a_key_that_is_written_often_takes_one_place(case: Case) -> None:
+    """A multiset does not count it."""
+    users = filled(case, Store())
+    for _ in range(100):
+        users.add("a")
+    assert len(users.filter) == 1
+
+
+# --- fills ---
+
+
+def test_before_it_is_complete_every_lookup_reaches_the_store() -> None:
+    """None is answered without it, and none counts as an error of the filter."""
+    store = Store(a=1)
+    users = Lookaside(BLOOM.build(10), store.get, store.get_many)
+    assert not users.complete
+    with users.fill() as fill:
+        assert (users.get("a"), users.get("b"), users.get_many(["a", "b"])) == (1, None, [1, None])
+        fill.add_many(["a"])
+    assert users.complete
+    assert store.calls == [["a"], ["b"], ["a", "b"]]
+    assert users.lookups == Lookups(asked=4, saved=0, false_positives=0)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [["a", "é"], [b"a", "é".encode()], pa.array(["a", "é"]), (b"a\xc3\xa9", np.array([0, 1, 3]))],
+    ids=["str", "bytes", "arrow", "buffer"],
+)
+def test_a_fill_takes_columns(keys: Any) -> None:
+    """As `digests` does."""
+    store = Store({"a": 1, "é": 2})
+    users = Lookaside(BLOOM.build(10), store.get)
+    with users.fill() as fill:
+        fill.add_many(keys)
+    assert (users.get("a"), users.get("é"), users.get("b")) == (1, 2, None)
+
+
+@KINDS
+def test_a_rebuild_gets_what_is_written_meanwhile(case: Case) -> None:
+    """None that was written while the store was scanned is missed, and what is gone costs nothing."""
+    store = Store(zip(named("k", 10), count()))
+    users = filled(case, store)
+    del store["k0"]
+    with users.fill(case.build(2000)) as fill:
+        fill.add_many(list(store))
+        with users.writing("late", "later"):
+            store |= {"late": 10, "later": 11}
+        users.add("last")
+        store["last"] = 12
+        assert users.get("last") == 12
+    assert users.get_many(list(store)) == list(store.values())
+    store.calls.clear()
+    assert users.get("k0") is None
+    assert store.calls == []
+
+
+def test_a_write_that_a_fill_overtakes_is_not_missed() -> None:
+    """It begins before the fill, and reaches the store after the scan; the new filter has another hash, too."""
+    store = Store()
+    users = filled(BLOOM, store)
+    fresh = streamdedup.build(
+        {"kind": "exact", "capacity": 10, "hash": "siphash", "hash_key": bytes(16)}
+    )
+    with users.writing("a", "b"):
+        with users.fill(fresh) as fill:
+            fill.add_many(list(store))
+        store |= {"a": 1, "b": 2}
+    assert users.filter is fresh
+    assert users.get_many(["a", "b"]) == [1, 2]
+
+
+def test_a_fill_that_fails_changes_nothing() -> None:
+    """The filter in use stays, and another fill may begin; the first one leaves it incomplete."""
+    store = Store(a=1)
+    users = Lookaside(BLOOM.build(10), store.get)
+    with pytest.raises(ConnectionError), users.fill():
+        raise ConnectionError
+    assert not users.complete
+    before = users.filter
+    with users.fill() as fill:
+        fill.add_many(["a"])
+    with pytest.raises(ConnectionError), users.fill(BLOOM.build(10)):
+        users.add("b")
+        raise ConnectionError
+    assert users.filter is before
+    store["b"] = 2
+    assert (users.get("a"), users.get("b")) == (1, 2)
+
+
+def test_one_fill_at_a_time() -> None:
+    """The second is refused, and the first goes on."""
+    store = Store(a=1)
+    users = Lookaside(BLOOM.build(10), store.get)
+    with users.fill() as fill:
+        with pytest.raises(RuntimeError, match="another fill"), users.fill(BLOOM.build(10)):
+            pass
+        fill.add_many(["a"])
+    assert users.complete
+    assert users.get("a") == 1
+
+
+class Writers(RuleBasedStateMachine):
+    """Writers, deletions and fills in any order; a scan reads the store part by part, in the order of the keys."""
+
+    KEYS = "abcdefgh"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = Store()
+        self.users = Lookaside(BLOOM.build(100), self.store.get, self.store.get_many)
+        self.writes: list[tuple[str, AbstractContextManager[None]]] = []
+        self.filling: AbstractContextManager[Any] | None = None
+
+    @rule(key=st.sampled_from(KEYS))
+    def begin_write(self, key: str) -> None:
+        """Add a key; its write comes later."""
+        write = self.users.writing(key)
+        write.__enter__()
+        self.writes.append((key, write))
+
+    @precondition(lambda self: self.writes)
+    @rule(which=st.integers(0, 99))
+    def end_write(self, which: int) -> None:
+        """Write it."""
+        key, write = self.writes.pop(which % len(self.writes))
+        self.store[key] = which
+        write.__exit__(None, None, None)
+
+    @rule(key=st.sampled_from(KEYS))
+    def delete(self, key: str) -> None:
+        """Delete a key, or nothing."""
+        self.store.pop(key, None)
+
+    @precondition(lambda self: self.filling is None)
+    @rule()
+    def begin_fill(self) -> None:
+        """Begin to scan."""
+        self.filling = self.users.fill(BLOOM.build(100))
+        self.fill, self.scanned = self.filling.__enter__(), 0
+
+    @precondition(lambda self: self.filling is not None)
+    @rule(keys=st.integers(1, 8))
+    def scan(self, keys: int) -> None:
+        """Scan on; at the end the filter is replaced."""
+        part = self.KEYS[self.scanned : self.scanned + keys]
+        self.fill.add_many([key for key in part if key in self.store])
+        self.scanned += keys
+        if self.scanned >= len(self.KEYS) and self.filling is not None:
+            self.filling.__exit__(None, None, None)
+            self.filling = None
+
+    @precondition(lambda self: self.filling is not None)
+    @rule()
+    def fail(self) -> None:
+        """The scan fails."""
+        assert self.filling is not None
+        assert not self.filling.__exit__(ConnectionError, ConnectionError(), None)
+        self.filling = None
+
+    @invariant()
+    def every_key_is_found(self) -> None:
+        """A lookup gives what the store holds, whatever is under way."""
+        there = [dict.get(self.store, key) for key in self.KEYS]
+        assert self.users.get_many(list(self.KEYS)) == there
+        assert list(map(self.users.get, self.KEYS)) == there
+
+
+TestWriters = Writers.TestCase
+
+
+# --- threads ---
+
+
+class Watched:
+    """A filter in which two threads at once are noticed: each stays in it for a moment."""
+
+    def __init__(self, filter_: Addable) -> None:
+        self._filter, self._inside = filter_, threading.Lock()
+        self.met = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._filter, name)
+
+    def __len__(self) -> int:
+        return len(self._filter)
+
+    def __contains__(self, key: Key) -> bool:
+        return self._alone(lambda: key in self._filter)
+
+    def add(self, key: Key) -> bool:
+        """Add it, and notice others."""
+        return self._alone(lambda: self._filter.add(key))
+
+    def add_many(self, digests: Digests) -> Mask:
+        """Add them, and notice others."""
+        return self._alone(lambda: self._filter.add_many(digests))
+
+    def add_absent(self, digests: Digests) -> Mask:
+        """Add those that are absent, and notice others."""
+        multiset: Any = self._filter
+        return self._alone(lambda: multiset.add_absent(digests))
+
+    def contains_many(self, digests: Digests) -> Mask:
+        """Look them up, and notice others."""
+        return self._alone(lambda: self._filter.contains_many(digests))
+
+    def _alone(self, work: Callable[[], T]) -> T:
+        if not self._inside.acquire(blocking=False):
+            self.met += 1
+            return work()
+        try:
+            time.sleep(0.0001)
+            return work()
+        finally:
+            self._inside.release()
+
+
+@pytest.mark.parametrize("case", [BLOOM, Case("cuckoo"), Case("exact")], ids=str)
+def test_threads_miss_nothing(case: Case) -> None:
+    """Writers, lookups and fills at once: a key is found from the end of its write on, and every lookup is counted.
+
+    No two threads are in one filter: kernels run without Python's lock, and would lose bits of each other.
+    """
+    store, done = Store(), threading.Event()
+    watched: list[Any] = [Watched(case.build(2000))]
+    users = Lookaside(watched[0], store.get, store.get_many)
+
+    def write(writer: int) -> int:
+        keys = named(f"{writer}-", 100)
+        for key in keys:
+            users.add(f"absent {key}")
+            with users.writing(key):
+                store[key] = writer
+            assert users.get(key) == writer
+            assert users.get_many([key, f"absent {key}"]) == [writer, None]
+        return 3 * len(keys)
+
+    def refill() -> int:
+        asked = 0
+        while not done.is_set():
+            watched.append(Watched(case.build(2000)))
+            with users.fill(watched[-1]) as fill:
+                fill.add_many(list(store))
+            keys = list(store)
+            assert users.get_many(keys).count(None) == 0
+            asked += len(keys)
+        return asked
+
+    with ThreadPoolExecutor() as pool:
+        refilling = pool.submit(refill)
+        try:
+            asked = sum(pool.map(write, range(3)))
+        finally:
+            done.set()
+        asked += refilling.result()
+    assert len(watched) > 2
+    assert [filter_.met for filter_ in watched] == [0] * len(watched)
+    assert users.lookups.asked == asked
+    assert users.get_many(list(store)) == list(store.values())
+
+
+# --- asyncio ---
+
+
+async def test_coroutines_ask_a_store_that_is_awaited() -> None:
+    """All that holds for `Lookaside` holds: counts, lists, fills, and writes that a fill overtakes."""
+    store = Store(zip(named("k", 10), count()))
+    users = AsyncLookaside(BLOOM.build(100), store.get_soon, store.get_many_soon)
+    assert await users.get("absent") is None
+    with users.fill() as fill:
+        for key in list(store):
+            fill.add_many([key])
+            await asyncio.sleep(0)
+    store.calls.clear()
+    assert await asyncio.gather(*map(users.get, ["k1", "absent", "k2"])) == [1, None, 2]
+    assert await users.get_many(["absent", "k3"]) == [None, 3]
+    assert await users.get_many(["absent"]) == [None]
+    assert store.calls == [["k1"], ["k2"], ["k3"]]
+    assert users.lookups == Lookups(asked=7, saved=3, false_positives=0)
+    one_by_one = AsyncLookaside(users.filter, store.get_soon, complete=True)
+    assert await one_by_one.get_many(["k4", "absent", "k5"]) == [4, None, 5]
+
+
+async def test_coroutines_that_write_and_fill_miss_nothing() -> None:
+    """A write that begins before a fill, and ends after its scan, is in the new filter."""
+    store = Store()
+    users = AsyncLookaside(BLOOM.build(100), store.get_soon, complete=True)
+    begun, scanned = asyncio.Event(), asyncio.Event()
+
+    async def write() -> None:
+        with users.writing("a"):
+            begun.set()
+            await scanned.wait()
+            store["a"] = 1
+
+    writer = asyncio.create_task(write())
+    await begun.wait()
+    with users.fill(BLOOM.build(100)) as fill:
+        fill.add_many(list(store))
+    scanned.set()
+    await writer
+    assert await users.get("a") == 1
