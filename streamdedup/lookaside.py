@@ -8,6 +8,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from threading import Lock
 from typing import Any, Generic, TypeVar, cast
 
@@ -58,7 +59,7 @@ class Guard(Generic[K]):
     """What `Lookaside` and `AsyncLookaside` share: the filter, its additions and fills, and the counts.
 
     `complete` states that the filter holds every key of the store already; a fill makes it so. All methods may be
-    called from any thread. From now on, the filter belongs to this object: leave all changes to it.
+    called from any thread. The filter belongs to this object: leave all changes to it.
     """
 
     def __init__(self, filter_: Filter, *, complete: bool) -> None:
@@ -92,7 +93,9 @@ class Guard(Generic[K]):
         `writing` has no such gap.
         """
         with self._lock:
-            self._add(key)
+            _put(self._filter, key)
+            if self._filling is not None:
+                _put(self._filling, key)
 
     @contextmanager
     def writing(self, *keys: K) -> Iterator[None]:
@@ -103,10 +106,10 @@ class Guard(Generic[K]):
         """
         write = object()
         with self._lock:
-            for key in keys:
-                self._add(key)
             self._being_written[write] = keys
         try:
+            for key in keys:
+                self.add(key)
             yield
         finally:
             with self._lock:
@@ -126,23 +129,16 @@ class Guard(Generic[K]):
         with self._lock:
             if self._filling is not None:
                 raise RuntimeError("another fill is under way; begin this one after it")
-            self._filling = fresh
+            self._filling, overtaken = fresh, list(chain(*self._being_written.values()))
         try:
-            with self._lock:
-                for keys in self._being_written.values():
-                    for key in keys:
-                        _put(fresh, key)
-            yield Fill(fresh, self._lock)
+            fill = Fill(fresh, self._lock)
+            fill.add_many(overtaken)
+            yield fill
             with self._lock:
                 self._filter, self._complete = fresh, True
         finally:
             with self._lock:
                 self._filling = None
-
-    def _add(self, key: K) -> None:
-        _put(self._filter, key)
-        if self._filling is not None:
-            _put(self._filling, key)
 
     def _is_absent(self, key: K) -> bool:
         """Whether `key` is surely absent. Counts it."""
@@ -154,21 +150,22 @@ class Guard(Generic[K]):
 
     def _left(self, keys: Sequence[K]) -> list[int]:
         """The indexes of the `keys` that are not surely absent. Counts all of them."""
-        if not self._complete:
-            left = list(range(len(keys)))
-        else:
-            filter_ = (
-                self._filter
-            )  # a fill may replace it meanwhile: it held all that was added before this call
-            left = []
-            for start, part in _turns(filter_.digests(keys)):
-                with self._lock:
-                    present = filter_.contains_many(part)
-                left += (np.flatnonzero(present) + start).tolist()
+        left = self._present(keys) if self._complete else list(range(len(keys)))
         with self._lock:
             self._asked += len(keys)
             self._saved += len(keys) - len(left)
         return left
+
+    def _present(self, keys: Sequence[K]) -> list[int]:
+        """The indexes of the `keys` that the filter holds."""
+        held: list[int] = []
+        # A fill may replace this filter meanwhile. It holds all that was added before this call, which is enough.
+        filter_ = self._filter
+        for start, part in _turns(filter_.digests(keys)):
+            with self._lock:
+                present = filter_.contains_many(part)
+            held += (np.flatnonzero(present) + start).tolist()
+        return held
 
     def _found(self, values: Sequence[V | None]) -> None:
         """Count the `values` that the store gave for keys that are not surely absent."""

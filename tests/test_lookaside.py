@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from typing_extensions import override
@@ -370,6 +371,7 @@ class Writers(RuleBasedStateMachine):
 
 
 TestWriters = Writers.TestCase
+TestWriters.settings = settings(max_examples=40)
 
 
 # --- threads ---
@@ -444,7 +446,8 @@ def test_threads_miss_nothing(case: Case) -> None:
         while not done.is_set():
             watched.append(Watched(case.build(2000)))
             with users.fill(watched[-1]) as fill:
-                fill.add_many(list(store))
+                for key in list(store):
+                    fill.add_many([key])
             keys = list(store)
             assert users.get_many(keys).count(None) == 0
             asked += len(keys)
