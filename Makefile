@@ -62,7 +62,7 @@ format: $(VENV)/.dev
 docs: $(VENV)/.docs
 	rm -rf build/pages build/site
 	mkdir -p build/pages
-	cp -R README.md CONTRIBUTING.md CHANGELOG.md LICENSE pyproject.toml config deploy docs build/pages
+	cp -R README.md CONTRIBUTING.md CHANGELOG.md LICENSE pyproject.toml config deploy docs examples build/pages
 	$(BIN)/zensical build --strict --clean --config-file mkdocs.yml
 
 # ONLY=kill,step plays these scenarios, SCALE=0.1 a tenth of the rounds, SEED=2 others; what was played is not played again.
