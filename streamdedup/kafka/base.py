@@ -60,7 +60,7 @@ class Member(Protocol):
         """
 
     async def start(self) -> None:
-        """Join the group. This may last until the members that have another assignor have left it."""
+        """Join the group, also again. This may last until the members that have another assignor have left it."""
 
     async def stop(self, within_s: float) -> bool:
         """Leave the group; return False if the broker did not learn of it within `within_s` seconds."""

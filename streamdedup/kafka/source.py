@@ -6,9 +6,11 @@ earlier one. `auto_offset_reset` is "none": only the shard decides where reading
 A group whose members have another assignor refuses us (error 23), at the start, and also when we come back to it after
 our session has ended. The member waits, because only an operator can settle that.
 
-Events come through the seam in `columns`. Here, we rely on these private names of `AIOKafkaConsumer`: `_client`;
-`_coordinator`, with `_coordination_task`, `member_id`, `generation`, `coordinator_id`, `request_rejoin`, and
-`_pending_exception`, after which it joins again only once a poll has raised it; and `_fetcher.error_future`.
+A consumer whose task ended (`client.tasks`) is replaced: `keep_alive` raises, and `start` joins with another one.
+
+Events come through the seam in `columns`. Here, we rely on these private names of `AIOKafkaConsumer`: `_client`, and
+`_coordinator`, None before it joins, with `member_id`, `generation`, `coordinator_id`, `request_rejoin`, and
+`_pending_exception`, after which it joins again only once a poll has raised it.
 """
 
 import asyncio
@@ -41,6 +43,12 @@ from streamdedup.kafka.client.closing import close_consumer, starting
 from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.patience import Patience, start_patiently
+from streamdedup.kafka.client.tasks import (
+    disregard_waiters,
+    group_fault,
+    how_it_ended,
+    join_anew_if_ill,
+)
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
@@ -118,7 +126,7 @@ class KafkaMember:
 
     @property
     def consumer(self) -> Any:
-        """The consumer, once `start` has returned."""
+        """The consumer that has joined, or joins; None before `start`."""
         return self._consumer
 
     def of(self, topic: str) -> "KafkaSource":
@@ -148,13 +156,21 @@ class KafkaMember:
         return self._refused_since
 
     async def start(self) -> None:
-        """Join the group. This lasts until the members that have another assignor have left it."""
-        while self._consumer is None:
+        """Join the group. This lasts until the members that have another assignor have left it.
+
+        Called again, because a task of the consumer ended, it closes that one, and joins with another.
+        """
+        if self._consumer is not None:
+            self._listener.revoke()
+            await close_consumer(self._consumer)
+        while True:
             try:
-                self._consumer = await start_patiently(self._joined, self._waits_as, self._patience)
+                await start_patiently(self._join, self._waits_as, self._patience)
             except InconsistentGroupProtocolError:
                 self._note_refusal()
                 await asyncio.sleep(uniform(REJOIN_S_MIN, REJOIN_S_MAX))  # noqa: S311 - jitter, not a secret
+            else:
+                break
         self._refused_since = None
 
     async def stop(self, within_s: float) -> bool:
@@ -166,14 +182,12 @@ class KafkaMember:
 
         ConsumerDiedError if a task of aiokafka's ended. DeliveryError if another worker probably has our static name.
         """
-        if self._consumer._fetcher.error_future.done():
-            raise ConsumerDiedError("aiokafka's consumer has stopped fetching")
-        if self._consumer._coordinator._coordination_task.done():
-            of = f" ({type(fault).__name__})" if (fault := _fault_of(self._consumer)) else ""
-            raise ConsumerDiedError(f"aiokafka's consumer has stopped taking part in its group{of}")
+        if ended := how_it_ended(self._consumer):
+            raise ConsumerDiedError(ended)
         if self._is_refused():
             await asyncio.sleep(wait_s)
             return
+        join_anew_if_ill(self._consumer)
         with suppress(InconsistentGroupProtocolError):
             await self.poll(NOWHERE, wait_s)
         if self.assigned is not None:
@@ -203,10 +217,12 @@ class KafkaMember:
             self.assign_anew()
 
     def topics(self) -> dict[str, int]:
-        """Return the topics that it reads, each with its number of partitions, as of the last metadata."""
-        return {
-            topic: len(self._consumer.partitions_for_topic(topic) or ()) for topic in self._topics
-        }
+        """Return the topics that it reads, each with its number of partitions, as of the last metadata.
+
+        None are known before `start`.
+        """
+        known = self._topics if self._consumer is not None else ()
+        return {topic: len(self._consumer.partitions_for_topic(topic) or ()) for topic in known}
 
     def assign_anew(self) -> bool:
         """Have the group assign its partitions anew; return False if its leader does so by itself.
@@ -216,7 +232,8 @@ class KafkaMember:
         """
         if self._options.group_instance_id is None:
             return False
-        self._consumer._coordinator.request_rejoin()
+        if (coordinator := self._consumer._coordinator) is not None:
+            coordinator.request_rejoin()
         return True
 
     async def poll(
@@ -290,7 +307,7 @@ class KafkaMember:
     def _session_s(self) -> float:
         return float(self._options.consumer.get("session_timeout_ms", SESSION_TIMEOUT_MS)) / 1000
 
-    async def _joined(self) -> Any:
+    async def _join(self) -> None:
         defaults = {"max_partition_fetch_bytes": FETCH_BYTES, "rebalance_timeout_ms": 60_000}
         consumer: Any = never_creating(
             self._make_consumer(
@@ -303,13 +320,16 @@ class KafkaMember:
                 partition_assignment_strategy=(sticky_assignor(self._assignor),),
             )
         )
-        self._listener.consumer = consumer
+        self._consumer = self._listener.consumer = (
+            consumer  # before the listener reports what is assigned
+        )
+        disregard_waiters(consumer)
         consumer.subscribe(sorted(self._topics), listener=self._listener)
         try:
             with starting():
                 await consumer.start()
         except BaseException as error:
-            fault = _fault_of(consumer)
+            fault = group_fault(consumer)
             await close_consumer(consumer)
             if isinstance(error, InconsistentGroupProtocolError):
                 self._patience.back(self._waits_as)  # a broker has answered
@@ -320,19 +340,6 @@ class KafkaMember:
                 self._lost()
                 raise GroupCoordinatorNotAvailableError(str(error)) from error
             raise
-        return consumer
-
-
-def _fault_of(consumer: Any) -> BaseException | None:
-    """Return the error by which aiokafka's own task for the group ended, if it did.
-
-    aiokafka raises a copy for us, a KafkaError that quotes it: that may quote anything.
-    """
-    if consumer._coordinator is None:
-        return None
-    task = consumer._coordinator._coordination_task
-    error = task.exception() if task.done() and not task.cancelled() else None
-    return None if error is None else error.__cause__ or error
 
 
 class KafkaSource:

@@ -58,7 +58,9 @@ class Membership:
         try:
             await self._source.keep_alive(TURN_S)
         except ConsumerDiedError as error:
-            raise DeliveryError(f"{error}; restart the worker") from error
+            self._log_trouble(error)
+            await asyncio.sleep(TROUBLE_S)
+            await self.join()
         except DeliveryError:
             raise
         except Exception as error:

@@ -76,21 +76,6 @@ async def test_no_state_costs_the_membership(
         await worker.stop()
 
 
-async def test_a_worker_that_takes_part_in_its_group_no_more_ends(
-    deployment: Deployment, start: Start
-) -> None:
-    """The client's task for the group may die of an error that nobody expects, and would be silent from then on."""
-    worker = start(deployment)
-    await worker.live()
-    source = worker.worker._source
-    assert isinstance(source, KafkaSource)
-    source._member.consumer._coordinator._coordination_task.cancel()
-    with pytest.raises(
-        DeliveryError, match=r"has stopped taking part in its group( \(\w+\))?; restart the worker"
-    ):
-        await asyncio.wait_for(worker.task, DEADLINE_S)
-
-
 async def test_a_stale_assignments_events_are_dropped(
     broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
