@@ -13,7 +13,7 @@ Reader = Callable[[str], Any]
 
 # The exit status if events of one key come in several partitions, and nothing is worse.
 ACROSS_PARTITIONS = 3
-# Those of `try` if nothing else is worse: keys beyond the capacity, and a key or an outcome that prevails.
+# Those of `try`: keys beyond the capacity, if nothing is worse; and a key or an outcome that prevails.
 BEYOND_CAPACITY, ODD_EVENTS = 4, 5
 
 

@@ -77,6 +77,15 @@ def test_keys_in_several_partitions_have_a_status_of_their_own(
     assert report["keys_with_several_record_keys"] == 0
 
 
+def test_a_key_that_is_probably_wrong_comes_first(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty key comes in all partitions, and what that suggests, another partitioning, would not help."""
+    stage.feed((n % 6, None, b'{"id": ""}') for n in range(120))
+    monkeypatch.setattr(trial, "tried", partial(tried, connect=connected_to(stage.broker)))
+    assert main(["try", "-c", str(stage.deployment.write_config())]) == 5
+
+
 def test_a_stream_by_key_is_fine(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
