@@ -1,5 +1,6 @@
 """The one module that allocates tables: zeroed, and aligned to a cache line."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,8 +71,14 @@ def writable(table: npt.NDArray[Any]) -> None:
 
 def touch_pages(table: memoryview) -> None:
     """Have the pages of a new table put in place now, by the calling thread, instead of at their first use."""
+    deque(touching(table), maxlen=0)
+
+
+def touching(table: memoryview) -> Iterator[None]:
+    """Do so in steps, a piece at each."""
     for piece in pieces(table):
         np.frombuffer(piece, dtype=np.uint8)[::PAGE_BYTES] |= 0
+        yield
 
 
 def fill(table: memoryview, saved: memoryview) -> None:

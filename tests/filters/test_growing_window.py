@@ -16,6 +16,7 @@ from streamdedup.events import Verdict
 from streamdedup.filters.base import Growing
 from streamdedup.filters.growing import window_stages
 from streamdedup.filters.growing.windows import GrowingWindow
+from streamdedup.filters.memory import TABLE_PIECE_BYTES
 from streamdedup.filters.sizing import any_of
 from streamdedup.filters.window.clock import NEVER, Generations
 from streamdedup.filters.window.protocol import Windowed
@@ -239,6 +240,18 @@ def test_it_shrinks_while_events_go_on() -> None:
     assert [0, 1, 2] in seen
     assert seen[-1] == [0]
     assert window.size_bytes == build(1000, retention=700).size_bytes
+
+
+def test_a_smaller_stage_gets_its_memory_in_steps() -> None:
+    """Between two of them a worker does other work: the pages of a large one take longer than it may stand still."""
+    window = build(capacity=1_000_000)
+    put(window, KEYS[:1], np.array([0]))
+    window._table._follow(1)
+    put(window, KEYS[1:2], np.array([1]))
+    steps = len(list(window.rotate(8 * window.clock.slot)))
+    assert indexes(window) == [0, 1] and window._table.newest == 0
+    words, _ = window.buffers()[:2]
+    assert steps == -(-len(words) // TABLE_PIECE_BYTES) > 4
 
 
 def test_no_stage_outlives_its_keys() -> None:

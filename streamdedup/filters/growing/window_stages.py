@@ -21,7 +21,7 @@ from typing_extensions import override
 from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.digest_filter import empty_mask, slices
 from streamdedup.filters.growing.stages import stated_for
-from streamdedup.filters.memory import Counts, touch_pages, writable
+from streamdedup.filters.memory import Counts, touch_pages, touching, writable
 from streamdedup.filters.sizing import window_size
 from streamdedup.filters.window.clock import NEVER, Generations
 from streamdedup.filters.window.in_time import TableInTime, not_behind
@@ -184,7 +184,7 @@ class StagedTable(TableInTime):
         self._newest.set_time(watermark, current)
 
     def _turn(self, generation: int) -> Iterator[None]:
-        """Begin a generation in all stages: at once, but for the sweeps, which are the steps."""
+        """Begin a generation in all stages: at once, but for sweeps and the memory of a smaller stage: in steps."""
         if generation == self.current:
             return
         for table in self.tables.values():
@@ -203,6 +203,8 @@ class StagedTable(TableInTime):
             self._ahead.clear()  # what was made ahead is not needed soon
         for table in [*self.tables.values()]:
             yield from table.swept()
+        if index is not None:  # else the keys that follow would have to wait for all its pages at once
+            yield from touching(self._newest.words.data.cast("B"))
 
     def _drop(self) -> None:
         for index in [one for one, table in self.tables.items() if not table.keys]:
