@@ -457,7 +457,8 @@ FILTER_FULL_IN = Metric(
     "gauge",
     "seconds",
     "The time until the filter is full (`streamdedup_filter_capacity_keys`) if its keys go on growing as over the last"
-    " hour, or since it is live; `+Inf` if they do not grow. Absent for the first ten minutes.",
+    " hour, or since it is live; `+Inf` if they do not, or if a young window forgets its first keys before. Absent for"
+    " the first ten minutes, and for a window by count, which is never full.",
     SHARD,
 )
 

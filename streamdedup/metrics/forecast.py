@@ -1,10 +1,15 @@
 """Foresees when a filter will be full: its keys go on growing as they did over the last hour.
 
+A window that began a while ago grows only until it forgets its first keys, and one by count is never full.
+
 Pure: the caller brings keys and time, of a filter that takes new events. A fold is none: it fills a filter in seconds.
 """
 
 import math
 from collections import deque
+
+from streamdedup.filters.base import Filter
+from streamdedup.filters.window.protocol import Windowed
 
 EVERY_S = 60.0  # between two looks
 WINDOW_S = 3600.0
@@ -23,8 +28,8 @@ class Forecast:
         """Return whether a look would change anything. `now_s` is of a clock that never goes back."""
         return not self._looks or now_s - self._looks[-1][0] >= EVERY_S
 
-    def look(self, now_s: float, keys: int, capacity: int) -> None:
-        """Take the `keys` that the filter holds now, of at most `capacity`."""
+    def look(self, now_s: float, keys: int, capacity: int, grows_s: float = math.inf) -> None:
+        """Take the `keys` that the filter holds now, of at most `capacity`. They grow on for `grows_s` at most."""
         looks = self._looks
         looks.append((now_s, keys))
         while len(looks) > 1 and looks[1][0] <= now_s - WINDOW_S:
@@ -33,7 +38,8 @@ class Forecast:
         if now_s - since_s < SPAN_S_MIN:
             self.left_s = None
         elif keys > before:
-            self.left_s = max(0, capacity - keys) * (now_s - since_s) / (keys - before)
+            left_s = max(0, capacity - keys) * (now_s - since_s) / (keys - before)
+            self.left_s = left_s if left_s <= grows_s else math.inf
         else:
             self.left_s = math.inf if keys < capacity else 0.0
 
@@ -41,3 +47,20 @@ class Forecast:
         """Forget all looks: the filter is another one, or took keys that are not new."""
         self._looks.clear()
         self.left_s = None
+
+
+def is_ever_full(filter_: Filter) -> bool:
+    """Return whether keys can come for which a filter has no room: not for a window by count."""
+    return not (isinstance(filter_, Windowed) and filter_.clock.by_count)
+
+
+def grows_s(filter_: Filter) -> float:
+    """Return for how many seconds of event time a filter only takes keys; infinite unless it is a window that is young.
+
+    Such a window has forgotten nothing yet: its oldest generations are empty.
+    """
+    if not isinstance(filter_, Windowed):
+        return math.inf
+    _, loads, _ = filter_.loads()
+    empty = int((loads > 0).argmax())
+    return empty * filter_.clock.slot / 1000 if empty else math.inf

@@ -32,6 +32,7 @@ from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.keys.hashing import SYSTEM, RandomSource
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters, Tally
+from streamdedup.metrics.forecast import grows_s, is_ever_full
 from streamdedup.metrics.prevalence import LATE
 from streamdedup.repartition.inputs import like_all
 from streamdedup.repartition.purge import Purge
@@ -362,9 +363,8 @@ class Worker:
             forecast = self._status.meters.of(partition).forecast
             if delivery.state is not State.LIVE or delivery.shard is None:
                 forecast.begin_again()
-            elif forecast.due(now_s):
-                filter_ = delivery.shard.filter
-                forecast.look(now_s, len(filter_), filter_.capacity)
+            elif forecast.due(now_s) and is_ever_full(filter_ := delivery.shard.filter):
+                forecast.look(now_s, len(filter_), filter_.capacity, grows_s(filter_))
 
     async def _save_periodically(self, services: Services) -> None:
         """Save every `snapshot.interval_s`, and sooner if the output's retention comes too near to the snapshots."""

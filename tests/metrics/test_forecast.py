@@ -4,7 +4,16 @@ import math
 
 import pytest
 
-from streamdedup.metrics.forecast import EVERY_S, SPAN_S_MIN, WINDOW_S, Forecast
+from streamdedup import filters
+from streamdedup.filters.window.protocol import Windowed
+from streamdedup.metrics.forecast import (
+    EVERY_S,
+    SPAN_S_MIN,
+    WINDOW_S,
+    Forecast,
+    grows_s,
+    is_ever_full,
+)
 
 HOUR_S = 3600
 
@@ -33,6 +42,31 @@ def test_only_the_last_hour_counts() -> None:
 def test_a_filter_that_does_not_grow(keys: int, left_s: float) -> None:
     """It is never full, unless it is already."""
     assert looked((0, keys), (HOUR_S, keys)) == left_s
+
+
+def test_a_young_window_grows_until_it_forgets() -> None:
+    """100 keys an hour, and 700 places left: they are not needed if the first keys leave before."""
+    forecast = Forecast()
+    forecast.look(0, 200, 1000)
+    for grows_s, left_s in (7 * HOUR_S - 1, math.inf), (7 * HOUR_S, 7 * HOUR_S):
+        forecast.look(HOUR_S, 300, 1000, grows_s)
+        assert forecast.left_s == left_s
+
+
+def test_how_long_a_filter_only_grows() -> None:
+    """A window while its oldest generations are empty: 8 of 10 s, of which the keys take the newest."""
+    window = filters.build(
+        {"kind": "window", "capacity": 1000, "retention": 70_000, "generations": 8}
+    )
+    assert isinstance(window, Windowed)
+    assert (is_ever_full(window), grows_s(window)) == (True, math.inf)
+    for second, left_s in (1, 70), (39, 40), (75, math.inf):
+        window.add(b"%d" % second, second * 1000)
+        assert grows_s(window) == left_s
+    by_count = filters.build({"kind": "window", "capacity": 1000})
+    assert not is_ever_full(by_count)
+    bloom = filters.build({"kind": "bloom", "capacity": 1000})
+    assert (is_ever_full(bloom), grows_s(bloom)) == (True, math.inf)
 
 
 def test_a_short_time_says_nothing() -> None:
