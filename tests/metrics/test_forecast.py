@@ -48,8 +48,8 @@ def test_a_young_window_grows_until_it_forgets() -> None:
     """100 keys an hour, and 700 places left: they are not needed if the first keys leave before."""
     forecast = Forecast()
     forecast.look(0, 200, 1000)
-    for grows_s, left_s in (7 * HOUR_S - 1, math.inf), (7 * HOUR_S, 7 * HOUR_S):
-        forecast.look(HOUR_S, 300, 1000, grows_s)
+    for most_s, left_s in (7 * HOUR_S - 1, math.inf), (7 * HOUR_S, 7 * HOUR_S):
+        forecast.look(HOUR_S, 300, 1000, most_s)
         assert forecast.left_s == left_s
 
 
