@@ -18,6 +18,9 @@ from streamdedup.metrics.prevalence import EVENTS_MIN, SHARE_MIN
 from streamdedup.units import counted
 
 
+LATEST_MS = (1 << 63) - 1  # a timestamp may be any int64
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The result; events that a list blocks do not count.
@@ -165,7 +168,7 @@ def most_at_once(keys: Integers, times: Integers, window_ms: int) -> int:
     if not len(keys):
         return 0
     order = np.lexsort((times, keys))
-    keys, begins = keys[order], times[order]
+    keys, begins = keys[order], np.minimum(times[order], LATEST_MS - window_ms)
     ends = begins + window_ms
     again = keys[1:] == keys[:-1]
     ends[:-1][again] = np.minimum(ends[:-1][again], begins[1:][again])

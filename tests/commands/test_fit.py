@@ -30,3 +30,10 @@ def test_a_burst_counts_where_it_is_densest(window_h: int, most: int) -> None:
     keys = np.repeat(np.arange(300), 2)
     times = keys // 100 * 24 * HOUR_MS
     assert most_at_once(keys, times, window_h * HOUR_MS) == most
+
+
+def test_the_latest_timestamps_count_too() -> None:
+    """Any int64 is one, and a span that begins there ends beyond all."""
+    times = np.array([2**63 - 1, 2**63 - 2, 0, 1, 2], dtype=np.int64)
+    assert most_at_once(np.arange(5), times, 1000) == 3
+    assert most_at_once(np.arange(2), times[:2], 1000) == 2
