@@ -17,7 +17,6 @@ from streamdedup.keys.hashing import Digests
 from streamdedup.metrics.prevalence import EVENTS_MIN, SHARE_MIN
 from streamdedup.units import counted
 
-
 LATEST_MS = (1 << 63) - 1  # a timestamp may be any int64
 
 
