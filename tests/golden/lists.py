@@ -105,7 +105,6 @@ RECIPES: Sequence[Recipe] = [
     Recipe("fuse-lowercase", (*_RATE, "--normalize", "lowercase")),
     Recipe("fuse-email", (*_RATE, *_MAIL)),
     Recipe("exact-email-strict", ("--kind", "exact", *_MAIL, "--email-preset", "strict")),
-    Recipe("fuse-url", (*_RATE, "--normalize", "url")),
     Recipe("fuse-url-rules", (*_RATE, "--normalize", "url", *_URL_RULES)),
     Recipe("fuse-siphash", (*_RATE, "--hash", "siphash", "--hash-key-file", "hash-key")),
     Recipe("bloom-email-store", ("--kind", "bloom", *_RATE, *_MAIL, "--exact")),
