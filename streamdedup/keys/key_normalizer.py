@@ -189,4 +189,5 @@ def _packed(keys: Column) -> Bytes:
     before = keys.sizes.cumsum() - keys.sizes
     if (keys.starts == before).all():  # as a kernel writes them
         return buffer[: keys.sizes.sum()]
-    return buffer[np.repeat(keys.starts - before, keys.sizes) + np.arange(keys.sizes.sum())]
+    found: Bytes = buffer[np.repeat(keys.starts - before, keys.sizes) + np.arange(keys.sizes.sum())]
+    return found

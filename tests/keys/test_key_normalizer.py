@@ -45,7 +45,7 @@ def test_a_key_and_a_column_are_as_the_worker_has_them(name: str) -> None:
     worker = normalizer(cast("Any", name))
     assert worker is not None
     assert ours.id == worker.id
-    keys = [written, b"\xff", key.replace("b", "é"), written]
+    keys: list[str | bytes] = [written, b"\xff", key.replace("b", "é"), written]
     offsets = np.cumsum(
         [0, *(len(each.encode() if isinstance(each, str) else each) for each in keys)]
     )
@@ -110,7 +110,7 @@ def test_filters_that_normalize_otherwise_have_no_union() -> None:
     url |= made(streamdedup.normalizer("url"))  # type: ignore[operator]
     for other in (made("none"), made("trim"), made(streamdedup.normalizer("url", www=True))):
         with pytest.raises(ConfigError, match="normalize differs"):
-            url |= other  # type: ignore[operator]
+            url |= other
 
 
 def test_a_file_of_another_unicode_is_refused(
