@@ -11,9 +11,19 @@ if TYPE_CHECKING:  # these import numpy and numba, which importing this package 
 
     from streamdedup.filters.base import Addable, Filter
     from streamdedup.filters.bloom.classic import ClassicBloom
+    from streamdedup.keys.key_normalizer import KeyNormalizer
     from streamdedup.lookaside import AsyncLookaside, Lookaside
 
-__all__ = ["AsyncLookaside", "ClassicBloom", "Lookaside", "__version__", "build", "load", "save"]
+__all__ = [
+    "AsyncLookaside",
+    "ClassicBloom",
+    "Lookaside",
+    "__version__",
+    "build",
+    "load",
+    "normalizer",
+    "save",
+]
 
 _CLASSES = {
     "AsyncLookaside": "streamdedup.lookaside",
@@ -35,7 +45,8 @@ def build(config: "Mapping[str, Any]") -> "Addable":
 
     `capacity`: the number of keys it is for, an integer or text such as "100M". `error_rate`: its greatest error rate
     with that many keys; 1e-6 unless given. `hash`: `murmur3` (the default), or `siphash` with `hash_key`, 16 bytes.
-    Further options by kind:
+    `normalize`: a name that `normalizer` takes, or what it returns, by which `add`, `in` and `digests` then change keys
+    first; MalformedError if a key has no such form. It is saved with the filter. Further options by kind:
 
     - `bloom`, `counting`: `probe` (`standard` or `double`); `blocked`, `cuckoo`, `dleft`: none
     - `dlcbf`: `permutations` (`any` or `published`); `exact`: `fingerprint_bytes` (8 or 16), `load` (0.5 to 0.9)
@@ -59,6 +70,23 @@ def build(config: "Mapping[str, Any]") -> "Addable":
     from streamdedup import filters
 
     return filters.build(config)
+
+
+def normalizer(name: str, **rules: "str | bool") -> "KeyNormalizer":
+    """Return what changes keys as the worker's `key.normalize` does: `trim`, `lowercase`, `email` or `url`.
+
+    Its `key(text)` returns one key as `str`; MalformedError if it has no such form. Its `column(keys)` takes what
+    `digests` takes. It returns `keys`, those that have one, for `digests` of a filter without `normalize`; and
+    `malformed`, the reason for each other row.
+
+    Rules of `email`: `preset` (`provider` or `strict`), `tags`, `dots`, `aliases`, each True or False. Rules of `url`:
+    `tracking`, `slash`, `www`, `scheme`, `fragments`, each False unless given.
+
+    ConfigError if a name or a rule is unknown.
+    """
+    from streamdedup.keys.key_normalizer import KeyNormalizer
+
+    return KeyNormalizer.of(name, **rules)
 
 
 def save(filter_: "Filter", path: "str | os.PathLike[str]") -> None:
@@ -93,8 +121,10 @@ def load(
     table is not found; everything else is checked. A `fuse` filter is then ready at once, whatever its size, because
     its table is read only as it is asked. Other kinds count their contents once.
 
-    SnapshotError: the file cannot be read or is damaged. ConfigError: `hash_key` is wrong, or the file is a list, which
-    `streamdedup.lists.load` loads.
+    A filter that was built with `normalize` normalizes again, as its file says.
+
+    SnapshotError: the file cannot be read or is damaged, or this Python would normalize its keys differently.
+    ConfigError: `hash_key` is wrong, or the file is a list, which `streamdedup.lists.load` loads.
     """
     from streamdedup.snapshot import files
 

@@ -15,7 +15,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import median
 from textwrap import dedent
@@ -34,7 +34,7 @@ from streamdedup.keys.extract import Extractor
 from streamdedup.keys.formats import schemas
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.keys.options import Origin
+from streamdedup.keys.options import Origin, UrlRules
 from streamdedup.settings import load
 from streamdedup.worker import list_changes
 
@@ -372,7 +372,7 @@ class TestKeys:
 
     def test_the_reasons(self) -> None:
         """The reasons of the table are those that malformed events get, and no others."""
-        table = self.TEXT[self.TEXT.index("| Reason | When |") :]
+        table = self.TEXT[self.TEXT.index("| Reason | When |") :].partition("\n\n")[0]
         documented = set(re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE))
         values = ('{"F": null}', '{"F": true}', '{"F": 7.0}', '{"F": []}', '{"F": {}}', "{}", "{")
         found = {_reason("json", "F", value.encode()) for value in values}
@@ -384,7 +384,29 @@ class TestKeys:
         found |= {registered.replace("id 7", "id N")}
         wrong = _reason("value", None, b"Q9Z", normalizer("email"))
         found.add(wrong.partition(": ")[0] + ": WHY")
+        wrong = _reason("value", None, b"Q9Z", normalizer("url"))
+        found.add(wrong.partition(": ")[0] + ": WHY")
         assert found == documented
+
+    def test_the_parts_of_a_url(self) -> None:
+        """The example of the first table has the key that its last column is in parts."""
+        table = self.TEXT[self.TEXT.index("| Of a URL |") :].partition("\n\n")[0]
+        (url,) = re.findall(r"`([^`]*)` \|$", table.splitlines()[0])
+        parts = re.findall(r"`([^`]*)` \|$", table.partition("|\n")[2], re.MULTILINE)
+        found = Extractor("value", normalizer=normalizer("url")).extract(_one_event(url.encode()))
+        assert list(found.keys) == ["".join(parts).encode()]
+
+    def test_the_rules_of_urls(self) -> None:
+        """The URL of the second table has the key beside each rule; no rule is left out."""
+        table = self.TEXT[self.TEXT.index("| Option | `--url-rule` |") :].partition("\n\n")[0]
+        (url,) = re.findall(r"`(http[^`]*)` \|$", table.splitlines()[0])
+        rows = re.findall(r"^\| `url_(\w+): true` \| `(\w+)` \| `(.*?)`", table, re.MULTILINE)
+        assert [name for name, _, _ in rows] == [each.name for each in fields(UrlRules)]
+        for name, argument, key in rows:
+            rules = UrlRules(**{name: True})
+            extractor = Extractor("value", normalizer=normalizer("url", rules))
+            assert argument == name
+            assert list(extractor.extract(_one_event(url.encode())).keys) == [key.encode()]
 
 
 def _one_event(value: bytes | None, headers: tuple[tuple[str, None], ...] = ()) -> EventBatch:
@@ -492,8 +514,8 @@ def test_all_that_an_audit_tells_is_described() -> None:
     text = (ROOT / "docs" / "audit.md").read_text()
     cells = "\n".join(line for line in text.splitlines() if line.startswith("|"))
     found = set(FINDINGS)
-    for fields in (dataclasses.fields(PartitionCounts), dataclasses.fields(Report)):
-        for field in fields:
+    for described in (dataclasses.fields(PartitionCounts), dataclasses.fields(Report)):
+        for field in described:
             assert field.name in found or f"`{field.name}`" in cells, field.name
     sources = [
         (PACKAGE / "commands" / "audit" / name).read_text()

@@ -47,8 +47,8 @@ from streamdedup.kernel import sources as kernel_sources
 from streamdedup.keys import join, placement
 from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.hashing import Digests, Hash
-from streamdedup.keys.normalizers import ascii_text, domains, email_column
-from streamdedup.keys.options import EmailPreset, EmailRules
+from streamdedup.keys.normalizers import ascii_text, domains, email_column, url_column
+from streamdedup.keys.options import EmailPreset, EmailRules, UrlRules
 from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
 from streamdedup.rules.window import DuplicatesWithin
 from tests.filters.cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
@@ -554,6 +554,7 @@ def report() -> None:
     late += _json_used()
     late += _letters_used()
     late += _addresses_used()
+    late += _urls_used()
     late += _digest_map_used()
     for case in CASES:
         late += _used(case)
@@ -636,6 +637,19 @@ def _addresses_used() -> Iterator[str]:
                 plain = email_column.plain(column, EmailRules.of(preset))
                 assert list(plain) == [b"a@b.cd"] * 2
             assert len(domains.candidates(column)[0]) == 6
+    yield from _since(before)
+
+
+def _urls_used() -> Iterator[str]:
+    """As `_hash_used`, for URLs: by all rules and by none."""
+    url_column.warm_up()
+    before = _compiled()
+    text = b"http://A"
+    for buffer in (text, bytearray(text), np.frombuffer(text, dtype=np.uint8)):
+        for starts in (np.zeros(4, dtype=np.int64)[::2], np.zeros(2, dtype=np.int32)):
+            column = Column(cast("bytes", buffer), cast("Any", starts), np.full(2, 8))
+            for rules in (UrlRules(), UrlRules(True, True, True, True, True)):
+                assert list(url_column.plain(column, rules)) == [b"http://a/"] * 2
     yield from _since(before)
 
 

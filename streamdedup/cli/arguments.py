@@ -126,9 +126,21 @@ def add_key(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--normalize",
-        choices=("none", "trim", "lowercase", "email"),
-        help="trim: ignore white space at both ends of a key; lowercase: also ignore case; email: also ignore how an"
-        " address is written (default: none)",
+        choices=("none", "trim", "lowercase", "email", "url"),
+        help="trim: ignore white space at both ends of a key; lowercase: also ignore case; email and url: ignore how an"
+        " address or a URL is written (default: none)",
+    )
+    add_url_rule(command)
+
+
+def add_url_rule(command: argparse.ArgumentParser) -> None:
+    """Add the option for the rules of `--normalize url`."""
+    command.add_argument(
+        "--url-rule",
+        action="append",
+        choices=("tracking", "slash", "www", "scheme", "fragments"),
+        help="with --normalize url: the same as key.url_RULE; may be repeated: ignore parameters that only track,"
+        " slashes at the end of a path, www. before a host, or https and http; or do not ignore fragments",
     )
 
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamdedup.cli.arguments import Commands, as_configured, refusing
+from streamdedup.cli.arguments import Commands, add_url_rule, as_configured, refusing
 from streamdedup.cli.list_options import add_config, add_hash_key, configured, stdin
 from streamdedup.errors import ConfigError
 from streamdedup.filters import KINDS
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamdedup.lists.normalization import Normalizing
     from streamdedup.settings import Settings
 
-_OF_KEYS = ("normalize", "email_preset", "hash", "hash_key")
+_OF_KEYS = ("normalize", "email_preset", "url_rule", "hash", "hash_key")
 
 
 def add_build(parts: Commands) -> None:
@@ -83,12 +83,12 @@ def _add_kind(build: argparse.ArgumentParser) -> None:
 def _add_keys(build: argparse.ArgumentParser) -> None:
     add_config(
         build,
-        "take the next four options from the configuration of the worker that will use the list; and --exact, if its"
+        "take the next five options from the configuration of the worker that will use the list; and --exact, if its"
         " blocklist.on_positive is verify and --kind is not exact",
     )
     build.add_argument(
         "--normalize",
-        choices=("none", "trim", "lowercase", "email"),
+        choices=("none", "trim", "lowercase", "email", "url"),
         help="how each entry is normalized; the same as key.normalize of the worker (default: none)",
     )
     build.add_argument(
@@ -97,6 +97,7 @@ def _add_keys(build: argparse.ArgumentParser) -> None:
         help="with --normalize email: apply the rules of the mailbox provider, or only those for capitals and IDN"
         " (default: provider)",
     )
+    add_url_rule(build)
     build.add_argument(
         "--hash",
         choices=("murmur3", "siphash"),
@@ -197,22 +198,28 @@ def _build(arguments: argparse.Namespace) -> int:
 
 def _of_keys(arguments: argparse.Namespace, tree: "Settings | None") -> "tuple[Normalizing, Hash]":
     """Return how entries become digests, by a worker's configuration if there is one, otherwise by the options."""
+    from streamdedup.commands.lines import url_rules
     from streamdedup.keys.hashing import Hash
-    from streamdedup.keys.options import EmailRules
+    from streamdedup.keys.options import EmailRules, Normalization
     from streamdedup.lists.normalization import Normalizing
 
     if tree is not None:
         return (
-            Normalizing.of(tree.key.normalize, tree.key.email_rules),
+            Normalizing(tree.key.normalize, tree.key.rules),
             Hash.under(tree.filter.hash_key_bytes),
         )
     if arguments.email_preset and arguments.normalize != "email":
         raise ConfigError(
             "--email-preset is for --normalize email; give --normalize email, or delete --email-preset"
         )
-    rules = EmailRules.of(arguments.email_preset or "provider")
+    name: Normalization = arguments.normalize or "none"
+    rules = (
+        EmailRules.of(arguments.email_preset or "provider")
+        if name == "email"
+        else url_rules(arguments.normalize, arguments.url_rule)
+    )
     return (
-        Normalizing.of(arguments.normalize or "none", rules),
+        Normalizing(name, rules),
         Hash(arguments.hash or "murmur3", arguments.hash_key),
     )
 

@@ -83,14 +83,18 @@ def _kind_for_streams(name: str) -> str:
 
 
 def _pipe(arguments: argparse.Namespace) -> int:
-    from streamdedup.commands.lines import line_reader
+    from streamdedup.commands.lines import line_reader, url_rules
     from streamdedup.commands.pipe import Summary, deduplicate
     from streamdedup.filters import build
     from streamdedup.filters.options import can_grow
 
     source = binary(sys.stdin, "standard input is closed; give it lines: streamdedup pipe <FILE")
     sink = binary(sys.stdout, "standard output is closed; redirect it: streamdedup pipe >FILE")
-    read = line_reader(arguments.key or ["line"], arguments.normalize or "none")
+    read = line_reader(
+        arguments.key or ["line"],
+        arguments.normalize or "none",
+        url_rules(arguments.normalize, arguments.url_rule),
+    )
     if arguments.on_full is None:
         grows = can_grow(arguments.kind, arguments.error_rate)
         arguments.on_full = "grow" if grows else "stop"

@@ -27,7 +27,7 @@ from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.join import joined
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.keys.options import Normalization
+from streamdedup.keys.options import Normalization, UrlRules
 from streamdedup.keys.steps import drained
 from streamdedup.units import quote
 
@@ -68,14 +68,16 @@ class LineDigests(NamedTuple):
     reason: str
 
 
-def line_reader(keys: Sequence[str], normalize: Normalization = "none") -> LineReader:
+def line_reader(
+    keys: Sequence[str], normalize: Normalization = "none", rules: UrlRules | None = None
+) -> LineReader:
     """Return what reads lines and their keys.
 
     Each of `keys` is "line", "json:FIELD" or "csv:COLUMN". FIELD is as in the configuration's `key.field`, and several
     are joined as there. COLUMN is the name of a column in the first line, which is then a header, or a number, counted
-    from 1. ConfigError if the keys do not fit.
+    from 1. `rules` are those of "url". ConfigError if the keys do not fit.
     """
-    normal = normalizer(normalize)
+    normal = normalizer(normalize, rules)
     if set(keys) == {"line"}:
         return partial(_plain, normal.of_column) if normal else whole_lines
     if "line" in keys:
@@ -92,6 +94,17 @@ def line_reader(keys: Sequence[str], normalize: Normalization = "none") -> LineR
         columns = [numbered(name, f"--key csv:{name}") for name in names]
         return partial(_csv, names, columns, normal)
     return partial(_plain, partial(json_keys, names, normalizer=normal))
+
+
+def url_rules(normalize: str | None, names: Sequence[str] | None) -> UrlRules | None:
+    """Return the rules of `--url-rule`; None without `--normalize url`. ConfigError if there are some all the same."""
+    if normalize == "url":
+        return UrlRules(**dict.fromkeys(names or (), True))
+    if names:
+        raise ConfigError(
+            "--url-rule is for --normalize url; give --normalize url, or delete --url-rule"
+        )
+    return None
 
 
 def digests_of(chunk: Chunk, hash_: Hash) -> LineDigests:

@@ -32,7 +32,7 @@ async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: st
         raise ConfigError(
             "blocklist.control_topic is not set, so no worker would read the change; set it, or build the list again"
         )
-    normal = normalizer(settings.key.normalize, settings.key.email_rules)
+    normal = normalizer(settings.key.normalize, settings.key.rules)
     value = message(op, reason)
     records = [(_record_key(n, entry, normal), value) for n, entry in enumerate(entries, 1)]
     async with soon(kafka_cluster, settings.kafka, UNANSWERED) as cluster:

@@ -17,7 +17,7 @@ ROWS_A_CALL = 1 << 15  # of a kernel: it takes less than 10 ms if a key takes le
 PROBES_A_CALL = 1 << 17  # the same limit, if each probe waits for memory twice
 CAPACITY_MAX = 10**13
 # The fields of a header that were asked for; the others follow from them.
-ASKED = ("kind", "hash", "range", "capacity", "error_rate", "probe")
+ASKED = ("kind", "hash", "normalize", "range", "capacity", "error_rate", "probe")
 KEYS = 0  # the index of the number of keys in a filter's `_counts`
 
 
@@ -112,6 +112,7 @@ class DigestFilter:
             "error_rate": self._error_rate,
             "hash": self._hash.name,
             "hash_check": self._hash.check,
+            **self._hash.facts,
             **own,
         }
 
@@ -205,7 +206,7 @@ def check_unionable(one: Parts, other: object, *sizes: str) -> None:
             f"a union needs another filter, not {named(other)}; add keys with f.add_many(f.digests(keys))"
         )
     mine, theirs = one.header(), other.header()
-    due = ("kind", "hash", "hash_check", *sizes)
+    due = ("kind", "hash", "hash_check", "normalize", *sizes)
     if all(mine.get(name) == theirs.get(name) for name in due):
         return
     differing = [name for name in (*ASKED, *sizes) if mine.get(name) != theirs.get(name)]

@@ -15,7 +15,7 @@ from streamdedup.units import parse_count
 if TYPE_CHECKING:  # it imports numpy, which an error in the options does not need
     from streamdedup.keys.hashing import Hash
 
-COMMON = ("capacity", "error_rate", "hash", "hash_key")
+COMMON = ("capacity", "error_rate", "hash", "hash_key", "normalize")
 GROWING = ("on_full", "max_size")
 SHOWN_MAX = 60  # the characters of a value that a message shows
 
@@ -32,14 +32,16 @@ def build(config: Mapping[str, Any], hash_: "Hash | None") -> Addable:
     grows = _grows(kind, arguments)
     for name in arguments:
         _check(kind, name)
+    if kind == "bitmap":
+        _check_range(arguments)
     named = hash_of(arguments.pop("hash", "murmur3"), arguments.pop("hash_key", b""))
     hash_ = named if hash_ is None else hash_
+    if (normalize := arguments.pop("normalize", "none")) not in (None, "none"):
+        hash_ = _normalizing(hash_, normalize)
     if is_rate(arguments.get("error_rate")):
         arguments["error_rate"] = float(arguments["error_rate"])  # it may have one of numpy's types
     if kind == "fuse":
         return _list_of(arguments, hash_)
-    if kind == "bitmap":
-        _check_range(arguments)
     if "capacity" in arguments:
         arguments["capacity"] = _capacity(arguments["capacity"])
     elif "range" not in arguments:
@@ -48,6 +50,14 @@ def build(config: Mapping[str, Any], hash_: "Hash | None") -> Addable:
             f' {{"kind": "{kind}", "capacity": 1_000_000}}'
         )
     return _maker(kind, grows=grows)(**arguments, hash_=hash_)
+
+
+def _normalizing(hash_: "Hash", normalize: object) -> "Hash":
+    from streamdedup.keys.key_normalizer import KeyNormalizer, NormalizingHash
+
+    if not isinstance(normalize, KeyNormalizer):
+        normalize = KeyNormalizer.of(normalize)
+    return NormalizingHash.over(hash_, normalize)
 
 
 def _maker(kind: str, *, grows: bool) -> Callable[..., Addable]:
@@ -123,7 +133,7 @@ def _check_range(arguments: dict[str, Any]) -> None:
     if arguments.get("range") is None:
         arguments.pop("range", None)
         return
-    for name in ("error_rate", "probe"):
+    for name in ("error_rate", "probe", "normalize"):
         if name in arguments:
             raise ConfigError(
                 f"filter.{name} means nothing with filter.range: a bit for each integer makes no errors, and nothing is"

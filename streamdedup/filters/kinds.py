@@ -82,6 +82,10 @@ def from_parts(
     together, and ConfigError if the kind is unknown.
     """
     hash_ = hash_of("murmur3", b"") if hash_ is None else hash_
+    if "normalize" in header:
+        from streamdedup.keys.key_normalizer import KeyNormalizer, NormalizingHash
+
+        hash_ = NormalizingHash.over(hash_, KeyNormalizer.from_header(header["normalize"]))
     return cast("Filter", kind_of(header.get("kind")).from_parts(header, buffers, hash_))
 
 

@@ -6,7 +6,7 @@ make them collide. `siphash` is SipHash-2-4 with 128 bits under a secret of 16 b
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -76,6 +76,11 @@ class Hash:
         a, b = self.digest(CHECKED_TEXT)
         return (a.to_bytes(8, "little") + b.to_bytes(8, "little")).hex()
 
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What a filter saves of it besides its name and check, as plain JSON values."""
+        return {}
+
     def digest(self, key: str | bytes) -> tuple[int, int]:
         """Return the digest of one key as two unsigned integers; a `str` is hashed as UTF-8."""
         a, b = self.signed(key)
@@ -84,7 +89,7 @@ class Hash:
     def signed(self, key: str | bytes) -> tuple[int, int]:
         """Return the digest of one key as two signed integers, so that a kernel needs only one signature."""
         if type(key) is not bytes:
-            key = _utf8(key)
+            key = utf8(key)
         return self._signed(key)
 
     def digests(self, keys: Any) -> Digests:  # noqa: ANN401 - a pyarrow array has no type without pyarrow
@@ -95,23 +100,9 @@ class Hash:
         array of int32 or int64, or a list. Raises TypeError for anything else, and ValueError if a key is
         null, is not within its buffer, or has no UTF-8.
         """
-        if type(keys).__module__.partition(".")[0] == "pyarrow":
-            chunks = _chunks(keys)
-            return self._of_chunks(len(keys), map(_from_arrow, chunks))
-        if isinstance(keys, tuple) and len(keys) == 2 and not isinstance(keys[1], str | bytes):
-            column = _from_offsets(*keys)
-            return self._of_chunks(len(column.starts), [column])
-        if not isinstance(keys, Sequence) or isinstance(keys, str | bytes | bytearray | memoryview):
-            raise TypeError(
-                "keys are a list of str or bytes, a pyarrow array or (buffer, offsets), not"
-                f" {named(keys)}{_remedy(keys)}"
-            )
-        keys = keys if isinstance(keys, list | tuple) else list(keys)
-        if self.name == "murmur3" and len(keys) < KERNEL_FROM:
+        if self.name == "murmur3" and isinstance(keys, list) and len(keys) < KERNEL_FROM:
             return digests(_all_bytes(keys))
-        starts = range(0, len(keys), KEYS_A_PIECE)
-        pieces = (_joined(keys[start : start + KEYS_A_PIECE], start) for start in starts)
-        return self._of_chunks(len(keys), pieces)
+        return self._of_chunks(*columns_of(keys))
 
     def of_column(self, keys: Column) -> Digests:
         """Return the digests, shape (n, 2), dtype uint64, of `keys`.
@@ -125,14 +116,14 @@ class Hash:
         if len(nulls):
             raise ValueError(f"row {nulls[0]} is null; a null has no digest")
         ends = starts.astype(np.int64) + sizes
-        return self._of_chunks(len(starts), [_Column(_bytes_of(keys.buffer), starts, ends)])
+        return self._of_chunks(len(starts), [KeyColumn(_bytes_of(keys.buffer), starts, ends)])
 
     def warm_up(self) -> None:
         """Compile this hash's kernels or load them from the cache. Called at set-up, so that no batch waits for it."""
         self.digests((b"", np.zeros(2, dtype=np.int64)))
         self.signed(b"")
 
-    def _of_chunks(self, rows: int, columns: "Iterator[_Column] | list[_Column]") -> Digests:
+    def _of_chunks(self, rows: int, columns: "Iterable[KeyColumn]") -> Digests:
         made = np.empty((rows, 2), dtype=np.uint64)
         at = 0
         for column in columns:
@@ -140,7 +131,7 @@ class Hash:
             at += len(column.starts)
         return made
 
-    def _fill_in(self, made: Digests, column: "_Column", before: int) -> None:
+    def _fill_in(self, made: Digests, column: "KeyColumn", before: int) -> None:
         """Write the digests of `column`, in short calls of a kernel; `before` other rows precede it."""
         buffer, at = frozen(column.buffer, np.uint8), 0
         while at < len(made):
@@ -174,6 +165,24 @@ class Hash:
 
 
 MURMUR3 = Hash()
+
+
+def columns_of(keys: Any) -> "tuple[int, Iterable[KeyColumn]]":  # noqa: ANN401 - see `Hash.digests`
+    """Return how many keys there are, and their columns, one after the other. Raises what `Hash.digests` does."""
+    if type(keys).__module__.partition(".")[0] == "pyarrow":
+        chunks = _chunks(keys)
+        return len(keys), map(_from_arrow, chunks)
+    if isinstance(keys, tuple) and len(keys) == 2 and not isinstance(keys[1], str | bytes):
+        column = _from_offsets(*keys)
+        return len(column.starts), [column]
+    if not isinstance(keys, Sequence) or isinstance(keys, str | bytes | bytearray | memoryview):
+        raise TypeError(
+            "keys are a list of str or bytes, a pyarrow array or (buffer, offsets), not"
+            f" {named(keys)}{_remedy(keys)}"
+        )
+    keys = keys if isinstance(keys, list | tuple) else list(keys)
+    starts = range(0, len(keys), KEYS_A_PIECE)
+    return len(keys), (_joined(keys[start : start + KEYS_A_PIECE], start) for start in starts)
 
 
 def digests(keys: Sequence[bytes]) -> Digests:
@@ -214,7 +223,7 @@ def named(found: object) -> str:
     return f"of type {type(found).__module__}.{type(found).__qualname__}".replace("builtins.", "")
 
 
-class _Column(NamedTuple):
+class KeyColumn(NamedTuple):
     """Keys in one buffer, each from its start to its end. It is not yet known whether they are within it."""
 
     buffer: Bytes
@@ -235,7 +244,7 @@ def _remedy(keys: object) -> str:
     return "; give list(keys)" if isinstance(keys, Iterable) else ""
 
 
-def _utf8(key: object, row: int | None = None) -> bytes:
+def utf8(key: object, row: int | None = None) -> bytes:
     """Return the bytes of one key; `row` is its row if there are several."""
     if isinstance(key, str):
         try:
@@ -259,17 +268,17 @@ def _all_bytes(keys: Sequence[Any], before: int = 0) -> Sequence[bytes]:
     if kinds == {str}:
         with suppress(UnicodeEncodeError):
             return list(map(str.encode, keys))
-    return list(map(_utf8, keys, count(before)))
+    return list(map(utf8, keys, count(before)))
 
 
-def _joined(keys: Sequence[Any], before: int) -> _Column:
+def _joined(keys: Sequence[Any], before: int) -> KeyColumn:
     """Return the column of a piece of a list; `before` other keys precede it."""
     text = _ascii(keys)
     keys = _all_bytes(keys, before) if text is None else keys
     buffer = b"".join(keys) if text is None else text.encode()
     sizes = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
     ends = sizes.cumsum()
-    return _Column(np.frombuffer(buffer, dtype=np.uint8), ends - sizes, ends)
+    return KeyColumn(np.frombuffer(buffer, dtype=np.uint8), ends - sizes, ends)
 
 
 def _ascii(keys: Sequence[Any]) -> str | None:
@@ -281,11 +290,11 @@ def _ascii(keys: Sequence[Any]) -> str | None:
     return text if text.isascii() else None
 
 
-def _from_offsets(buffer: object, offsets: object) -> _Column:
+def _from_offsets(buffer: object, offsets: object) -> KeyColumn:
     found = _integers("offsets", np.array(offsets) if isinstance(offsets, list) else offsets)
     if not len(found):
         raise ValueError("no offsets; of n keys there are n + 1")
-    return _Column(_bytes_of(buffer), found[:-1], found[1:])
+    return KeyColumn(_bytes_of(buffer), found[:-1], found[1:])
 
 
 _ARROW = {
@@ -308,12 +317,12 @@ def _chunks(keys: Any) -> Sequence[Any]:  # noqa: ANN401 - pyarrow may not be th
     return [chunk for chunk in getattr(keys, "chunks", [keys]) if len(chunk)]
 
 
-def _from_arrow(chunk: Any) -> _Column:  # noqa: ANN401
+def _from_arrow(chunk: Any) -> KeyColumn:  # noqa: ANN401
     """Return the column over the buffers of a pyarrow array, which may be a slice of a larger one."""
     _, positions, data = chunk.buffers()
     offsets = np.frombuffer(positions, dtype=_ARROW[str(chunk.type)])
     offsets = offsets[chunk.offset : chunk.offset + len(chunk) + 1]
-    return _Column(_bytes_of(data or b""), offsets[:-1], offsets[1:])
+    return KeyColumn(_bytes_of(data or b""), offsets[:-1], offsets[1:])
 
 
 def _bytes_of(buffer: Any) -> Bytes:  # noqa: ANN401 - bytes, bytearray, memoryview, mmap, an array of uint8

@@ -13,7 +13,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -22,7 +22,7 @@ Origin = Literal["json", "key", "value", "header"]
 Format = Literal["json", "avro", "protobuf", "json_schema"]
 SCHEMA_FORMATS = ("avro", "protobuf")  # those that are read by schemas of a registry
 Tombstones = Literal["pass", "judge", "drop"]  # what happens to events with a null value
-Normalization = Literal["none", "trim", "lowercase", "email"]
+Normalization = Literal["none", "trim", "lowercase", "email", "url"]
 EmailPreset = Literal["provider", "strict"]
 PathText = Annotated[str, Field(min_length=1)]
 
@@ -53,6 +53,26 @@ class EmailRules:
         """The names of the rules that are on, for people and for identities; "strict" if none is."""
         on = [name for name in ("tags", "dots", "aliases") if getattr(self, name)]
         return "+".join(on) or "strict"
+
+
+@dataclass(frozen=True)
+class UrlRules:
+    """The rules by which URLs that a server may answer differently are one: each is off unless it is asked for.
+
+    `tracking` drops parameters that only track, `slash` the slashes at the end of a path, `www` a `www.` before a host,
+    `scheme` the difference between http and https. `fragments` keeps what follows a `#`.
+    """
+
+    tracking: bool = False
+    slash: bool = False
+    www: bool = False
+    scheme: bool = False
+    fragments: bool = False
+
+    @property
+    def names(self) -> str:
+        """The names of the rules that are on, for people and for identities; empty if none is."""
+        return "+".join(each.name for each in fields(self) if getattr(self, each.name))
 
 
 def _as_tuple(value: object) -> object:
@@ -93,7 +113,8 @@ class KeyOptions(BaseModel):
         default="none",
         description="How the key's text is changed before it is hashed: `trim` removes white space from both of its "
         "ends; `lowercase` also makes it lowercase. With both, a key that is not UTF-8 is malformed. `email` makes one "
-        "key of all ways to write one e-mail address; a key that is not an address is malformed.",
+        "key of all ways to write one e-mail address, and `url` one of all ways to write one URL; a key that is no "
+        "address or URL is malformed.",
     )
     email_preset: EmailPreset = Field(
         default="provider",
@@ -115,6 +136,28 @@ class KeyOptions(BaseModel):
         description="With `normalize: email`, whether domains that lead to the same mailbox, like "
         "`googlemail.com` and `gmail.com`, count as one. If not set, `email_preset` decides.",
     )
+    url_tracking: bool = Field(
+        default=False,
+        description="With `normalize: url`, whether parameters that only track, like `utm_source`, are removed from "
+        "the query.",
+    )
+    url_slash: bool = Field(
+        default=False,
+        description="With `normalize: url`, whether slashes at the end of the path are removed, so `/x/` and `/x` "
+        "count as one.",
+    )
+    url_www: bool = Field(
+        default=False,
+        description="With `normalize: url`, whether `www.` is removed from the beginning of the host.",
+    )
+    url_scheme: bool = Field(
+        default=False,
+        description="With `normalize: url`, whether `https` and `http` count as one.",
+    )
+    url_fragments: bool = Field(
+        default=False,
+        description="With `normalize: url`, whether fragments are kept, so `/x#a` and `/x#b` count as two.",
+    )
     hash: Literal["murmur3", "siphash"] | None = Field(
         default=None,
         description="The same as `filter.hash`, which chooses the hash; refused if the two differ.",
@@ -131,14 +174,26 @@ class KeyOptions(BaseModel):
         return self.from_ == "json" and self.format in SCHEMA_FORMATS
 
     @property
-    def email_rules(self) -> EmailRules:
-        """The rules of `normalize: email`."""
-        return EmailRules.of(
-            self.email_preset,
-            tags=self.email_tags,
-            dots=self.email_dots,
-            aliases=self.email_aliases,
-        )
+    def rules(self) -> EmailRules | UrlRules | None:
+        """The rules of the normalization, if it has any."""
+        match self.normalize:
+            case "email":
+                return EmailRules.of(
+                    self.email_preset,
+                    tags=self.email_tags,
+                    dots=self.email_dots,
+                    aliases=self.email_aliases,
+                )
+            case "url":
+                return UrlRules(
+                    self.url_tracking,
+                    self.url_slash,
+                    self.url_www,
+                    self.url_scheme,
+                    self.url_fragments,
+                )
+            case _:
+                return None
 
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield each contradiction: the leaves concerned, the faulty one first, and the reason."""
@@ -153,11 +208,14 @@ class KeyOptions(BaseModel):
                 ("field", "from"),
                 f"means nothing with key.from: {self.from_}; delete it, or set key.from: json",
             )
-        for name in _EMAIL if self.normalize != "email" else ():
-            if getattr(self, name) != type(self).model_fields[name].default:
+        for name, of in _RULES.items():
+            if (
+                self.normalize != of
+                and getattr(self, name) != type(self).model_fields[name].default
+            ):
                 yield (
                     (name, "normalize"),
-                    f"means nothing with key.normalize: {self.normalize}; delete it, or set key.normalize: email",
+                    f"means nothing with key.normalize: {self.normalize}; delete it, or set key.normalize: {of}",
                 )
         if self.from_ != "json" and self.format != "json":
             yield (
@@ -175,5 +233,9 @@ class KeyOptions(BaseModel):
                     )
 
 
-_EMAIL = ("email_preset", "email_tags", "email_dots", "email_aliases")
+# The options that are rules of one normalization, and which.
+_RULES: dict[str, Normalization] = {
+    **dict.fromkeys(("email_preset", "email_tags", "email_dots", "email_aliases"), "email"),
+    **dict.fromkeys(("url_tracking", "url_slash", "url_www", "url_scheme", "url_fragments"), "url"),
+}
 _SUBJECT = {"json": "field, like url or /user/id", "header": "header"}

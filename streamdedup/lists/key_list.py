@@ -137,7 +137,7 @@ class KeyList:
             raise ConfigError(
                 f"the list {self.path or self.name} holds keys normalized by {built.normalize!r}, but would be asked"
                 f" for keys normalized by {id_of(found)!r}; build it again with the worker's key.normalize and"
-                f" key.email_... (`lists build -c`), or set the worker's key.normalize: {built.normalizing.name}, with"
+                f" its rules (`lists build -c`), or set the worker's key.normalize: {built.normalizing.name}, with"
                 " the rules of this list"
             )
 

@@ -7,27 +7,23 @@ from typing import Any, Self, cast, get_args
 from streamdedup.errors import SnapshotError
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.keys.options import EmailRules, Normalization
+from streamdedup.keys.options import EmailRules, Normalization, UrlRules
 from streamdedup.snapshot.header import field
 
+_RULES: dict[str, type[EmailRules] | type[UrlRules]] = {"email": EmailRules, "url": UrlRules}
 NONE = "none"  # the id if keys stay as they are; snapshots use the same
 
 
 @dataclass(frozen=True)
 class Normalizing:
-    """`name` is a value of `key.normalize`. `email` holds the rules of "email", and is None for all others."""
+    """`name` is a value of `key.normalize`. `rules` are those of "email" or "url", and None for all others."""
 
     name: Normalization = "none"
-    email: EmailRules | None = None
-
-    @classmethod
-    def of(cls, name: Normalization, rules: EmailRules) -> Self:
-        """Return the normalizing of this name. `rules` are kept only if it is "email"."""
-        return cls(name, rules if name == "email" else None)
+    rules: EmailRules | UrlRules | None = None
 
     def normalizer(self) -> Normalizer | None:
         """Return the normalizer; None if keys stay as they are."""
-        return normalizer(self.name, self.email)
+        return normalizer(self.name, self.rules)
 
     @property
     def id(self) -> str:
@@ -36,7 +32,8 @@ class Normalizing:
 
     def header(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
-        return {"name": self.name, "email": self.email and asdict(self.email)}
+        rules = self.rules and asdict(self.rules)
+        return {"name": self.name, "email": None, **({self.name: rules} if rules else {})}
 
     @classmethod
     def from_header(cls, raw: Mapping[str, Any]) -> Self:
@@ -44,13 +41,11 @@ class Normalizing:
         name = raw.get("name")
         if name not in get_args(Normalization):
             raise SnapshotError(f"its normalizer {name!r} is unknown to this streamdedup")
-        if name != "email":
+        if name not in _RULES:
             return cls(cast("Normalization", name))
-        given = {
-            each.name: field(field(raw, "email", dict), each.name, bool)
-            for each in fields(EmailRules)
-        }
-        return cls("email", EmailRules(**given))
+        rules, stated = _RULES[name], field(raw, name, dict)
+        given = {each.name: field(stated, each.name, bool) for each in fields(rules)}
+        return cls(cast("Normalization", name), rules(**given))
 
 
 AS_THEY_ARE = Normalizing()

@@ -47,7 +47,7 @@ class Meaning:
         fields = (key.field,) if isinstance(key.field, str) else key.field or ()
         if key.from_ == "json":
             fields = tuple(map(canonical, fields))
-        normalizing = normalizer(key.normalize, key.email_rules)
+        normalizing = normalizer(key.normalize, key.rules)
         repartition = settings.source.repartition
         tombstones = settings.source.tombstones
         extractor = (

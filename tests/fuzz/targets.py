@@ -73,7 +73,7 @@ PROTOBUF_FILE = """syntax = "proto3"; package p; import "google/protobuf/wrapper
 message User { User user = 1; oneof which { string id = 2; bool none = 3; } repeated int32 list = 4; }
 message Event { User user = 1; google.protobuf.Int64Value id = 2; map<string, User> map = 3;
   enum Kind { A = 0; B = 7; } message Inner { Kind id = 1; sint64 user = 2; } }"""
-NORMALIZERS: tuple[Normalization, ...] = ("none", "trim", "lowercase", "email")
+NORMALIZERS: tuple[Normalization, ...] = ("none", "trim", "lowercase", "email", "url")
 KEYS = ("a@b.example", "key 1", "", "x" * 100, "a@sub.b.example", "ü@bücher.example")
 OFFSET_MAX = (1 << 63) - 1
 GROUP = "g"  # of the deployment whose copies are read

@@ -263,6 +263,11 @@ WRONG: Mapping[str, Sequence[str]] = {
     "key.email_tags": ["maybe"],
     "key.email_dots": ["2"],
     "key.email_aliases": ["''"],
+    "key.url_tracking": ["drop"],
+    "key.url_slash": ["''"],
+    "key.url_www": ["2"],
+    "key.url_scheme": ["http"],
+    "key.url_fragments": ["null"],
     "key.hash": ["md5"],
     "key.on_malformed": ["skip"],
     "allowlist.file": ["none.list", "''"],
@@ -334,6 +339,12 @@ OAUTH: Mapping[str, str] = {
     "kafka.schema_registry.url": "http://registry:8081",
     "kafka.schema_registry.bearer_token_file": "secret",
     "key.format": "protobuf",
+    "key.normalize": "url",
+    "key.url_tracking": "yes",
+    "key.url_slash": "on",
+    "key.url_www": "1",
+    "key.url_scheme": "true",
+    "key.url_fragments": "no",
 }
 REQUIRED = dict.fromkeys(
     (
@@ -763,6 +774,7 @@ CASES: Mapping[str, Case] = {
     "rules of addresses without them": Case(
         _with("key", "email_preset: strict", "email_tags: no"), environ={"KEY__EMAIL_DOTS": "no"}
     ),
+    "rules of URLs without them": Case(_with("key", "normalize: email", "url_slash: true")),
     "siphash without a key": Case(overrides=["filter.hash=siphash"]),
     "a key without siphash": Case(overrides=["filter.hash_key_file=hash-key"]),
     "two hashes": Case(overrides=["key.hash=siphash"]),

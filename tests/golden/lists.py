@@ -6,6 +6,7 @@ reads in it is compared.
 
 import re
 import shutil
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,10 +26,8 @@ from tests.golden.command import Ended, call
 
 DIRECTORY = Path(__file__).parent / "lists"
 BUILT_AT = 1_700_000_000.0
-LETTERS, IDNA = (
-    0xC81B27ED,
-    "18.0.0",
-)  # of the Python, and of the idna, by which the golden lists were built
+# Of the Python, and of the idna, by which the golden lists were built.
+LETTERS, UNICODE, IDNA = 0xC81B27ED, "14.0.0", "18.0.0"
 HASH_KEY = "000102030405060708090a0b0c0d0e0f\n"
 
 PLAIN = [f"key {number}" for number in range(120)] + ["key 7", "  spaced ", "CAPITAL", "日本"]
@@ -36,6 +35,11 @@ MAIL = [
     *(f"user{number}@example.com" for number in range(120)),
     *("User7@Example.com", "a.b+tag@gmail.com", "c@googlemail.com", "ü@bücher.example"),
     *("@junk.example", ".tree.example", "no address", "# a comment"),
+]
+WEB = [
+    *(f"http://example.com/{number}" for number in range(120)),
+    *("HTTPS://www.Example.com/x/?b=2&a=%41#top", "http://bücher.example", "http://[::0:1]/a/../b"),
+    *("ftp://example.com/", "no URL", "# a comment"),
 ]
 ASKED_PLAIN = [
     *("key 0", "key 119", "key 120", "spaced", "  spaced ", "capital", "CAPITAL", "日本")
@@ -45,8 +49,14 @@ ASKED_MAIL = [
     *("a.b@googlemail.com", "c@gmail.com", "ü@xn--bcher-kva.example", "x@junk.example"),
     *("x@sub.junk.example", "x@tree.example", "x@sub.tree.example", "no address"),
 ]
+ASKED_WEB = [
+    *("http://EXAMPLE.com/0", "http://example.com/119#a", "http://example.com/120"),
+    *("http://example.com/x?a=A&b=2", "https://example.com/x?a=A&b=2", "http://[::1]/b/"),
+    *("http://xn--bcher-kva.example/", "ftp://example.com/"),
+]
 ABSENT_PLAIN = [f"absent {number}" for number in range(400)]
 ABSENT_MAIL = [f"absent{number}@example.org" for number in range(400)]
+ABSENT_WEB = [f"http://example.org/{number}" for number in range(400)]
 ASKED_AT_ONCE = 100
 
 
@@ -61,6 +71,13 @@ class Recipe:
     def mail(self) -> bool:
         """Whether its entries are addresses and domains."""
         return "email" in self.options
+
+    @property
+    def keys(self) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+        """Its entries, keys to ask it for, and others that are in no entry."""
+        if "url" in self.options:
+            return WEB, ASKED_WEB, ABSENT_WEB
+        return (MAIL, ASKED_MAIL, ABSENT_MAIL) if self.mail else (PLAIN, ASKED_PLAIN, ABSENT_PLAIN)
 
     @property
     def path(self) -> Path:
@@ -81,12 +98,14 @@ class Recipe:
 _KINDS = ("bitmap", "blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact", "fuse")
 _RATE = ("--error-rate", "0.02")
 _MAIL = ("--normalize", "email")
+_URL_RULES = ("--url-rule", "slash", "--url-rule", "www", "--url-rule", "scheme")
 RECIPES: Sequence[Recipe] = [
     *(Recipe(kind, ("--kind", kind, *_RATE)) for kind in _KINDS),
     Recipe("fuse-trim", (*_RATE, "--normalize", "trim")),
     Recipe("fuse-lowercase", (*_RATE, "--normalize", "lowercase")),
     Recipe("fuse-email", (*_RATE, *_MAIL)),
     Recipe("exact-email-strict", ("--kind", "exact", *_MAIL, "--email-preset", "strict")),
+    Recipe("fuse-url-rules", (*_RATE, "--normalize", "url", *_URL_RULES)),
     Recipe("fuse-siphash", (*_RATE, "--hash", "siphash", "--hash-key-file", "hash-key")),
     Recipe("bloom-email-store", ("--kind", "bloom", *_RATE, *_MAIL, "--exact")),
 ]
@@ -113,6 +132,7 @@ def letters_then() -> Iterator[None]:
     with (
         patch.object(normalizers, "characters_check", then),
         patch.object(email, "characters_check", then),
+        patch.object(unicodedata, "unidata_version", UNICODE),
         patch.object(idna.idnadata, "__version__", IDNA),
     ):
         yield
@@ -120,7 +140,7 @@ def letters_then() -> Iterator[None]:
 
 def build(recipe: Recipe, directory: Path) -> Path:
     """Build it as the command does."""
-    lines = MAIL if recipe.mail else PLAIN
+    lines, _, _ = recipe.keys
     files = {"in.txt": "\n".join(lines) + "\n", "hash-key": HASH_KEY}
     output = directory / recipe.path.name
     with _built_at_one_moment(), letters_then():
@@ -155,7 +175,7 @@ def _verdicts(recipe: Recipe) -> Mapping[str, Any]:
         if recipe.store:
             shutil.copytree(recipe.store, listed.with_name(recipe.store.name))
         inspected = call(["lists", "inspect", str(listed)])
-        asked, absent = (ASKED_MAIL, ABSENT_MAIL) if recipe.mail else (ASKED_PLAIN, ABSENT_PLAIN)
+        _, asked, absent = recipe.keys
         made = {
             "inspect": [inspected.status, *_figures(inspected)],
             "check": _checked(recipe, listed, asked),

@@ -8,7 +8,7 @@ from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.options import RepartitionOptions
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.normalizers import normalizer
-from streamdedup.keys.options import EmailRules
+from streamdedup.keys.options import EmailRules, UrlRules
 from streamdedup.lists.control import Op, control_key, message, read_change
 from streamdedup.settings.meaning import Meaning
 
@@ -53,6 +53,9 @@ def notes() -> Any:
     return {"written": texts, "read": {text: _read(text) for text in read}}
 
 
+ALL_RULES = UrlRules(tracking=True, slash=True, www=True, scheme=True, fragments=True)
+
+
 def _read(text: str) -> dict[str, Any] | None:
     note = Note.decode(text)
     return None if note is None else asdict(note)
@@ -74,6 +77,8 @@ def meanings() -> Any:
         "trim": replace(plain, normalizer=normalizer("trim")),
         "lowercase": replace(plain, normalizer=normalizer("lowercase")),
         **emails,
+        "url": replace(plain, normalizer=normalizer("url")),
+        "url, all rules": replace(plain, normalizer=normalizer("url", ALL_RULES)),
         "Avro": replace(plain, format="avro"),
         "Protobuf": replace(plain, format="protobuf"),
         "JSON Schema": replace(plain, format="json_schema"),
@@ -88,7 +93,7 @@ def meanings() -> Any:
 
 ENTRIES = (
     *("key", " Key ", "a.b+tag@GMAIL.com", "@Example.com", " .Example.com", "@googlemail.com"),
-    *("x@bücher.example", "no address", "", ".gmail.com", "日本"),
+    *("x@bücher.example", "no address", "", ".gmail.com", "日本", "HTTP://A.b#c"),
 )
 VALUES = (
     *(None, b'{"op":"add"}', b'{"op":"remove","reason":"why"}', b'{"reason":"r","op":"add","x":1}'),
@@ -104,6 +109,7 @@ def control() -> Any:
         "lowercase": normalizer("lowercase", EmailRules.of("provider")),
         "email": normalizer("email", EmailRules.of("provider")),
         "email, strict": normalizer("email", EmailRules.of("strict")),
+        "url": normalizer("url"),
     }
     return {
         "values": {f"{op} {reason}".strip(): _text(message(op, reason)) for op, reason in ops},

@@ -18,7 +18,7 @@ from streamdedup.keys.normalizers.email import TOO_LONG
 from streamdedup.keys.options import Normalization
 from tests.keys.test_normalizers import BLANKS, named
 
-NAMES: list[Normalization] = ["trim", "lowercase", "email"]
+NAMES: list[Normalization] = ["trim", "lowercase", "email", "url"]
 SIZE = 4 << 20
 # Sigmas, marks that do not count in a word, letters, white space, and what becomes longer in lowercase.
 WORDS = "ΣΣΣ\u0301\u0301'.aΔ-1İ 🦉" + BLANKS[-2:]
@@ -44,6 +44,7 @@ def outcome(call: Callable[[], Any]) -> Any:
 @example(key=b"\xffabc\0")
 @example(key=b"\0\0\0\0\x07\xff")
 @example(key="  anna@exämple.org \u3000".encode())
+@example(key="\x01 http://exämple.org/ x\n ".encode())
 def test_piece_by_piece_it_is_the_same(name: Normalization, piece_bytes: int, key: bytes) -> None:
     """Wherever a text is cut, its key and the reason why there is none are those of the whole text."""
     with ExitStack() as patched:

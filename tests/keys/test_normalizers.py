@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import get_args
+from unicodedata import unidata_version
 from zlib import crc32
 
 import numpy as np
@@ -163,7 +164,9 @@ def test_a_json_field_is_normalized() -> None:
 def test_an_identity_says_what_was_done_and_by_which_unicode() -> None:
     """A snapshot of another normalization is not used, nor one by a Unicode that knows other letters."""
     ids = {
-        name: named(name).id for name in get_args(Normalization) if name not in {"none", "email"}
+        name: named(name).id
+        for name in get_args(Normalization)
+        if name not in {"none", "email", "url"}
     }
     every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
     blanks = {character for character in every if not character.strip()}
@@ -176,6 +179,7 @@ def test_an_identity_says_what_was_done_and_by_which_unicode() -> None:
         f"CRC-32 {crc32(kept.lower().encode()):08x}, IDNA {idnadata.__version__}"
         in named("email").id
     )
+    assert named("url").id == f"url/1, Unicode {unidata_version}"
     assert normalizer("none") is None
 
 

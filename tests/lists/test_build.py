@@ -16,6 +16,7 @@ import cramjam
 import pytest
 
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
+from streamdedup.keys.options import EmailRules
 from streamdedup.lists import load
 from streamdedup.lists.build import needs as memory
 from streamdedup.lists.build.blocks import LINE_BYTES_MAX, blocks
@@ -23,6 +24,7 @@ from streamdedup.lists.build.builder import build
 from streamdedup.lists.build.proof import prove
 from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.key_list import KeyList
+from streamdedup.lists.normalization import Normalizing
 from streamdedup.lists.progress import BuildProgress
 from streamdedup.named_files import open_stream
 from tests.fifos import ends, fifo, writing
@@ -168,8 +170,7 @@ def test_the_worker_s_configuration_says_how_keys_are_made(lists: Commands) -> N
     assert lists("build", path, "-o", "out.list", "-c", "dedup.yaml").status == 0
     listed = load(lists.directory / "out.list", hash_key=HASH_KEY)
     assert holds(listed, "a.b+c@googlemail.com")
-    assert listed.facts.normalizing.email is not None
-    assert listed.facts.normalizing.email.names == "strict"
+    assert listed.facts.normalizing == Normalizing("email", EmailRules.of("strict"))
     asked = lists("check", "out.list", "-c", "dedup.yaml", "A.B+C@googlemail.com")
     assert asked.out == b"blocked\taddress\tA.B+C@googlemail.com\n"
     twice = ("--hash", "murmur3")

@@ -80,6 +80,7 @@ def test_a_pointer_that_has_no_path_stays(tmp_path: Path) -> None:
         "key.normalize=trim",
         "key.normalize=lowercase",
         "key.normalize=email",
+        "key.normalize=url",
         "source.repartition={topic: middle, partitions: 12}",
     ],
 )
@@ -106,6 +107,10 @@ def test_the_rules_of_a_normalizer_change_the_name(tmp_path: Path) -> None:
     email = "key.normalize=email"
     rules = [(), ("key.email_preset=strict",), ("key.email_dots=false",), ("key.email_tags=false",)]
     assert len({meant(tmp_path, email, *more).name for more in rules}) == len(rules)
+    url = "key.normalize=url"
+    names = ("tracking", "slash", "www", "scheme", "fragments")
+    switched = [(), *((f"key.url_{name}=true",) for name in names)]
+    assert len({meant(tmp_path, url, *more).name for more in switched}) == len(switched)
 
 
 def test_the_format_changes_the_name_and_no_identity(tmp_path: Path) -> None:
@@ -232,7 +237,7 @@ def test_all_else_may_be_mixed_and_rolled_out(tmp_path: Path, override: str) -> 
     assert meant(tmp_path, *override.split()).name == meant(tmp_path).name
 
 
-@pytest.mark.parametrize("normalize", ["trim", "lowercase", "email"])
+@pytest.mark.parametrize("normalize", ["trim", "lowercase", "email", "url"])
 def test_pythons_tables_stay_in_the_identity(
     tmp_path: Path, normalize: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +246,7 @@ def test_pythons_tables_stay_in_the_identity(
     name, identity = ours.name, ours.identity_normalize
     for module in ("normalizers", "normalizers.email"):
         monkeypatch.setattr(f"streamdedup.keys.{module}.characters_check", lambda **_: 7)
+    monkeypatch.setattr("unicodedata.unidata_version", "7")
     theirs = meant(tmp_path, f"key.normalize={normalize}")
     assert theirs.name == name
     assert theirs.identity_normalize != identity

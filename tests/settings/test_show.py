@@ -99,6 +99,7 @@ class TestShown:
             "kafka.sasl_oauth_token_provider",
             "kafka.record_path",
             *(f"key.email_{rule}" for rule in ("preset", "tags", "dots", "aliases")),
+            *(f"key.url_{rule}" for rule in ("tracking", "slash", "www", "scheme", "fragments")),
         }
 
     def test_reading_settings_imports_nothing_heavy(self, file: Path) -> None:

@@ -6,17 +6,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from streamdedup.commands.lines import LineSource
+from streamdedup.commands.lines import LineSource, url_rules
 from streamdedup.commands.plan import report, sample
 from streamdedup.commands.plan.compare import plan
 from streamdedup.commands.plan.job import Asked, job_of
 from streamdedup.errors import ConfigError
 from streamdedup.kernel import compiling
+from streamdedup.keys.options import Normalization
 from streamdedup.named_files import open_stream
 
 ERROR_RATE = 1e-6  # the default of the worker and of `pipe`
 
-_OF_A_SAMPLE = ("key", "normalize")
+_OF_A_SAMPLE = ("key", "normalize", "url_rule")
 _OF_A_JOB = (
     "keys",
     "error_rate",
@@ -42,7 +43,7 @@ def output(
     for name in _OF_A_SAMPLE:
         if given[name] not in (None, "none") and not given["sample"]:
             raise ConfigError(
-                f"--{name} is for the keys of a sample; add --sample FILE, or delete the option"
+                f"--{name.replace('_', '-')} is for the keys of a sample; add --sample FILE, or delete the option"
             )
     asked = Asked(
         keys=given["keys"],
@@ -55,7 +56,9 @@ def output(
     read = None
     if given["sample"]:
         with _opened(given["sample"], stdin) as source:
-            read = sample.read(source, given["key"] or ["line"], given["normalize"] or "none")
+            normalize: Normalization = given["normalize"] or "none"
+            rules = url_rules(normalize, given["url_rule"])
+            read = sample.read(source, given["key"] or ["line"], normalize, rules)
     job = job_of(asked, read)
     with compiling(lambda: on_step("compiling, only in the first run, for half a minute")):
         made = plan(job, read)

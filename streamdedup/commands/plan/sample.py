@@ -11,7 +11,7 @@ from streamdedup.commands.lines import LineSource, digests_of, line_reader
 from streamdedup.commands.plan.frequent import Frequent
 from streamdedup.errors import ConfigError
 from streamdedup.keys.hashing import MURMUR3
-from streamdedup.keys.options import Normalization
+from streamdedup.keys.options import Normalization, UrlRules
 
 # 256 KiB, and a standard error of 0.16 %; small numbers of keys are counted exactly.
 LOG2_REGISTERS = 18
@@ -44,9 +44,14 @@ class Sample:
         return self.distinct / self.lines
 
 
-def read(source: LineSource, keys: Sequence[str], normalize: Normalization = "none") -> Sample:
-    """Count `source` to its end. `keys` and `normalize` are those of `pipe`. ConfigError if no line has a key."""
-    sketch, read_lines = _sketch(), line_reader(keys, normalize)
+def read(
+    source: LineSource,
+    keys: Sequence[str],
+    normalize: Normalization = "none",
+    rules: UrlRules | None = None,
+) -> Sample:
+    """Count `source` to its end. The other arguments are those of `line_reader`. ConfigError if no line has a key."""
+    sketch, read_lines = _sketch(), line_reader(keys, normalize, rules)
     frequent, empty_digest = Frequent(), np.array(MURMUR3.digest(b""), np.uint64)
     count = keyed = empty = 0
     reason = ""

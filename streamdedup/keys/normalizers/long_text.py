@@ -32,12 +32,12 @@ def texts_of(key: memoryview) -> Iterator[str]:
             raise MalformedError(not_utf8(key)) from None
 
 
-def stripped(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield the pieces of `str.strip` of the whole text."""
-    blanks, begun = list[str](), False  # white space that ends the text, unless more follows
+def stripped(pieces: Iterable[str], characters: str | None = None) -> Iterator[str]:
+    """Yield the pieces of `str.strip` of the whole text; of white space if no `characters` are given."""
+    blanks, begun = list[str](), False  # what ends the text, unless more follows
     for whole in pieces:
-        piece = whole if begun else whole.lstrip()
-        kept = piece.rstrip()
+        piece = whole if begun else whole.lstrip(characters)
+        kept = piece.rstrip(characters)
         if kept:
             yield from blanks
             yield kept

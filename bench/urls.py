@@ -1,0 +1,134 @@
+"""`python -m bench.urls`: how many URLs a second are normalized, beside w3lib, whose results must be the same.
+
+The home pages are the demo's data. The made corpus is theirs, with what links have besides: 40 % get a query, 16 % a
+word, half of which need escapes, others a fragment, capitals, or a path that only Python can read. Rates are of one
+core, by the time that the process has of it.
+"""
+
+import gzip
+import sys
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from random import Random
+from time import process_time
+from urllib.parse import quote
+
+from w3lib.url import canonicalize_url
+
+from bench.machine import machine
+from streamdedup.errors import MalformedError
+from streamdedup.events import Column
+from streamdedup.keys.normalizers.url import UrlNormalizer
+from streamdedup.keys.normalizers.url_column import plain
+from streamdedup.keys.options import UrlRules
+
+ROUNDS = 7
+CORPUS = 100_000
+QUERIES, ESCAPES, FRAGMENTS, CAPITALS, LETTERS, ODD = 0.4, 0.16, 0.1, 0.02, 0.01, 0.01
+NAMES = ("id", "page", "q", "lang", "ref", "sort", "utm_source", "utm_medium", "view", "tag")
+WORDS = (
+    "docs",
+    "user guide",
+    "release notes",
+    "C++",
+    "a/b",
+    "download",
+    "about us",
+    "2024",
+    "index.html",
+    "über",
+)
+
+
+def main() -> int:
+    """Print it. The status is 1 if a result is not w3lib's."""
+    print(machine("numpy", "numba", "w3lib"))
+    pages = homepages()
+    wrong = 0
+    for name, urls in (("home pages", pages), ("made corpus", corpus(pages, CORPUS))):
+        wrong += _measured(name, urls)
+    return int(wrong > 0)
+
+
+def homepages() -> list[str]:
+    """The demo's home pages, one for each package, repetitions included."""
+    packed = files("streamdedup").joinpath("data/homepages.txt.gz").read_bytes()
+    return gzip.decompress(packed).decode().splitlines()
+
+
+def corpus(pages: Sequence[str], count: int) -> list[str]:
+    """Return `count` URLs, made of home pages of the web; the same in each run."""
+    random, web = Random(25), [page for page in pages if page.startswith("http")]
+    return [_link(random, random.choice(web)) for _ in range(count)]
+
+
+def _link(random: Random, page: str) -> str:
+    url = page.partition("#")[0].partition("?")[0]
+    if random.random() < CAPITALS:
+        url = url.replace("://", "://WWW.", 1)
+    if random.random() < ESCAPES:
+        url = f"{url.rstrip('/')}/{quote(random.choice(WORDS))}"
+    elif random.random() < LETTERS:
+        url = f"{url.rstrip('/')}/{random.choice('äéøжあ')}"
+    elif random.random() < ODD:
+        url = f"{url.rstrip('/')}/{random.choice(('./', '../', 'x;v=1', 'a/../b'))}"
+    if random.random() < QUERIES:
+        names = random.sample(NAMES, random.randint(1, 4))
+        url += "?" + "&".join(f"{name}={random.randrange(10**4)}" for name in names)
+    return f"{url}#part{random.randrange(9)}" if random.random() < FRAGMENTS else url
+
+
+def _measured(name: str, urls: Sequence[str]) -> int:
+    """Print the rates of one corpus, and return how many of its keys are not w3lib's."""
+    url, column = UrlNormalizer(UrlRules()), Column.of([each.encode() for each in urls])
+    keys, malformed = url.of_column(column)
+    wrong = sum(
+        key is not None and key.decode() != canonicalize_url(given)
+        for key, given in zip(keys, urls, strict=True)
+    )
+    left = [
+        given for given, size in zip(urls, plain(column, UrlRules()).sizes, strict=True) if size < 0
+    ]
+    print(
+        f"\n{name}: {len(urls):,} URLs, {len({*urls}):,} distinct, {len({*keys} - {None}):,} keys,"
+        f" {len(malformed):,} malformed, {wrong:,} unlike w3lib"
+    )
+    shares = f"with a query {_share(urls, '?')}, with an escape {_share(urls, '%')}"
+    print(f"{shares}, read by Python {len(left) / len(urls):.2%}")
+    _row("the column, kernel and Python", len(urls), lambda: url.of_column(column))
+    _row("the kernel alone", len(urls), lambda: plain(column, UrlRules()))
+    encoded = [each.encode() for each in left]
+    _row("Python, what the kernel leaves", len(left), lambda: _each(url, encoded))
+    some = [each.encode() for each in urls[:10_000]]
+    _row("Python, any of them", len(some), lambda: _each(url, some))
+    _row(
+        "w3lib, any of them", len(some), lambda: [canonicalize_url(each) for each in urls[:10_000]]
+    )
+    return wrong
+
+
+def _each(url: UrlNormalizer, keys: Sequence[bytes]) -> None:
+    for key in keys:
+        try:
+            url.of_key(key)
+        except MalformedError:
+            continue
+
+
+def _share(urls: Sequence[str], sign: str) -> str:
+    return f"{sum(sign in url for url in urls) / len(urls):.1%}"
+
+
+def _row(name: str, count: int, call: Callable[[], object]) -> None:
+    seconds = min(_seconds(call) for _ in range(ROUNDS)) / max(count, 1)
+    print(f"{name:<32}{seconds * 1e9:>10,.0f} ns each{1 / seconds:>14,.0f} a second")
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = process_time()
+    call()
+    return process_time() - began
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""Normalization for programs: of keys by themselves, and of all keys that a filter is given.
+
+A filter that normalizes has a `NormalizingHash`, so whatever hashes a key normalizes it first. What it saves says how.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, NamedTuple, Self, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from streamdedup.errors import ConfigError, MalformedError
+from streamdedup.events import Column
+from streamdedup.keys.hashing import (
+    Bytes,
+    Digests,
+    Hash,
+    KeyColumn,
+    Offsets,
+    columns_of,
+    utf8,
+)
+from streamdedup.keys.normalizers import normalizer
+from streamdedup.keys.normalizers.base import Normalizer
+from streamdedup.keys.options import EmailPreset, EmailRules, Normalization, UrlRules
+
+NAMES = tuple(name for name in get_args(Normalization) if name != "none")
+SHOWN_MAX = 60  # the characters of a value that a message shows
+_RULES = {
+    "email": ("preset", "tags", "dots", "aliases"),
+    "url": ("tracking", "slash", "www", "scheme", "fragments"),
+}
+
+
+class NormalizedColumn(NamedTuple):
+    """The normalized keys of all rows that have one, in order, as `digests` takes them; and why others have none."""
+
+    keys: tuple[memoryview, npt.NDArray[np.int64]]
+    malformed: dict[int, str]
+
+
+@dataclass(frozen=True)
+class KeyNormalizer:
+    """Changes keys as `key.normalize: name` of the worker does, by the same `rules`."""
+
+    name: Normalization
+    rules: EmailRules | UrlRules | None = None
+
+    @classmethod
+    def of(cls, name: object, **rules: object) -> Self:
+        """Return the normalizer of this name; `streamdedup.normalizer` documents the rules and the errors."""
+        if name not in NAMES:
+            raise ConfigError(
+                f"normalize {name!r:.{SHOWN_MAX}} is unknown; choose one of: {', '.join(NAMES)}"
+            )
+        name, known = cast("Normalization", name), _RULES.get(str(name), ())
+        for rule, value in rules.items():
+            if rule not in known:
+                near = get_close_matches(rule, known, 1)
+                advice = (
+                    f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
+                )
+                raise ConfigError(f"normalize {name} has no rule {rule:.{SHOWN_MAX}}; {advice}")
+            choices = get_args(EmailPreset) if rule == "preset" else (True, False)
+            if value not in choices or (rule != "preset" and not isinstance(value, bool)):
+                told = " or ".join(map(str, choices))
+                raise ConfigError(
+                    f"normalize {name}: {rule} is {value!r:.{SHOWN_MAX}}; it must be {told}"
+                )
+        given: dict[str, Any] = dict(rules)
+        if name == "email":
+            return cls(name, EmailRules.of(given.pop("preset", "provider"), **given))
+        return cls(name, UrlRules(**given) if name == "url" else None)
+
+    @property
+    def id(self) -> str:
+        """What keys depend on: name, version, rules, and the tables of Python and its libraries."""
+        return self._normalizer.id
+
+    def key(self, key: str | bytes) -> str:
+        """Return one key, normalized. Raises MalformedError if it has no such form."""
+        return self._normalizer.of_key(utf8(key)).decode()
+
+    def column(self, keys: Any) -> NormalizedColumn:  # noqa: ANN401 - see `Hash.digests`
+        """Return many keys, normalized. `keys` is as for `digests`, with its errors."""
+        _, columns = columns_of(keys)
+        malformed, pieces, sizes, before = dict[int, str](), list[Bytes](), list[Offsets](), 0
+        for column in columns:
+            found, reasons = self.of_column(column)
+            malformed |= {before + row: why for row, why in reasons.items()}
+            before += len(found)
+            found = found.take(np.flatnonzero(found.sizes >= 0))
+            pieces.append(_packed(found))
+            sizes.append(found.sizes)
+        offsets = np.concatenate([[0], *sizes]).cumsum(dtype=np.int64)
+        buffer = np.concatenate([np.empty(0, dtype=np.uint8), *pieces])
+        return NormalizedColumn((buffer.data, offsets), malformed)
+
+    def of_column(self, keys: KeyColumn) -> tuple[Column, dict[int, str]]:
+        """Return the normalized key of each row, and why a row has none."""
+        starts, ends = (edges.astype(np.int64) for edges in (keys.starts, keys.ends))
+        buffer = cast("bytes", keys.buffer.data)
+        return self._normalizer.of_column(Column(buffer, starts, ends - starts))
+
+    def header(self) -> dict[str, Any]:
+        """Return what is saved with a filter, as plain JSON values."""
+        return {"id": self.id, "name": self.name, "rules": self.rules and asdict(self.rules)}
+
+    @classmethod
+    def from_header(cls, raw: object) -> Self:
+        """Return the normalizer that gave this header. Raises ValueError if it makes other keys here, or none did."""
+        if not isinstance(raw, Mapping) or not isinstance(raw.get("rules") or {}, Mapping):
+            raise ValueError(f"normalize {raw!r:.{SHOWN_MAX}} is not a normalization")
+        try:
+            made = cls.of(raw.get("name"), **(raw.get("rules") or {}))
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        if made.id != raw.get("id"):
+            raise ValueError(
+                f"its keys were normalized by {raw.get('id')!r}, and would be asked for by {made.id!r}, which makes"
+                " others; load it by a version of Python and streamdedup that makes the same, or build it again"
+            )
+        return made
+
+    @cached_property
+    def _normalizer(self) -> Normalizer:
+        made = normalizer(self.name, self.rules)
+        assert made is not None  # noqa: S101 - `none` is no name
+        return made
+
+
+@dataclass(frozen=True)
+class NormalizingHash(Hash):
+    """A hash that normalizes keys first. Raises MalformedError for a key that has no normalized form."""
+
+    normalizing: KeyNormalizer = field(default_factory=lambda: KeyNormalizer("trim"))
+
+    @classmethod
+    def over(cls, plain: Hash, normalizing: KeyNormalizer) -> Self:
+        """Return `plain`, of keys that `normalizing` changed."""
+        return cls(plain.name, plain.key, plain.drawn, normalizing)
+
+    @cached_property
+    @override
+    def check(self) -> str:
+        return Hash(self.name, self.key).check
+
+    @property
+    @override
+    def facts(self) -> Mapping[str, Any]:
+        return {"normalize": self.normalizing.header()}
+
+    @override
+    def signed(self, key: str | bytes) -> tuple[int, int]:
+        return super().signed(self.normalizing.key(key))
+
+    @override
+    def digests(self, keys: Any) -> Digests:
+        return self._of_chunks(*columns_of(keys))
+
+    @override
+    def _of_chunks(self, rows: int, columns: Iterable[KeyColumn]) -> Digests:
+        return super()._of_chunks(rows, self._normalized(columns))
+
+    def _normalized(self, columns: Iterable[KeyColumn]) -> Iterator[KeyColumn]:
+        before = 0
+        for column in columns:
+            found, malformed = self.normalizing.of_column(column)
+            for row, why in malformed.items():
+                raise MalformedError(
+                    f"key {before + row} has no form of normalize {self.normalizing.name}: {why}; leave it out, see"
+                    " streamdedup.normalizer"
+                )
+            yield KeyColumn(
+                np.frombuffer(found.buffer, dtype=np.uint8),
+                found.starts,
+                found.starts + found.sizes,
+            )
+            before += len(found)
+
+
+def _packed(keys: Column) -> Bytes:
+    """Return the bytes of all keys, one after the other."""
+    buffer = np.frombuffer(keys.buffer, dtype=np.uint8)
+    before = keys.sizes.cumsum() - keys.sizes
+    if (keys.starts == before).all():  # as a kernel writes them
+        return buffer[: keys.sizes.sum()]
+    found: Bytes = buffer[np.repeat(keys.starts - before, keys.sizes) + np.arange(keys.sizes.sum())]
+    return found
