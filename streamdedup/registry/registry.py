@@ -55,17 +55,23 @@ class Registry:
     ) -> None:
         self._client, self._cache = client or Client(options), cache
         self.patience = patience
+        self.why_away = ""
+        """Why the registry did not answer the last check, for the operator."""
         self._places = asyncio.Semaphore(ASKED_MAX)
         self._under_way: dict[int, asyncio.Task[Schema | None]] = {}
         self._lost = set[int]()
 
     async def check(self) -> None:
-        """Wait until the registry answers. DeliveryError if it refuses us, or after the time limit of its patience."""
+        """Wait until the registry answers.
+
+        ConfigError if it refuses us, or is none; DeliveryError after the time limit of its patience.
+        """
         backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         while True:
             try:
                 await asyncio.to_thread(self._client.check)
             except RegistryAwayError as error:
+                self.why_away = str(error)
                 self.patience.away("the schema registry", error)
             else:
                 self.patience.back("the schema registry")

@@ -12,7 +12,7 @@ import pytest
 from streamdedup.commands.audit import audit
 from streamdedup.commands.connected_check import connected_check
 from streamdedup.commands.trial import tried
-from streamdedup.errors import DeliveryError
+from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.registry import registry
 from streamdedup.registry.client import RegistryAwayError
@@ -376,12 +376,12 @@ def test_a_command_says_that_the_registry_does_not_answer(play: Callable[[Scene]
         settings, connect = load(stage.deployment.write_config()), connected_to(stage.broker)
         await connected_check(settings, connect)
         for error, why in (
-            (RegistryAwayError("status 503"), "nobody answers there"),
-            (DeliveryError("it refuses us"), "it refuses us"),
+            (RegistryAwayError("status 503"), "schema_registry.url: status 503; check it"),
+            (ConfigError("it refuses us"), "it refuses us"),
         ):
             stage.client.error = error
             for call in (connected_check(settings, connect), tried(settings, 10, connect)):
-                with pytest.raises(DeliveryError, match=why):
+                with pytest.raises((DeliveryError, ConfigError), match=why):
                     await call
 
     play(scene)

@@ -174,7 +174,7 @@ def _full(name: str, space: str) -> str:
 class _Compiler:
     def __init__(self) -> None:
         self._code: list[int] = []
-        self._room_bytes = 0
+        self._room_bytes, self._has_field = 0, False
         self._skip_at = -1  # of the last instruction, if it is a SKIP that may become longer
         self._calls: list[tuple[int, str]] = []
         self._skipped: dict[str, Node] = {}  # the records that need a subroutine
@@ -191,7 +191,7 @@ class _Compiler:
             self._emit(Op.RETURN)
         for at, name in self._calls:
             self._code[at] = addresses[name]
-        return Program(self._code, self._room_bytes)
+        return Program(self._code, self._room_bytes, self._has_field)
 
     def _growing(self) -> Iterator[tuple[str, Node]]:
         """Yield the records that are skipped, those among them that are found meanwhile."""
@@ -238,6 +238,7 @@ class _Compiler:
                 self._skip(field)
 
     def _take(self, node: Node) -> None:
+        self._has_field = True
         kind, logical = node["type"], node.get("logical")
         if kind == "enum":
             self._take_enum(node["symbols"])

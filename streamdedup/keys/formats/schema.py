@@ -18,11 +18,13 @@ class SchemaError(StreamdedupError):
 class Program(NamedTuple):
     """What finds a key in values of one schema: for the kernel of its format, and what a key may take besides a value.
 
-    Addresses in `code` count from its beginning. `room_bytes` are those of the longest symbol of an enum.
+    Addresses in `code` count from its beginning. `room_bytes` are those of the longest symbol of an enum. `has_field`
+    is whether the schema has anything at the end of the path.
     """
 
     code: list[int]
     room_bytes: int
+    has_field: bool
 
 
 @dataclass(frozen=True)

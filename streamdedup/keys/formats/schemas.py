@@ -88,6 +88,7 @@ class Schemas:
         self._digests: dict[int, str] = {}  # of the schemas that are known
         self._expected: dict[int, str] = {}  # of those that snapshots name
         self._why_not: dict[int, str] = {}  # of those that cannot be read
+        self._lacking: set[tuple[int, int]] = set()  # the number of a field, and an id without it
         self._given_up: set[int] = set()
 
     @property
@@ -150,6 +151,8 @@ class Schemas:
         if not schema.programs:
             self._why_not[number] = schema.why_not
         self._enter(number, schema.programs or UNREADABLE)
+        without = (which for which, each in enumerate(schema.programs) if not each.has_field)
+        self._lacking |= {(which, number) for which in without}
         self._digests[number] = schema.digest
 
     def give_up(self, number: int) -> None:
@@ -167,6 +170,10 @@ class Schemas:
     def why_not(self, number: int) -> str:
         """Return why the schema of an id cannot be read."""
         return self._why_not[number]
+
+    def has_field(self, which: int, number: int) -> bool:
+        """Whether the schema of an id, which can be read, has the field of that number."""
+        return (which, number) not in self._lacking
 
     def read(self, which: int, values: Column) -> tuple[Column, FramedKinds]:
         """Return the keys that the field of that number has in `values`, over a new buffer, and the kind of each row.
