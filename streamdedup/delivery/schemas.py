@@ -15,7 +15,7 @@ LOOKED_AT = 100  # keys of a batch
 LONG_BYTES = 8  # of a plain integer, which may begin with a zero byte, too
 FRAMED_REMEDY = (
     "take the key from a field of the value: key.from: json, with key.format (docs/formats.md); if they are no such"
-    " data, leave it"
+    " data, ignore this"
 )
 
 

@@ -1,4 +1,4 @@
-"""Finds the schemas of ids: in memory, on disk, at the registry. Who asks waits until it is known what they are.
+"""Finds the schemas of ids: in memory, on disk, at the registry. The caller waits until they are known or given up.
 
 An id that the registry does not have is asked for again for `UNKNOWN_S`, because its followers lag; then it is given
 up, and asked for once more now and then. A registry that is away is waited for without limit.
@@ -108,7 +108,7 @@ class Registry:
             log.info("schema_taken", schema_id=number, digest=schema.digest)
 
     def _asked(self, number: int) -> asyncio.Task[Schema | None]:
-        """Return the task that asks for an id: all who wait for it share one. It ends even if nobody waits any more."""
+        """Return the task that asks for an id. All callers share it, and it goes on if they are cancelled."""
         task = self._under_way.get(number)
         if task is None:
             task = self._under_way[number] = asyncio.create_task(self._found(number))

@@ -15,9 +15,8 @@ from streamdedup.keys.formats.schema import Program, SchemaError
 
 NESTING_MAX = 100  # of the schema's own text; far below where Python's reader of JSON gives up
 SIZE_BYTES_MAX = (1 << 31) - 1  # of a fixed
-CODE_MAX = (
-    1 << 20
-)  # numbers of a program; a union of n records on each step of the path makes n ** steps of them
+# Numbers of a program: a union of n records on each step of the path makes n ** steps of them.
+CODE_MAX = 1 << 20
 
 
 class Op(IntEnum):

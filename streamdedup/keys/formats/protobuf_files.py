@@ -31,8 +31,6 @@ _OTHERS = {
     "Any": FramedKind.ANY,
     "Duration": FramedKind.DURATION,
 }
-
-
 # The numbers of types in a FieldDescriptorProto; those of an enum, a message and a group have a name besides.
 _TYPES = {
     **dict(
@@ -47,9 +45,7 @@ _TYPES = {
 }
 _MASK_64, _INT32 = (1 << 64) - 1, range(-(1 << 31), 1 << 31)
 _GROUP, _REPEATED = 10, 3  # a type, and a label
-_BASE64 = re.compile(
-    r"[A-Za-z0-9+/\s]+=*\s*"
-)  # no text of a file has neither a brace nor a semicolon
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+=*\s*")  # the text of a file has a brace or a semicolon
 
 Enum = Mapping[int, str]
 Parts = dict[int, list[Any]]

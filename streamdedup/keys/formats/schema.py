@@ -45,7 +45,7 @@ class Schema:
 
     @cached_property
     def digest(self) -> str:
-        """16 hex digits, by which another schema is told: equal for texts that differ in white space alone."""
+        """16 hex digits, which another schema does not have; texts that differ in white space alone have the same."""
         parts = [self.type, *(f"{each.name}\0{each.text}" for each in self.references), self.text]
         plain = json.dumps([" ".join(part.split()) for part in parts])
         return hashlib.sha256(plain.encode()).hexdigest()[:16]

@@ -81,7 +81,7 @@ class Schemas:
 
     def __init__(self, kind: str, paths: Iterable[tuple[str, ...]]) -> None:
         self.registry: Registry | None = None
-        """Set by who does I/O. If None, every schema is unknown."""
+        """Set by the caller, which does I/O. If None, every schema is unknown."""
         self._kind = kind
         self._fields = [_Programs(steps) for steps in paths]
         self._met, self._looks = _NONE.copy(), 0  # when each id was met last
@@ -181,10 +181,8 @@ class Schemas:
         A row without a key is null.
         """
         programs = self._fields[which]
-        fill, buffer = (
-            self._kernel(),
-            frozen(np.frombuffer(values.buffer, dtype=np.uint8), np.uint8),
-        )
+        fill = self._kernel()
+        buffer = frozen(np.frombuffer(values.buffer, dtype=np.uint8), np.uint8)
         room_bytes = int(np.maximum(values.sizes, 0).sum()) + len(values) * programs.room_bytes
         out = np.empty(room_bytes, dtype=np.uint8)
         starts, sizes = np.empty((2, len(values)), dtype=np.int64)
