@@ -100,7 +100,8 @@ def parser() -> Callable[[str], Any]:
         from proto_schema_parser.parser import Parser
     except ImportError:
         raise ConfigError(
-            "key.format: protobuf needs proto-schema-parser; install it by pip install 'streamdedup-kafka[protobuf]'"
+            "key.format: protobuf needs proto-schema-parser, since the registry keeps a schema as text; install"
+            " streamdedup with its extra, pip install '.[protobuf]' (docs/start.md)"
         ) from None
 
     class Strict(ErrorListener):  # type: ignore[misc]  # antlr4 has no types
