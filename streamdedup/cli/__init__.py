@@ -167,6 +167,10 @@ def _check_cluster(tree: "Settings") -> None:
     logs.set_up()
     warnings = asyncio.run(connected_check(tree))
     put("the cluster suits it: topics, groups and rights\n")
+    if tree.kafka.schema_registry is not None:
+        put(
+            "the schema registry answers; `streamdedup try` shows whether events have keys by its schemas\n"
+        )
     put("".join(f"warning: {warning}\n" for warning in warnings))
 
 

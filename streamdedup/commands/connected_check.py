@@ -21,7 +21,8 @@ from streamdedup.worker.startup import check_topics, check_unstaged
 async def connected_check(settings: Settings, connect: Connect = kafka_cluster) -> list[str]:
     """Check the topics, groups and rights that a worker needs; return warnings.
 
-    ConfigError if it would not start. DeliveryError if the broker or the schema registry refuses us or does not answer.
+    ConfigError if it would not start. DeliveryError if the broker refuses us, or if it or the schema registry does not
+    answer.
     """
     async with soon(connect, settings.kafka, UNANSWERED) as cluster:
         async with asyncio.timeout(ANSWER_S_MAX):

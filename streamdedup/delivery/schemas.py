@@ -14,8 +14,8 @@ from streamdedup.settings.tree import UNUSED_DIRECTORY
 LOOKED_AT = 100  # keys of a batch
 LONG_BYTES = 8  # of a plain integer, which may begin with a zero byte, too
 FRAMED_REMEDY = (
-    "take the key from a field of the value: key.from: json, with key.format (docs/formats.md); none if they are no"
-    " such data"
+    "take the key from a field of the value: key.from: json, with key.format (docs/formats.md); if they are no such"
+    " data, ignore this"
 )
 
 
@@ -33,7 +33,10 @@ def registry_of(recipe: Recipe) -> Registry | None:
 
 
 async def registry_answering(recipe: Recipe) -> None:
-    """Do the same for a command: DeliveryError if the registry does not answer soon, or refuses us."""
+    """Do the same for a command, and ask the registry whether it is there.
+
+    ConfigError if it refuses us, or is none; DeliveryError if it does not answer soon.
+    """
     registry = registry_of(recipe)
     if registry is None:
         return
@@ -42,7 +45,7 @@ async def registry_answering(recipe: Recipe) -> None:
             await registry.check()
     except TimeoutError:
         raise DeliveryError(
-            "kafka.schema_registry.url: nobody answers there; check it, and try again"
+            f"kafka.schema_registry.url: {registry.why_away or 'no answer'}; check it, and try again"
         ) from None
 
 

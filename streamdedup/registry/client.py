@@ -6,12 +6,14 @@ A schema is asked for by its id, then each that it refers to, by subject and ver
 import json
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import urllib3
 
 from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.kafka.client.tls import TlsFault, TlsFiles, fault_of
 from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.version import __version__
@@ -23,7 +25,7 @@ TOO_MANY = 429
 # The codes of the body of a 404 that say that there is no such schema, subject or version.
 _UNKNOWN_CODES = (40401, 40402, 40403)
 _REFUSALS = (401, 403)
-_REMEDY = "look at kafka.schema_registry"
+_WHERE = "kafka.schema_registry"
 
 
 class UnknownSchemaError(Exception):
@@ -31,14 +33,28 @@ class UnknownSchemaError(Exception):
 
 
 class RegistryAwayError(OSError):
-    """Nobody answers, or the registry asks to wait. The message has no address's user and no secret."""
+    """Nobody answers, or the registry asks to wait. The message names the host, and no secret."""
+
+
+class NoTlsError(RegistryAwayError):
+    """The registry and we do not agree on TLS. Later in a worker's life, renewed certificates may mend that."""
 
 
 class Client:
-    """A client of one registry, for several threads."""
+    """A client of one registry, for several threads. ConfigError if the files for TLS cannot be loaded.
+
+    They are read for each request, so rotated certificates are in force at once.
+    """
 
     def __init__(self, options: SchemaRegistryOptions) -> None:
         self._base = options.address
+        self._host = urlsplit(options.url).netloc
+        files = options.ssl_cafile, options.ssl_certfile, options.ssl_keyfile
+        self._tls = TlsFiles(*files) if options.is_encrypted else None
+        try:
+            self._context()
+        except NoTlsError as error:
+            raise ConfigError(str(error)) from None
         headers = {
             "Accept": "application/vnd.schemaregistry.v1+json, application/json",
             "User-Agent": f"streamdedup/{__version__}",
@@ -48,16 +64,22 @@ class Client:
         if options.basic_auth_user is not None and options.basic_auth_password is not None:
             both = f"{options.basic_auth_user}:{options.basic_auth_password.get_secret_value()}"
             headers |= urllib3.make_headers(basic_auth=both)
-        self._pool = urllib3.PoolManager(
-            headers=headers,
-            timeout=urllib3.Timeout(connect=CONNECT_S_MAX, read=READ_S_MAX),
-            retries=False,
-            ssl_context=_context(options) if options.is_encrypted else None,
-        )
+        self._headers = headers
 
     def check(self) -> None:
-        """Raise RegistryAwayError if nobody answers, DeliveryError if the registry refuses us."""
-        self._get("/schemas/types", must_be_known=False)
+        """Ask whether it is there, as a worker starts.
+
+        Raises RegistryAwayError if nobody answers; ConfigError if it refuses us, if we do not agree on TLS, or if no
+        registry answers.
+        """
+        try:
+            status, body = self._get("/schemas/types")
+            if status == 200 and isinstance(_parsed(status, body), list):
+                return
+            with suppress(UnknownSchemaError):  # old registries do not have that path
+                _text(self._object("/schemas/ids/1"))
+        except (DeliveryError, NoTlsError) as error:
+            raise ConfigError(str(error)) from None
 
     def schema(self, number: int) -> Schema:
         """Return the schema of an id, and all that it refers to.
@@ -65,7 +87,7 @@ class Client:
         Raises UnknownSchemaError if the registry does not have it, RegistryAwayError if it is away, DeliveryError if it
         refuses us or answers as no registry does.
         """
-        answer = self._get(f"/schemas/ids/{number}")
+        answer = self._object(f"/schemas/ids/{number}")
         found: dict[tuple[str, int], Reference] = {}
         self._collect(answer, found)
         return Schema(_type(answer), _text(answer), tuple(found.values()))
@@ -82,50 +104,86 @@ class Client:
                 continue
             if len(found) == REFERENCES_MAX:
                 raise _no_registry(f"more than {REFERENCES_MAX} references of a schema")
-            there = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+            there = self._object(f"/subjects/{quote(subject, safe='')}/versions/{version}")
             found[subject, version] = Reference(name, _text(there))
             self._collect(there, found)
             found[subject, version] = found.pop((subject, version))
 
-    def _get(self, path: str, *, must_be_known: bool = True) -> Mapping[str, Any]:
-        try:
-            answer = self._pool.request(
-                "GET", self._base + path, redirect=False, preload_content=False
+    def _object(self, path: str) -> Mapping[str, Any]:
+        status, body = self._get(path)
+        answer = _parsed(status, body)
+        if isinstance(answer, dict):
+            if status == 200:
+                return answer
+            if status == 404 and answer.get("error_code") in _UNKNOWN_CODES:
+                raise UnknownSchemaError
+        raise _no_registry(f"status {status}")
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        """Return the status and the body of an answer that does not refuse us, and does not ask to wait."""
+        status, body = self._answer(path)
+        if status in _REFUSALS:
+            raise DeliveryError(
+                f"the schema registry refuses us, with status {status}: set or correct the credentials of"
+                f" {_WHERE} (basic_auth_... or bearer_token...), or have it let us read schemas"
             )
-            body = answer.read(ANSWER_BYTES_MAX + 1, decode_content=True)
-            answer.close()  # a schema is asked for once, so the connection would not be used again
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise RegistryAwayError(f"no answer: {type(error).__name__}") from None
-        return _read(answer.status, body, must_be_known=must_be_known)
+        if status == TOO_MANY or status >= 500:
+            raise RegistryAwayError(f"{self._host} answers with status {status}")
+        if len(body) > ANSWER_BYTES_MAX:
+            raise _no_registry(f"an answer of more than {ANSWER_BYTES_MAX >> 20} MiB")
+        return status, body
 
-
-def _read(status: int, body: bytes, *, must_be_known: bool) -> Mapping[str, Any]:
-    if status in _REFUSALS:
-        raise DeliveryError(
-            f"the schema registry refuses us, with status {status}: set or correct the credentials of"
-            " kafka.schema_registry (basic_auth_... or bearer_token...), or have it let us read schemas"
+    def _answer(self, path: str) -> tuple[int, bytes]:
+        # A schema is asked for once, so each request has a connection of its own.
+        pool = urllib3.PoolManager(
+            headers=self._headers,
+            timeout=urllib3.Timeout(connect=CONNECT_S_MAX, read=READ_S_MAX),
+            retries=False,
+            ssl_context=self._context(),
         )
-    if status == TOO_MANY or status >= 500:
-        raise RegistryAwayError(f"status {status}")
-    if not must_be_known:
-        return {}
-    if len(body) > ANSWER_BYTES_MAX:
-        raise _no_registry(f"an answer of more than {ANSWER_BYTES_MAX >> 20} MiB")
+        try:
+            with pool:
+                answer = pool.request(
+                    "GET", self._base + path, redirect=False, preload_content=False
+                )
+                body = answer.read(ANSWER_BYTES_MAX + 1, decode_content=True)
+                answer.close()
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._away(error) from None
+        return answer.status, body
+
+    def _context(self) -> ssl.SSLContext | None:
+        try:
+            return self._tls.context() if self._tls else None
+        except OSError as error:
+            raise NoTlsError(
+                f"{_WHERE}.ssl_cafile, ssl_certfile, ssl_keyfile: the files cannot be loaded ({error}); give PEM files"
+                " that fit together, with a key that is not encrypted"
+            ) from None
+
+    def _away(self, error: Exception) -> RegistryAwayError:
+        # urllib3 wraps the error of a handshake as an argument, and that of a socket as a cause.
+        handshake = next((each for each in error.args if isinstance(each, ssl.SSLError)), None)
+        cause = error.__cause__
+        why = cause.strerror if isinstance(cause, OSError) and cause.strerror else None
+        if handshake is not None:
+            if fault := fault_of(handshake):
+                return NoTlsError(_tls_remedy(fault, handshake, self._host))
+            # In TLS 1.3 it only closes the connection if it does not trust us.
+            why = f"it closed the connection; it may require another {_WHERE}.ssl_certfile"
+        return RegistryAwayError(f"no answer from {self._host}: {why or type(error).__name__}")
+
+
+def _parsed(status: int, body: bytes) -> object:
     try:
-        answer = json.loads(body)
+        return json.loads(body)
     except (ValueError, RecursionError):
         raise _no_registry(f"status {status} and no JSON") from None
-    if isinstance(answer, dict):
-        if status == 200:
-            return answer
-        if status == 404 and answer.get("error_code") in _UNKNOWN_CODES:
-            raise UnknownSchemaError
-    raise _no_registry(f"status {status}")
 
 
 def _no_registry(what: str) -> DeliveryError:
     return DeliveryError(
-        f"kafka.schema_registry.url answers as no schema registry does: {what}; {_REMEDY}.url"
+        f"{_WHERE}.url answers as no schema registry does: {what}; give the address below which it has /schemas/ids"
     )
 
 
@@ -140,14 +198,18 @@ def _text(answer: Mapping[str, Any]) -> str:
     return text
 
 
-def _context(options: SchemaRegistryOptions) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=options.ssl_cafile)
-        if options.ssl_certfile is not None:
-            context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile)
-    except (ssl.SSLError, OSError):
-        raise ConfigError(
-            "kafka.schema_registry: ssl_cafile, ssl_certfile or ssl_keyfile is no such PEM file, or the key does not"
-            " belong to the certificate; correct them"
-        ) from None
-    return context
+def _tls_remedy(fault: TlsFault, error: ssl.SSLError, host: str) -> str:
+    match fault:
+        case TlsFault.OTHER_NAME:
+            return f"{_WHERE}.url: the certificate of {host} is for another host name; use a name that it contains"
+        case TlsFault.UNTRUSTED if isinstance(error, ssl.SSLCertVerificationError):
+            return (
+                f"{_WHERE}.ssl_cafile: the certificate of {host} is not trusted ({error.verify_message}); name a file"
+                " with the certificate of the authority that signed it"
+            )
+        case TlsFault.OURS_REFUSED:
+            return (
+                f"{_WHERE}.ssl_certfile: {host} requires a client certificate, or refuses ours ({error.reason}); set"
+                " ssl_certfile and ssl_keyfile to those of an authority that it trusts"
+            )
+    return f"{_WHERE}.url: {host} and we do not agree on TLS ({error.reason}); if it has no TLS, begin it with http:"

@@ -1,4 +1,4 @@
-"""Finds the schemas of ids: in memory, on disk, at the registry. Who asks waits until it is known what they are.
+"""Finds the schemas of ids: in memory, on disk, at the registry. The caller waits until they are known or given up.
 
 An id that the registry does not have is asked for again for `UNKNOWN_S`, because its followers lag; then it is given
 up, and asked for once more now and then. A registry that is away is waited for without limit.
@@ -55,17 +55,23 @@ class Registry:
     ) -> None:
         self._client, self._cache = client or Client(options), cache
         self.patience = patience
+        self.why_away = ""
+        """Why the registry did not answer the last check, for the operator."""
         self._places = asyncio.Semaphore(ASKED_MAX)
         self._under_way: dict[int, asyncio.Task[Schema | None]] = {}
         self._lost = set[int]()
 
     async def check(self) -> None:
-        """Wait until the registry answers. DeliveryError if it refuses us, or after the time limit of its patience."""
+        """Wait until the registry answers.
+
+        ConfigError if it refuses us, or is none; DeliveryError after the time limit of its patience.
+        """
         backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         while True:
             try:
                 await asyncio.to_thread(self._client.check)
             except RegistryAwayError as error:
+                self.why_away = str(error)
                 self.patience.away("the schema registry", error)
             else:
                 self.patience.back("the schema registry")
@@ -102,7 +108,7 @@ class Registry:
             log.info("schema_taken", schema_id=number, digest=schema.digest)
 
     def _asked(self, number: int) -> asyncio.Task[Schema | None]:
-        """Return the task that asks for an id: all who wait for it share one. It ends even if nobody waits any more."""
+        """Return the task that asks for an id. All callers share it, and it goes on if they are cancelled."""
         task = self._under_way.get(number)
         if task is None:
             task = self._under_way[number] = asyncio.create_task(self._found(number))

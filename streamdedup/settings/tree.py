@@ -231,7 +231,7 @@ class Settings(BaseSettings):
             yield (
                 [("kafka", *_REGISTRY, "url"), ("key", "format")],
                 f"means nothing with key.format: {self.key.format}, which needs no registry; unset it, or set"
-                f" key.format: {SCHEMA_FORMATS[0]}",
+                f" key.format: {' or '.join(SCHEMA_FORMATS)}",
             )
         for names, why in registry.conflicts():
             yield [("kafka", *_REGISTRY, name) for name in names], why

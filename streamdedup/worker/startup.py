@@ -136,7 +136,10 @@ async def _check(settings: Settings, cluster: Cluster, topology: Topology) -> No
 
 
 async def check_registry(registry: Registry | None, status: Status) -> None:
-    """Wait until the registry answers, if there is one. DeliveryError if it refuses us, or is away for too long."""
+    """Wait until the registry answers, if there is one.
+
+    ConfigError if it refuses us, or is none; DeliveryError if it is away for too long.
+    """
     if registry is not None:
         status.registry = registry.patience
         await registry.check()

@@ -9,6 +9,7 @@ from streamdedup.cli import main
 from streamdedup.commands import connected_check as module
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.deployment import Deployment
+from tests.registry.stand_ins import answering
 
 DAY_MS = 86_400_000
 
@@ -67,6 +68,22 @@ def test_nothing_is_made(stage: Stage, capsys: pytest.CaptureFixture[str], *, st
         "the configuration is valid\nthe cluster suits it: topics, groups and rights\n"
     )
     assert stage.broker.topics.keys() == {stage.deployment.source}
+
+
+def test_the_registry_is_asked(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a format that needs one: it answers, or what is wrong is an error of the configuration."""
+    there = stage.deployment
+    stage.broker.create_topic(there.source, 2)
+    stage.broker.create_topic(there.sink, 2)
+    there.config["key"] = {"format": "avro", "field": "id"}
+    with answering({"/api/schemas/types": (200, ["AVRO"])}) as told:
+        for path, status in (("", 0), ("/elsewhere", 2)):
+            there.config["kafka"]["schema_registry"] = {"url": told.url + path}
+            told.by_path["/api/elsewhere/schemas/ids/1"] = 404, b"<html>"
+            assert stage.check() == status
+    said = capsys.readouterr()
+    assert said.out.count("the schema registry answers") == 1
+    assert "kafka.schema_registry.url answers as no schema registry does: status 404" in said.err
 
 
 def test_a_middle_topic_that_does_not_suit_is_named(

@@ -1,6 +1,7 @@
 """In place of a registry: one over HTTP that answers as it is told, and a client that a test can play with."""
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,9 @@ class Answers:
 
 
 @contextmanager
-def answering(answers: Mapping[str, tuple[int, Any]]) -> Iterator[Answers]:
+def answering(
+    answers: Mapping[str, tuple[int, Any]], tls: ssl.SSLContext | None = None
+) -> Iterator[Answers]:
     """Serve answers of a status and a body: bytes, or what becomes JSON. Every other path is an unknown schema."""
     told = Answers(answers)
 
@@ -46,7 +49,9 @@ def answering(answers: Mapping[str, tuple[int, Any]]) -> Iterator[Answers]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    told.url = f"http://127.0.0.1:{server.server_port}/api"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    told.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}/api"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from streamdedup.commands.audit import audit
 from streamdedup.commands.connected_check import connected_check
 from streamdedup.commands.trial import tried
-from streamdedup.errors import DeliveryError
+from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.registry import registry
 from streamdedup.registry.client import RegistryAwayError
@@ -376,12 +377,12 @@ def test_a_command_says_that_the_registry_does_not_answer(play: Callable[[Scene]
         settings, connect = load(stage.deployment.write_config()), connected_to(stage.broker)
         await connected_check(settings, connect)
         for error, why in (
-            (RegistryAwayError("status 503"), "nobody answers there"),
-            (DeliveryError("it refuses us"), "it refuses us"),
+            (RegistryAwayError("status 503"), "schema_registry.url: status 503; check it"),
+            (ConfigError("it refuses us"), "it refuses us"),
         ):
             stage.client.error = error
             for call in (connected_check(settings, connect), tried(settings, 10, connect)):
-                with pytest.raises(DeliveryError, match=why):
+                with pytest.raises((DeliveryError, ConfigError), match=why):
                     await call
 
     play(scene)
@@ -399,6 +400,27 @@ def test_both_stages_read_schemas(play: Callable[[Scene], None]) -> None:
             await worker.until(stage.reasons, "a dead letter")
             assert stage.reasons() == ["of schema 99, which the registry does not have"]
         assert stage.output() == every("ab")[::4]
+
+    play(scene)
+
+
+def test_a_missing_parser_stops_the_shard_with_the_remedy(
+    play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of texts of Protobuf, which is an extra; its events are not malformed, since another worker can read them."""
+    monkeypatch.setitem(sys.modules, "proto_schema_parser.parser", None)
+
+    async def scene(stage: Stage) -> None:
+        stage.config["key"]["format"] = "protobuf"
+        stage.client.schemas[5] = Schema(
+            "PROTOBUF", 'syntax = "proto3"; message E { string id = 1; }'
+        )
+        stage.feed(framed(5, b"\0\x0a\1a"))
+        with pytest.raises(ConfigError, match=r"pip install '\.\[protobuf\]'"):
+            await tried(load(stage.deployment.write_config()), 10, connected_to(stage.broker))
+        assert "pip install '.[protobuf]'" in await stage.start().stopped()
+        assert stage.output() == []
+        assert stage.reasons() == []
 
     play(scene)
 

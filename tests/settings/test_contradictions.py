@@ -38,7 +38,8 @@ class TestContradictions:
             ),
             (
                 ["key.format=json_schema", *_REGISTRY],
-                "kafka.schema_registry.url: means nothing with key.format: json_schema, which needs no registry",
+                "kafka.schema_registry.url: means nothing with key.format: json_schema, which needs no registry;"
+                " unset it, or set key.format: avro or protobuf",
             ),
             (
                 [*_AVRO, "kafka.schema_registry.basic_auth_user=me"],

@@ -35,7 +35,7 @@ from streamdedup.errors import (
 )
 from streamdedup.kafka.client.closing import close_client, starting
 from streamdedup.kafka.client.creation import never_creating
-from streamdedup.kafka.client.tls import ssl_context
+from streamdedup.kafka.client.tls import TlsFault, fault_of, ssl_context
 from streamdedup.kafka.options import KafkaOptions
 
 log = structlog.get_logger(__name__)
@@ -61,7 +61,6 @@ _LIMITS = {
     f" to {NOTE_BYTES} bytes",
     UnsupportedForMessageFormatError: "set message.format.version of the topics of sink to 0.11 or later",
 }
-_OTHER_NAME = {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
 async def client_arguments(options: KafkaOptions) -> dict[str, Any]:
@@ -196,20 +195,20 @@ def _unwelcome(error: BaseException | None, options: KafkaOptions, broker: str) 
 
 
 def _tls_refusal(error: ssl.SSLError, options: KafkaOptions, broker: str) -> str | None:
-    match error:
-        case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ssl.SSLSyscallError():
-            return None  # the broker went away during the handshake
-        case ssl.SSLCertVerificationError(verify_code=code) if code in _OTHER_NAME:
+    match fault_of(error):
+        case None:
+            return None
+        case TlsFault.OTHER_NAME:
             return (
                 f"kafka.ssl_check_hostname: the certificate of {broker} is for another host name; in"
                 " kafka.bootstrap_servers and in the broker's advertised.listeners, use a name that it contains"
             )
-        case ssl.SSLCertVerificationError():
+        case TlsFault.UNTRUSTED if isinstance(error, ssl.SSLCertVerificationError):
             return (
                 f"kafka.ssl_cafile: the certificate of {broker} is not trusted ({error.verify_message}); name a file"
                 " with the certificate of the authority that signed it"
             )
-        case ssl.SSLError() if "ALERT" in (error.reason or ""):
+        case TlsFault.OURS_REFUSED:
             return (
                 f"kafka.ssl_certfile: {broker} requires a client certificate, or refuses ours ({error.reason}); set"
                 " ssl_certfile and ssl_keyfile to those of an authority that it trusts"

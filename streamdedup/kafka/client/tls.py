@@ -9,6 +9,7 @@ import os
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from enum import Enum, auto
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,20 +33,51 @@ async def ssl_context(options: KafkaOptions) -> ssl.SSLContext:
     connection, for those after it. Files that do not fit together leave what was before in force, and are logged.
     ConfigError if nothing was before.
     """
-    following = _following(_Files.of(options))
+    following = _following(TlsFiles.of(options))
     await asyncio.get_running_loop().run_in_executor(following.thread, following.look)
     return following
 
 
-class _Files(NamedTuple):
+_OTHER_NAME = {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+
+
+class TlsFault(Enum):
+    """What an operator must correct after a handshake failed."""
+
+    OTHER_NAME = auto()
+    """The other side's certificate is for another host name."""
+    UNTRUSTED = auto()
+    """We do not trust its certificate: the error is an SSLCertVerificationError."""
+    OURS_REFUSED = auto()
+    """It requires a certificate of ours, or does not trust it."""
+    DISAGREED = auto()
+    """It speaks no TLS, or another version."""
+
+
+def fault_of(error: ssl.SSLError) -> TlsFault | None:
+    """Return what must be corrected; None if the other side only went away."""
+    match error:
+        case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ssl.SSLSyscallError():
+            return None
+        case ssl.SSLCertVerificationError(verify_code=code):
+            return TlsFault.OTHER_NAME if code in _OTHER_NAME else TlsFault.UNTRUSTED
+        case _ if "ALERT" in (error.reason or ""):
+            return TlsFault.OURS_REFUSED
+    return TlsFault.DISAGREED
+
+
+class TlsFiles(NamedTuple):
+    """The PEM files of which a context is made; without authorities of our own, those of the system are trusted."""
+
     cafile: Path | None
     certfile: Path | None
     keyfile: Path | None
-    password: SecretStr | None
-    check_hostname: bool
+    password: SecretStr | None = None
+    check_hostname: bool = True
 
     @classmethod
-    def of(cls, options: KafkaOptions) -> "_Files":
+    def of(cls, options: KafkaOptions) -> "TlsFiles":
+        """Return those by which brokers are reached."""
         paths = options.ssl_cafile, options.ssl_certfile, options.ssl_keyfile
         return cls(*paths, options.ssl_password, options.ssl_check_hostname)
 
@@ -88,13 +120,13 @@ class _Following(ssl.SSLContext):
     """Hands each connection to the context of the newest files. All but `wrap_bio` runs in its `thread`."""
 
     thread: ThreadPoolExecutor
-    _files: _Files
+    _files: TlsFiles
     _now: ssl.SSLContext | None
     _state: object
     _refused: object
 
     @classmethod
-    def of(cls, files: _Files) -> "_Following":
+    def of(cls, files: TlsFiles) -> "_Following":
         """Return one that has not looked at the files yet."""
         made = cls(ssl.PROTOCOL_TLS_CLIENT)
         made.thread = ThreadPoolExecutor(1, "streamdedup-tls")
@@ -138,5 +170,5 @@ class _Following(ssl.SSLContext):
 
 
 @lru_cache(maxsize=16)
-def _following(files: _Files) -> _Following:
+def _following(files: TlsFiles) -> _Following:
     return _Following.of(files)

@@ -44,7 +44,7 @@ _KEY_TEXT, _KEY_BYTES, _KEY_INT, _KEY_LONG, _KEY_ENUM, _KEY_FIXED, _KEY_UUID = (
 )
 _1 = np.uint64(1)
 _INT_MAX = (1 << 31) - 1
-_NO_BYTES = np.int64(0)
+_NO_ITEMS = np.int64(0)
 
 
 @kernel
@@ -225,9 +225,9 @@ def _items(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint64, np.
         at, count = _length(buffer, at, end)
         if count >= 0:
             # Each item has a byte at least. At NOWHERE, the count is 0.
-            return (
-                (at, count) if np.uint64(count) <= end - at or count == 0 else (NOWHERE, _NO_BYTES)
-            )
+            if count == 0 or np.uint64(count) <= end - at:
+                return at, count
+            return NOWHERE, _NO_ITEMS
         at, size = _length(buffer, at, end)
         at = past(at, end, size)
 

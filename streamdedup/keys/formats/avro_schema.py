@@ -15,9 +15,8 @@ from streamdedup.keys.formats.schema import Program, SchemaError
 
 NESTING_MAX = 100  # of the schema's own text; far below where Python's reader of JSON gives up
 SIZE_BYTES_MAX = (1 << 31) - 1  # of a fixed
-CODE_MAX = (
-    1 << 20
-)  # numbers of a program; a union of n records on each step of the path makes n ** steps of them
+# Numbers of a program: a union of n records on each step of the path makes n ** steps of them.
+CODE_MAX = 1 << 20
 
 
 class Op(IntEnum):
@@ -174,7 +173,7 @@ def _full(name: str, space: str) -> str:
 class _Compiler:
     def __init__(self) -> None:
         self._code: list[int] = []
-        self._room_bytes = 0
+        self._room_bytes, self._has_field = 0, False
         self._skip_at = -1  # of the last instruction, if it is a SKIP that may become longer
         self._calls: list[tuple[int, str]] = []
         self._skipped: dict[str, Node] = {}  # the records that need a subroutine
@@ -191,7 +190,7 @@ class _Compiler:
             self._emit(Op.RETURN)
         for at, name in self._calls:
             self._code[at] = addresses[name]
-        return Program(self._code, self._room_bytes)
+        return Program(self._code, self._room_bytes, self._has_field)
 
     def _growing(self) -> Iterator[tuple[str, Node]]:
         """Yield the records that are skipped, those among them that are found meanwhile."""
@@ -238,6 +237,7 @@ class _Compiler:
                 self._skip(field)
 
     def _take(self, node: Node) -> None:
+        self._has_field = True
         kind, logical = node["type"], node.get("logical")
         if kind == "enum":
             self._take_enum(node["symbols"])

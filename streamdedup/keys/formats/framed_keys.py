@@ -18,7 +18,7 @@ def of_framed_field(
     plain = (kinds == FramedKind.UNFRAMED).nonzero()[0]
     if len(plain) == len(values):
         return of_json(values)
-    malformed = _reasons(schemas, name, values, kinds)
+    malformed = _reasons(schemas, which, name, values, kinds)
     if len(plain):
         found, reasons = of_json(values.take(plain))
         keys = keys.replaced(plain, found)
@@ -26,7 +26,9 @@ def of_framed_field(
     return keys, dict(sorted(malformed.items()))
 
 
-def _reasons(schemas: Schemas, name: str, values: Column, kinds: FramedKinds) -> dict[int, str]:
+def _reasons(
+    schemas: Schemas, which: int, name: str, values: Column, kinds: FramedKinds
+) -> dict[int, str]:
     """Return, by its row, why each framed value has no key."""
     without = ((kinds != FramedKind.KEY) & (kinds != FramedKind.UNFRAMED)).nonzero()[0]
     if not len(without):
@@ -36,12 +38,12 @@ def _reasons(schemas: Schemas, name: str, values: Column, kinds: FramedKinds) ->
     found = zip(without.tolist(), kinds[without].tolist(), strict=True)
     ids = ids_of(values.take(without)).tolist()
     return {
-        row: _reason(schemas, name, FramedKind(kind), number)
+        row: _reason(schemas, which, name, FramedKind(kind), number)
         for (row, kind), number in zip(found, ids, strict=True)
     }
 
 
-def _reason(schemas: Schemas, name: str, kind: FramedKind, number: int) -> str:
+def _reason(schemas: Schemas, which: int, name: str, kind: FramedKind, number: int) -> str:
     match kind:
         case FramedKind.UNKNOWN:
             return f"of schema {number}, {UNKNOWN_SCHEMA}"
@@ -51,4 +53,6 @@ def _reason(schemas: Schemas, name: str, kind: FramedKind, number: int) -> str:
             return f"the value does not fit schema {number}"
         case FramedKind.TOO_DEEP:
             return "the value is nested deeper than 64 levels"
+        case FramedKind.MISSING if not schemas.has_field(which, number):
+            return f"the field {name} is missing: schema {number} has no such field"
     return f"the field {name} is {NAMES[kind]}"

@@ -134,21 +134,11 @@ def _walk(
             for other in range(program[level + 4]):
                 if number == program[level + 5 + other]:
                     kind = MISSING
-        value = at
-        if wire == _VARINT:
-            at, number_found = varint(buffer, at, stop)
-        elif wire == _LENGTH:
-            at, number_found = varint(buffer, at, stop)
-            value = at
-            at = past(at, stop, np.int64(number_found))
-        elif wire in (_EIGHT, _FOUR):
-            width = np.int64(8 if wire == _EIGHT else 4)
-            at = past(at, stop, width)
-            number_found = _little(buffer, value, width) if at <= stop else _0
-        elif wire == _GROUP:
-            at, number_found = _past_group(buffer, at, stop, number, groups), _0
+        value, bits = at, _0
+        if wire == _GROUP:
+            at = _past_group(buffer, at, stop, number, groups)
         else:
-            return to, UNFIT
+            at, value, bits = _value(buffer, at, stop, wire)
         if at > stop:
             return to, UNFIT
         if not is_ours:
@@ -169,7 +159,7 @@ def _walk(
                 argument,
                 value,
                 at - value,
-                number_found,
+                bits,
             )
     if kind != KEY:
         return to, kind
@@ -179,6 +169,27 @@ def _walk(
         copy_bytes(buffer, found, size, out, to)
         return to + size, kind
     return _number(program, entry, op, operand, raw, out, to), kind
+
+
+@inlined
+def _value(
+    buffer: Bytes, at: np.uint64, end: np.uint64, wire: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """Return the position after the value at `at`, where it begins, and its bits if it is a number.
+
+    The position is NOWHERE if the value ends beyond `end`, or is a group.
+    """
+    if wire == _VARINT:
+        behind, bits = varint(buffer, at, end)
+        return behind, at, bits
+    if wire == _LENGTH:
+        begin, size = varint(buffer, at, end)
+        return past(begin, end, np.int64(size)), begin, _0
+    if wire not in (_EIGHT, _FOUR):
+        return NOWHERE, at, _0
+    width = np.int64(8 if wire == _EIGHT else 4)
+    behind = past(at, end, width)
+    return behind, at, _little(buffer, at, width) if behind <= end else _0
 
 
 @inlined
@@ -251,20 +262,15 @@ def _past_group(
         number, wire = np.int64(tag >> _3), tag & _7
         if at > end or number == 0 or tag > _TAG_MAX:
             return NOWHERE
-        if wire == _VARINT:
-            at, _ = varint(buffer, at, end)
-        elif wire == _LENGTH:
-            at, size = varint(buffer, at, end)
-            at = past(at, end, np.int64(size))
-        elif wire in (_EIGHT, _FOUR):
-            at = past(at, end, np.int64(8 if wire == _EIGHT else 4))
-        elif wire == _GROUP:
+        if wire == _GROUP:
             if depth == DEPTH_MAX:
                 return NOWHERE
             groups[depth] = number
             depth += 1
-        elif wire == _END_GROUP and groups[depth - 1] == number:
+        elif wire == _END_GROUP:
             depth -= 1
+            if groups[depth] != number:
+                return NOWHERE
         else:
-            return NOWHERE
+            at, _, _ = _value(buffer, at, end, wire)
     return at

@@ -31,8 +31,6 @@ _OTHERS = {
     "Any": FramedKind.ANY,
     "Duration": FramedKind.DURATION,
 }
-
-
 # The numbers of types in a FieldDescriptorProto; those of an enum, a message and a group have a name besides.
 _TYPES = {
     **dict(
@@ -47,9 +45,7 @@ _TYPES = {
 }
 _MASK_64, _INT32 = (1 << 64) - 1, range(-(1 << 31), 1 << 31)
 _GROUP, _REPEATED = 10, 3  # a type, and a label
-_BASE64 = re.compile(
-    r"[A-Za-z0-9+/\s]+=*\s*"
-)  # no text of a file has neither a brace nor a semicolon
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+=*\s*")  # the text of a file has a brace or a semicolon
 
 Enum = Mapping[int, str]
 Parts = dict[int, list[Any]]
@@ -104,7 +100,8 @@ def parser() -> Callable[[str], Any]:
         from proto_schema_parser.parser import Parser
     except ImportError:
         raise ConfigError(
-            "key.format: protobuf needs proto-schema-parser; install it by pip install 'streamdedup-kafka[protobuf]'"
+            "key.format: protobuf needs proto-schema-parser, since the registry keeps a schema as text; install"
+            " streamdedup with its extra, pip install '.[protobuf]' (docs/start.md)"
         ) from None
 
     class Strict(ErrorListener):  # type: ignore[misc]  # antlr4 has no types

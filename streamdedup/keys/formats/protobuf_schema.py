@@ -95,11 +95,11 @@ class _Compiler:
     def __init__(self, types: Mapping[str, Message | Enum]) -> None:
         self._types = types
         self._code: list[int] = []
-        self._room_bytes = 0
+        self._room_bytes, self._has_field = 0, False
 
     def program(self, file: Message, steps: tuple[str, ...]) -> Program:
         self._table(file, steps)
-        return Program(self._code, self._room_bytes)
+        return Program(self._code, self._room_bytes, self._has_field)
 
     def _table(self, message: Message, steps: tuple[str, ...]) -> int:
         at = self._add(0, len(message.nested), *[0] * len(message.nested))
@@ -129,6 +129,7 @@ class _Compiler:
             return Wire.BYTES, Op.DESCEND, self._level(target, steps or ("value",))
         if steps:  # the rest of the path leads nowhere
             return ANY_WIRE, Op.KIND, FramedKind.MISSING
+        self._has_field = True
         if kind is None and found.type in _SCALARS:
             return *_SCALARS[found.type], 0
         if kind is None and target is not None and not isinstance(target, Message):

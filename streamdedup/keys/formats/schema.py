@@ -18,11 +18,13 @@ class SchemaError(StreamdedupError):
 class Program(NamedTuple):
     """What finds a key in values of one schema: for the kernel of its format, and what a key may take besides a value.
 
-    Addresses in `code` count from its beginning. `room_bytes` are those of the longest symbol of an enum.
+    Addresses in `code` count from its beginning. `room_bytes` are those of the longest symbol of an enum. `has_field`
+    is whether the schema has anything at the end of the path.
     """
 
     code: list[int]
     room_bytes: int
+    has_field: bool
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Schema:
 
     @cached_property
     def digest(self) -> str:
-        """16 hex digits, by which another schema is told: equal for texts that differ in white space alone."""
+        """16 hex digits, which another schema does not have; texts that differ in white space alone have the same."""
         parts = [self.type, *(f"{each.name}\0{each.text}" for each in self.references), self.text]
         plain = json.dumps([" ".join(part.split()) for part in parts])
         return hashlib.sha256(plain.encode()).hexdigest()[:16]

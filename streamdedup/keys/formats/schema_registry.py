@@ -1,9 +1,7 @@
 """Recognizes data of a Confluent Schema Registry by its prefix: a zero byte and a schema id, big-endian."""
 
 PREFIX_BYTES = 5
-UNKNOWN_SCHEMA = (
-    "which the registry does not have"  # the end of the reason for an event of such a schema
-)
+UNKNOWN_SCHEMA = "which the registry does not have"  # the end of a reason for such an event
 UNREADABLE, GIVEN_UP = -1, -2  # in place of the address of a program, if a schema has none
 
 

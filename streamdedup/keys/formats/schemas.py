@@ -81,13 +81,14 @@ class Schemas:
 
     def __init__(self, kind: str, paths: Iterable[tuple[str, ...]]) -> None:
         self.registry: Registry | None = None
-        """Set by who does I/O. If None, every schema is unknown."""
+        """Set by the caller, which does I/O. If None, every schema is unknown."""
         self._kind = kind
         self._fields = [_Programs(steps) for steps in paths]
         self._met, self._looks = _NONE.copy(), 0  # when each id was met last
         self._digests: dict[int, str] = {}  # of the schemas that are known
         self._expected: dict[int, str] = {}  # of those that snapshots name
         self._why_not: dict[int, str] = {}  # of those that cannot be read
+        self._lacking: set[tuple[int, int]] = set()  # the number of a field, and an id without it
         self._given_up: set[int] = set()
 
     @property
@@ -150,6 +151,8 @@ class Schemas:
         if not schema.programs:
             self._why_not[number] = schema.why_not
         self._enter(number, schema.programs or UNREADABLE)
+        without = (which for which, each in enumerate(schema.programs) if not each.has_field)
+        self._lacking |= {(which, number) for which in without}
         self._digests[number] = schema.digest
 
     def give_up(self, number: int) -> None:
@@ -168,16 +171,18 @@ class Schemas:
         """Return why the schema of an id cannot be read."""
         return self._why_not[number]
 
+    def has_field(self, which: int, number: int) -> bool:
+        """Whether the schema of an id, which can be read, has the field of that number."""
+        return (which, number) not in self._lacking
+
     def read(self, which: int, values: Column) -> tuple[Column, FramedKinds]:
         """Return the keys that the field of that number has in `values`, over a new buffer, and the kind of each row.
 
         A row without a key is null.
         """
         programs = self._fields[which]
-        fill, buffer = (
-            self._kernel(),
-            frozen(np.frombuffer(values.buffer, dtype=np.uint8), np.uint8),
-        )
+        fill = self._kernel()
+        buffer = frozen(np.frombuffer(values.buffer, dtype=np.uint8), np.uint8)
         room_bytes = int(np.maximum(values.sizes, 0).sum()) + len(values) * programs.room_bytes
         out = np.empty(room_bytes, dtype=np.uint8)
         starts, sizes = np.empty((2, len(values)), dtype=np.int64)
