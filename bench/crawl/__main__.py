@@ -60,7 +60,8 @@ def _stopped(site: Site, name: str, settings: Mapping[str, object], job: Path) -
 
 def _killed(site: Site, name: str, settings: Mapping[str, object], job: Path) -> None:
     site.fetched.clear()
-    crawl(site, {**settings, "JOBDIR": job}, kill_after=site.pages // 3)
+    third = site.pages // 3
+    crawl(site, {**settings, "JOBDIR": job}, kill_when=lambda: site.fetched.total() >= third)
     at_the_kill = site.fetched.copy()
     print(f"{name + ', killed':<34}{len(site.fetched):>8,}{site.fetched.total():>9,}", flush=True)
     for choice in ("keep", "forget") if settings else ("",):

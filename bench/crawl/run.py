@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from bench.crawl.site import Site
@@ -20,33 +20,29 @@ class Crawl(NamedTuple):
     log: str
 
 
-def crawl(site: Site, settings: Mapping[str, object], *, kill_after: int = 0) -> Crawl:
-    """Crawl the site from its first page; with `kill_after`, kill the process by SIGKILL after so many fetches.
+def crawl(
+    site: Site, settings: Mapping[str, object], *, kill_when: Callable[[], bool] | None = None
+) -> Crawl:
+    """Crawl the site from its first page; kill the process by SIGKILL when `kill_when()` says so.
 
     RuntimeError, with the log, if it ends in another way than it should. TimeoutExpired if it does not.
     """
     given = [f"{name}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "bench.crawl.spider", site.url, *given]
-    before = site.fetched.total()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            if kill_after:
-                _wait(site, process, before + kill_after)
+            if kill_when:
+                while process.poll() is None and not kill_when():
+                    time.sleep(0.01)
                 process.kill()
             out, log = process.communicate(timeout=DEADLINE_S)
         except BaseException:
             process.kill()
             raise
     stats = json.loads(out) if out else {}
-    if process.returncode != (-9 if kill_after else 0) or ("finish_reason" in stats) == bool(
-        kill_after
-    ):
+    status = -9 if kill_when else 0
+    if process.returncode != status or not (kill_when or "finish_reason" in stats):
         raise RuntimeError(f"the crawl ended with status {process.returncode}:\n{log}")
     return Crawl(stats, log)
-
-
-def _wait(site: Site, process: "subprocess.Popen[str]", fetches: int) -> None:
-    while site.fetched.total() < fetches and process.poll() is None:
-        time.sleep(0.01)

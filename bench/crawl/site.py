@@ -47,6 +47,12 @@ class Site:
             yield TRAPS[i % 4].format(n=earlier)
 
 
+class _Server(ThreadingHTTPServer):
+    @override
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Do nothing: a crawl that is killed leaves its connections open."""
+
+
 @contextmanager
 def serving(pages: int) -> Iterator[Site]:
     """Serve the site within the context, from a thread for each connection."""
@@ -68,7 +74,7 @@ def serving(pages: int) -> Iterator[Site]:
         def log_message(self, format: str, *args: object) -> None:
             """Do not log."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = _Server(("127.0.0.1", 0), Handler)
     site.url = f"http://127.0.0.1:{server.server_address[1]}/page?n=1&site=a"
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 class Options:
     """The settings, each named `STREAMDEDUP_` and the field in capitals; values may be text, as from `-s`."""
 
-    kind: str = "bloom"
+    kind: str = "cuckoo"
     error_rate: float | str = 1e-9
     capacity: int | str = 1_000_000
     on_full: str = "grow"

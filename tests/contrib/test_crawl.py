@@ -9,9 +9,11 @@ import pytest
 from bench.crawl.run import OURS, crawl
 from bench.crawl.site import Site, serving
 from streamdedup.contrib.seen import Seen
+from streamdedup.contrib.seen_log import DIGEST_BYTES
 
 PAGES = 150
 PART = 50  # pages, after which a crawl is stopped or killed
+DELAY_S = 0.02  # between two requests, so that the log is written before the site is done
 
 pytestmark = pytest.mark.slow
 
@@ -43,12 +45,18 @@ def test_a_killed_crawl_finds_its_pages_again_or_keeps_what_it_saw(
 ) -> None:
     """`forget`, the default, fetches all pages; `keep` fetches nothing that was queued. Both open, and warn."""
     killed, kept = tmp_path / "killed", tmp_path / "kept"
-    crawl(site, {**OURS, "JOBDIR": killed}, kill_after=PART)
+    log = killed / "streamdedup" / "seen.log"
+
+    def has_logged() -> bool:
+        return len(site.fetched) >= PART and log.stat().st_size > (PART + 10) * DIGEST_BYTES
+
+    crawl(site, {**OURS, "JOBDIR": killed, "DOWNLOAD_DELAY": DELAY_S}, kill_when=has_logged)
     shutil.copytree(killed, kept)
     fetched = len(site.fetched)
 
     keeping = crawl(site, {**OURS, "JOBDIR": kept, "STREAMDEDUP_AFTER_CRASH": "keep"})
     assert keeping.stats["finish_reason"] == "finished"
+    assert keeping.stats["dupefilter/streamdedup/seen"] >= PART
     assert "What it had seen is kept" in keeping.log
     assert len(site.fetched) < PAGES
 

@@ -140,7 +140,10 @@ class TestLog:
     def test_the_stats_say_how_many_errors_are_expected(self) -> None:
         """At the end: keys, bytes, and the sum of the errors over the new requests of this crawl."""
         crawler = _crawler(
-            STREAMDEDUP_CAPACITY=1000, STREAMDEDUP_ERROR_RATE=0.01, STREAMDEDUP_ON_FULL="warn"
+            STREAMDEDUP_KIND="bloom",
+            STREAMDEDUP_CAPACITY=1000,
+            STREAMDEDUP_ERROR_RATE=0.01,
+            STREAMDEDUP_ON_FULL="warn",
         )
         dupefilter = DupeFilter.from_crawler(crawler)
         dupefilter.open()
@@ -180,20 +183,20 @@ class TestSettings:
     def test_values_may_be_text(self) -> None:
         """As from `scrapy crawl -s`."""
         crawler = _crawler(
-            STREAMDEDUP_KIND="cuckoo",
+            STREAMDEDUP_KIND="bloom",
             STREAMDEDUP_ERROR_RATE="0.001",
             STREAMDEDUP_CAPACITY="2M",
             STREAMDEDUP_MAX_SIZE="1GiB",
         )
         filter_ = Options.of(crawler.settings).empty()
-        assert filter_.header()["stages"][0]["kind"] == "cuckoo"
+        assert filter_.header()["stages"][0]["kind"] == "bloom"
         assert (filter_.header()["capacity"], filter_.error_rate) == (2_000_000, 0.001)
         assert filter_.header()["size_bytes_max"] <= 1 << 30
 
     def test_the_defaults(self) -> None:
-        """A growing bloom filter at 1e-9, under a secret of its own."""
+        """A growing cuckoo filter at 1e-9, under a secret of its own."""
         one, other = Options().empty(), Options().empty()
-        assert one.header()["stages"][0]["kind"] == "bloom"
+        assert one.header()["stages"][0]["kind"] == "cuckoo"
         assert (one.error_rate, one.hash.name, one.hash.drawn) == (1e-9, "siphash", True)
         assert one.hash.key != other.hash.key
 
@@ -262,7 +265,7 @@ class TestJobDirectory:
 
     @pytest.mark.parametrize(
         ("name", "value"),
-        [("KIND", "cuckoo"), ("CAPACITY", 10), ("ERROR_RATE", 0.1), ("ON_FULL", "warn")],
+        [("KIND", "bloom"), ("CAPACITY", 10), ("ERROR_RATE", 0.1), ("ON_FULL", "warn")],
     )
     def test_other_settings_are_refused(self, tmp_path: Path, name: str, value: object) -> None:
         """They would have no effect on the filter that is there."""
