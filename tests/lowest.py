@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 def constraints() -> Iterator[str]:
     """Yield a line for each dependency. ValueError if one has no lowest version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    for text in (*project["dependencies"], *project["optional-dependencies"]["demo"]):
+    extras = project["optional-dependencies"]
+    for text in (*project["dependencies"], *extras["demo"], *extras["scrapy"]):
         needed = Requirement(text)
         lowest = [each.version for each in needed.specifier if each.operator == ">="]
         if len(lowest) != 1:

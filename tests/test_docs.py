@@ -447,6 +447,7 @@ class TestDependencies:
         [
             ("Always installed", None),
             ("Extra `demo`", "demo"),
+            ("Extra `scrapy`", "scrapy"),
             ("Extra `docs`", "docs"),
             ("Extra `dev`", "dev"),
         ],

@@ -1,0 +1,1 @@
+"""What plugs streamdedup into the libraries of others. Nothing else of the package imports it."""

@@ -1,0 +1,298 @@
+"""Scrapy's duplicate filter, with a filter of ours in place of its set, for `DUPEFILTER_CLASS` (docs/crawler.md).
+
+It waits for a disk in `open` and `close` only, and keeps what was seen under `JOBDIR/streamdedup`. In all else it is
+Scrapy's own class: the fingerprints, the log, `DUPEFILTER_DEBUG`.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from scrapy.dupefilters import RFPDupeFilter
+from scrapy.utils.job import job_dir
+from typing_extensions import override
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters.kinds import GROWABLE
+
+if TYPE_CHECKING:  # ours import numba, which `open` does
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.statscollectors import StatsCollector
+    from scrapy.utils.request import RequestFingerprinterProtocol
+
+    from streamdedup.contrib.seen import Seen
+    from streamdedup.filters.base import Addable
+
+PREFIX = "STREAMDEDUP_"
+KINDS = tuple(kind for kind in GROWABLE if kind != "window")
+MAX_SIZE = "4GiB"
+STEPS = 64  # in which the errors of a crawl are summed up
+REPORT_EVERY = 1 << 14  # new requests
+NO_MARK = bytes(16)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The settings, each named `STREAMDEDUP_` and the field in capitals; values may be text, as from `-s`."""
+
+    kind: str = "cuckoo"
+    error_rate: float | str = 1e-9
+    capacity: int | str = 1_000_000
+    on_full: str = "grow"
+    max_size: int | str | None = None
+    after_crash: str = "forget"
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("kind", KINDS),
+            ("on_full", ("grow", "warn")),
+            ("after_crash", ("forget", "keep")),
+        ):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ConfigError(
+                    f"{_setting(name)} is {value!r:.60}; choose one of: {', '.join(choices)}"
+                )
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Read them from Scrapy's settings. ConfigError if one is unknown or has a wrong value."""
+        names = {_setting(field.name): field.name for field in fields(cls)}
+        for name in map(str, settings):
+            if name.startswith(PREFIX) and name not in names:
+                near = get_close_matches(name, names, 1) or sorted(names)
+                raise ConfigError(f"{name} is unknown; did you mean {' or '.join(near)}?")
+        given = {field: settings.get(name) for name, field in names.items()}
+        return cls(**{field: value for field, value in given.items() if value is not None})
+
+    def empty(self, capacity: int | str | None = None) -> "Addable":
+        """Return an empty filter under a new secret. ConfigError, with the setting, if a value does not fit."""
+        from streamdedup import filters
+        from streamdedup.keys.hashing import Hash
+
+        config: dict[str, Any] = {"kind": self.kind, "error_rate": self._rate}
+        config["capacity"] = self.capacity if capacity is None else capacity
+        if self.on_full == "grow":
+            config |= {"on_full": "grow", "max_size": self.max_size or MAX_SIZE}
+        elif self.max_size is not None:
+            config["max_size"] = self.max_size
+        try:
+            return filters.build(config, Hash.draw())
+        except ConfigError as error:
+            named = re.sub(r"filter\.(\w+)", lambda match: _setting(match[1]), str(error))
+            raise ConfigError(named) from None
+
+    @property
+    def _rate(self) -> float:
+        try:
+            return float(self.error_rate)
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"{_setting('error_rate')} is {self.error_rate!r:.60}; it must be a number above 0 and below 1"
+            ) from None
+
+
+class DupeFilter(RFPDupeFilter):
+    """Which requests were seen, in a filter that may take a new one for seen, with at most the stated error rate.
+
+    `path` is `JOBDIR`, whose lock it holds from here to `close`, so that a second crawl is refused before it opens the
+    queues of the first. ConfigError if that lock is held, or if an option does not fit.
+    """
+
+    def __init__(
+        self,
+        path: str | None = None,
+        debug: bool = False,
+        *,
+        fingerprinter: "RequestFingerprinterProtocol | None" = None,
+        options: Options | None = None,
+        stats: "StatsCollector | None" = None,
+    ) -> None:
+        super().__init__(None, debug, fingerprinter=fingerprinter)
+        for name in ("_fingerprints", "fingerprints"):  # its set, by Scrapy's version
+            vars(self).pop(name, None)
+        self._options = options or Options()
+        self._stats = stats
+        self._queue = Path(path) / "requests.queue" if path else None
+        self._filter: Addable | None = None
+        self._append: Callable[[str], None] = _drop
+        self._told_full = False
+        self._seen = _seen_in(Path(path)) if path else None
+
+    @classmethod
+    @override
+    def from_crawler(cls, crawler: "Crawler") -> Self:
+        return cls(
+            job_dir(crawler.settings),
+            crawler.settings.getbool("DUPEFILTER_DEBUG"),
+            fingerprinter=crawler.request_fingerprinter,
+            options=Options.of(crawler.settings),
+            stats=crawler.stats,
+        )
+
+    @override
+    def open(self) -> None:
+        """Make the filter, or load it from `JOBDIR`, and compile what is not in the cache of kernels. Blocking."""
+        _warm_up(self._options)
+        filter_ = self._options.empty()
+        if self._seen is not None:
+            filter_ = self._resumed(self._seen, filter_)
+            self._append = self._seen.begin(filter_, self._mark())
+        self._filter, self._add = filter_, filter_.add
+        self._keys_before = len(filter_)
+        self._room = filter_.capacity - len(filter_)
+        self._report()
+
+    @override
+    def request_seen(self, request: "Request") -> bool:
+        """Return whether a request with the same fingerprint came before; if not, remember it."""
+        fingerprint = self.request_fingerprint(request)
+        if not self._add(fingerprint):
+            return True
+        self._append(fingerprint)
+        self._room -= 1
+        if self._room % REPORT_EVERY == 0 or self._room == -1:
+            self._report()
+        return False
+
+    @override
+    def close(self, reason: str) -> None:
+        """Save what was seen, and let go of `JOBDIR`. Blocking. SnapshotError if it cannot be saved."""
+        try:
+            if self._filter is not None:
+                self._report()
+                if self._seen is not None:
+                    self._seen.save(self._filter)
+        finally:
+            if self._seen is not None:
+                self._seen.close()
+
+    def _resumed(self, seen: "Seen", empty: "Addable") -> "Addable":
+        """Return what was seen before, or `empty` if that is nothing, or is to be forgotten."""
+        from streamdedup.filters.base import Growing
+
+        if not seen.exists:
+            return empty
+        if self._queue_is_lost(seen):
+            forgets = self._options.after_crash == "forget"
+            what = FORGOTTEN if forgets else KEPT
+            _log.warning(LOST, self._queue, what, "" if self._mark() == NO_MARK else STALE)
+            if forgets:
+                return empty
+        filter_ = seen.load()
+        _check_made_alike(filter_, empty)
+        if isinstance(filter_, Growing):
+            filter_.permit(self._options.max_size or MAX_SIZE)
+        return filter_
+
+    def _queue_is_lost(self, seen: "Seen") -> bool:
+        """Whether Scrapy's queues were not written by the crawl that `seen` is of.
+
+        Scrapy writes `active.json` at a clean stop, and never removes it. So a crawl that was killed leaves none, or
+        that of an earlier stop, whose mark the log has.
+        """
+        if self._queue is None or not self._queue.is_dir():
+            return False  # another scheduler, which knows of its queues itself
+        mark = self._mark()
+        return mark == NO_MARK or seen.mark in (mark, b"")
+
+    def _mark(self) -> bytes:
+        """Return 16 bytes that change whenever Scrapy writes `active.json`; zeros if there is none."""
+        try:
+            found = (self._queue or Path()).joinpath("active.json").stat()
+        except FileNotFoundError:
+            return NO_MARK
+        return found.st_mtime_ns.to_bytes(8, "little") + found.st_size.to_bytes(8, "little")
+
+    def _report(self) -> None:
+        filter_ = self._filter
+        if filter_ is None:
+            return
+        keys = len(filter_)
+        if keys > filter_.capacity and not self._told_full:
+            self._told_full = True
+            _log.warning(
+                "the filter of seen requests is full: it holds more than %d, so from here on more and more new requests"
+                " are filtered wrongly; for the next crawl, set %s",
+                filter_.capacity,
+                _setting("max_size" if self._options.on_full == "grow" else "capacity") + " higher",
+            )
+        if self._stats is not None:
+            expected = _errors_between(filter_, self._keys_before, keys)
+            self._stats.set_value("dupefilter/streamdedup/seen", keys)
+            self._stats.set_value("dupefilter/streamdedup/size_bytes", filter_.size_bytes)
+            self._stats.set_value("dupefilter/streamdedup/filtered_wrongly_expected", expected)
+
+
+LOST = "the last crawl in this JOBDIR was killed, so what it had queued in %s is lost. %s.%s"
+FORGOTTEN = (
+    f"What it had seen is forgotten, so that all of it is found again; pages are fetched twice. {PREFIX}AFTER_CRASH ="
+    " 'keep' keeps it"
+)
+KEPT = (
+    f"What it had seen is kept ({PREFIX}AFTER_CRASH = 'keep'), so what was queued and not fetched is never fetched,"
+    " unless it is requested with dont_filter"
+)
+STALE = (
+    " Scrapy reads the queue of an earlier stop there, and may wait for requests that are not in it: end this crawl,"
+    " remove that folder, and start it again"
+)
+
+
+def _seen_in(job: Path) -> "Seen":
+    from streamdedup.contrib.seen import Seen
+
+    return Seen(job / "streamdedup")
+
+
+def _drop(_fingerprint: str) -> None:
+    """Do nothing: without a JOBDIR there is no log."""
+
+
+def _setting(name: str) -> str:
+    return PREFIX + name.upper()
+
+
+def _warm_up(options: Options) -> None:
+    """Compile all kernels, or load them from the cache: a small filter gets keys one by one and together, and grows."""
+    from streamdedup.rules.duplicates import adder
+
+    small = options.empty(capacity=10)
+    for number in range(20):
+        small.add(str(number))
+    adder(small)(small.digests([str(number) for number in range(15, 50)]))
+
+
+def _check_made_alike(filter_: "Addable", empty: "Addable") -> None:
+    """ConfigError unless both were made with the same settings, except for the greatest size, which is set anew."""
+    there, here = _stated(filter_), _stated(empty)
+    for name, value in here.items():
+        if there[name] != value:
+            raise ConfigError(
+                f"{_setting(name)} is {value}, but the filter in this JOBDIR was made with {there[name]}; set it back,"
+                " or begin a new JOBDIR"
+            )
+
+
+def _stated(filter_: "Addable") -> dict[str, object]:
+    header = filter_.header()
+    grows = "stages" in header
+    return {
+        "kind": header["stages"][0]["kind"] if grows else header["kind"],
+        "on_full": "grow" if grows else "warn",
+        "capacity": header["capacity"],
+        "error_rate": header["error_rate"],
+    }
+
+
+def _errors_between(filter_: "Addable", first: int, last: int) -> float:
+    """How many new requests are expected to be filtered wrongly while a filter grows from `first` to `last` keys."""
+    step = (last - first) / STEPS
+    return sum(step * filter_.expected_error(int(first + (i + 0.5) * step)) for i in range(STEPS))

@@ -1,0 +1,106 @@
+"""What a crawl has seen, on disk: a filter, and a log of the keys that it was given since it was saved.
+
+    DIRECTORY/lock          locked (flock) for as long as a crawl uses the directory; empty, never removed
+    DIRECTORY/seen.filter   the filter, as `streamdedup.save` writes it, with the secret of its hash
+    DIRECTORY/seen.log      the log (`seen_log`); a clean stop saves the filter and removes the log
+
+So the log is there while a crawl runs, and after one that was killed. To read it twice does no harm: a filter is a set.
+"""
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+
+from streamdedup.contrib.seen_log import LogReader, LogWriter
+from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.filters.base import Addable
+from streamdedup.rules.duplicates import adder
+from streamdedup.snapshot import files
+
+
+class Seen:
+    """The files in `directory`, which is made if it is missing. ConfigError if another crawl uses them.
+
+    Call `begin` or `resume`, and at the end `save` and `close`. All of them block.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._filter, self._log = directory / "seen.filter", directory / "seen.log"
+        self._writer: LogWriter | None = None
+        directory.mkdir(0o700, parents=True, exist_ok=True)
+        self._lock = (directory / "lock").open("ab")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise ConfigError(
+                f"JOBDIR {directory.parent} is in use by another crawl; end that one, or give each a JOBDIR of its own"
+            ) from None
+
+    @property
+    def exists(self) -> bool:
+        """Whether a filter is saved here."""
+        return self._filter.exists()
+
+    @property
+    def mark(self) -> bytes | None:
+        """The mark of the last crawl, empty if it cannot be read; None if that crawl stopped cleanly."""
+        try:
+            with self._log.open("rb") as file:
+                return LogReader(file).mark
+        except FileNotFoundError:
+            return None
+
+    def begin(self, filter_: Addable, mark: bytes) -> Callable[[str | bytes], None]:
+        """Save `filter_`, instead of one that is here, and begin its log; return what takes each key that is added.
+
+        `mark` (16 bytes) is found again after a kill. SnapshotError if the directory cannot be written to.
+        """
+        files.save(filter_, self._filter)
+        with files.blaming("write", self._log, "choose another JOBDIR"):
+            self._writer = LogWriter(self._log, filter_.hash, mark)
+        return self._writer.append
+
+    def load(self) -> Addable:
+        """Return the filter with all keys of its log. SnapshotError if its file cannot be read, or is damaged."""
+        try:
+            filter_ = files.load(self._filter)
+        except SnapshotError as error:
+            raise SnapshotError(
+                f"{error}; or remove {self._directory}: then nothing has been seen"
+            ) from error
+        if not isinstance(filter_, Addable):
+            raise SnapshotError(
+                f"{self._filter} holds a {filter_.kind}, which takes no keys; remove {self._directory}: then"
+                " nothing has been seen"
+            )
+        self._replay(filter_)
+        return filter_
+
+    def _replay(self, filter_: Addable) -> None:
+        add = adder(filter_)
+        try:
+            with self._log.open("rb") as file:
+                log = LogReader(file)
+                if log.check == filter_.hash.check:  # else it is of a filter that was here before
+                    for digests in log.frames():
+                        add(digests)
+        except FileNotFoundError:
+            return
+
+    def save(self, filter_: Addable) -> None:
+        """End the log, save the filter, and only then remove the log. SnapshotError if the filter cannot be saved."""
+        self._end_log()
+        files.save(filter_, self._filter)
+        self._log.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let others use the directory. Without `save` before it, the log stays, as after a kill."""
+        self._end_log()
+        self._lock.close()
+
+    def _end_log(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

@@ -1,0 +1,1 @@
+"""Tests of `streamdedup/contrib/`, module by module, and of crawls by Scrapy."""

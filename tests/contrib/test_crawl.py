@@ -1,0 +1,86 @@
+"""Real crawls by Scrapy of a local site with traps: each page once, over stops and after kills."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.crawl.run import OURS, crawl
+from bench.crawl.site import Site, serving
+from streamdedup.contrib.seen import Seen
+from streamdedup.contrib.seen_log import DIGEST_BYTES
+
+PAGES = 150
+PART = 50  # pages, after which a crawl is stopped or killed
+DELAY_S = 0.02  # between two requests, so that the log is written before the site is done
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """Return a site that has not been visited."""
+    with serving(PAGES) as served:
+        yield served
+
+
+def test_a_crawl_that_stops_and_goes_on_fetches_each_page_once(site: Site, tmp_path: Path) -> None:
+    """But for the first page, which the spider asks for at each start, without asking the filter."""
+    settings = {**OURS, "JOBDIR": tmp_path}
+    stopped = crawl(site, {**settings, "CLOSESPIDER_PAGECOUNT": PART})
+    assert stopped.stats["finish_reason"] == "closespider_pagecount"
+    assert PART <= len(site.fetched) < PAGES
+    resumed = crawl(site, settings)
+    assert resumed.stats["finish_reason"] == "finished"
+    assert resumed.stats["dupefilter/streamdedup/seen"] == PAGES
+    assert resumed.stats["dupefilter/filtered"] > PAGES
+    assert resumed.log == ""
+    assert set(site.fetched) == set(range(1, PAGES + 1))
+    assert {page for page, fetches in site.fetched.items() if fetches > 1} <= {1}
+
+
+def test_a_killed_crawl_finds_its_pages_again_or_keeps_what_it_saw(
+    site: Site, tmp_path: Path
+) -> None:
+    """`forget`, the default, fetches all pages; `keep` fetches nothing that was queued. Both open, and warn."""
+    killed, kept = tmp_path / "killed", tmp_path / "kept"
+    log = killed / "streamdedup" / "seen.log"
+
+    def has_logged() -> bool:
+        return len(site.fetched) >= PART and log.stat().st_size > (PART + 10) * DIGEST_BYTES
+
+    crawl(site, {**OURS, "JOBDIR": killed, "DOWNLOAD_DELAY": DELAY_S}, kill_when=has_logged)
+    shutil.copytree(killed, kept)
+    fetched = len(site.fetched)
+
+    keeping = crawl(site, {**OURS, "JOBDIR": kept, "STREAMDEDUP_AFTER_CRASH": "keep"})
+    assert keeping.stats["finish_reason"] == "finished"
+    assert keeping.stats["dupefilter/streamdedup/seen"] >= PART
+    assert "What it had seen is kept" in keeping.log
+    assert len(site.fetched) < PAGES
+
+    forgetting = crawl(site, {**OURS, "JOBDIR": killed})
+    assert forgetting.stats["finish_reason"] == "finished"
+    assert "What it had seen is forgotten" in forgetting.log
+    assert set(site.fetched) == set(range(1, PAGES + 1))
+    assert site.fetched.total() > PAGES + fetched
+
+
+def test_a_second_crawl_in_the_same_job_directory_is_refused(site: Site, tmp_path: Path) -> None:
+    """By name, and before it fetches a page or opens the queues."""
+    seen = Seen(tmp_path / "streamdedup")
+    with pytest.raises(RuntimeError, match=r"JOBDIR .* is in use by another crawl; end that one"):
+        crawl(site, {**OURS, "JOBDIR": tmp_path})
+    seen.close()
+    assert not site.fetched
+    assert not (tmp_path / "requests.queue").exists()
+
+
+def test_two_crawls_in_a_process_share_nothing(site: Site, tmp_path: Path) -> None:
+    """Each fetches all pages, and is saved in its own directory."""
+    crawl(site, {**OURS, "JOBDIR": tmp_path, "CRAWLS": 2})
+    assert set(site.fetched) == set(range(1, PAGES + 1))
+    assert {page for page, fetches in site.fetched.items() if fetches != 2} <= {1}
+    assert (tmp_path / "0" / "streamdedup" / "seen.filter").exists()
+    assert (tmp_path / "1" / "streamdedup" / "seen.filter").exists()

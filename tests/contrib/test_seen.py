@@ -1,0 +1,237 @@
+"""What a crawl has seen on disk: nothing that was written is lost, and nothing that is damaged is believed."""
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streamdedup import filters
+from streamdedup.contrib.seen import Seen
+from streamdedup.contrib.seen_log import MARK_BYTES, ROWS_MAX, LogReader, LogWriter
+from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.filters.base import Addable
+from streamdedup.keys.hashing import Hash
+
+HASH = Hash.draw()
+MARK = bytes(range(MARK_BYTES))
+DEADLINE_S = 60.0
+KEYS = [f"key {number}" for number in range(2 * ROWS_MAX + 10)]  # three frames, if written at once
+
+
+def _filter() -> Addable:
+    return filters.build({"kind": "bloom", "capacity": 20_000, "error_rate": 1e-9}, Hash.draw())
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _log(path: Path, keys: list[str]) -> bytes:
+    writer = LogWriter(path, HASH, MARK)
+    for key in keys:
+        writer.append(key)
+    writer.close()
+    return path.read_bytes()
+
+
+def _read(path: Path) -> list[bytes]:
+    with path.open("rb") as file:
+        return [bytes(digest) for digests in LogReader(file).frames() for digest in digests]
+
+
+def _digests(keys: list[str]) -> list[bytes]:
+    return [bytes(digest) for digest in HASH.digests(keys)]
+
+
+class TestLog:
+    """A log gives back what was appended, up to the first byte that is missing or wrong."""
+
+    def test_it_gives_back_its_digests_and_its_mark(self, tmp_path: Path) -> None:
+        """In order, over several frames; the file is for its owner alone."""
+        path = tmp_path / "seen.log"
+        _log(path, KEYS)
+        assert _read(path) == _digests(KEYS)
+        assert path.stat().st_mode & 0o777 == 0o600
+        with path.open("rb") as file:
+            reader = LogReader(file)
+        assert (reader.mark, reader.check) == (MARK, HASH.check)
+
+    def test_it_is_written_while_it_is_open(self, tmp_path: Path) -> None:
+        """What was appended is in the file within a beat, without a call."""
+        path = tmp_path / "seen.log"
+        writer = LogWriter(path, HASH, MARK)
+        writer.append("a")
+        _until(lambda: _read(path) == _digests(["a"]))
+        writer.append("b")
+        _until(lambda: _read(path) == _digests(["a", "b"]))
+        writer.close()
+
+    def test_a_cut_tail_is_dropped(self, tmp_path: Path) -> None:
+        """Wherever the file is cut, the whole frames before the cut are read, and nothing else."""
+        path = tmp_path / "seen.log"
+        whole = _log(path, KEYS)
+        frame = 8 + 16 * ROWS_MAX
+        header = len(whole) - 2 * frame - (8 + 16 * 10)
+        for cut in (
+            0,
+            1,
+            header - 1,
+            header,
+            header + 7,
+            header + frame - 1,
+            header + frame,
+            len(whole) - 1,
+        ):
+            path.write_bytes(whole[:cut])
+            frames = max(0, cut - header) // frame
+            assert _read(path) == _digests(KEYS[: frames * ROWS_MAX]), cut
+
+    def test_a_wrong_byte_ends_it(self, tmp_path: Path) -> None:
+        """A bit that flipped in a frame takes that frame and the rest; in the header, everything."""
+        path = tmp_path / "seen.log"
+        whole = bytearray(_log(path, KEYS))
+        frame = 8 + 16 * ROWS_MAX
+        header = len(whole) - 2 * frame - (8 + 16 * 10)
+        for at in (0, 9, 20, header - 1, header, header + 5, header + frame + 100):
+            damaged = bytearray(whole)
+            damaged[at] ^= 4
+            path.write_bytes(damaged)
+            frames = max(0, at - header) // frame if at >= header else 0
+            assert _read(path) == _digests(KEYS[: frames * ROWS_MAX]), at
+
+    def test_zeros_after_a_loss_of_power_are_no_frames(self, tmp_path: Path) -> None:
+        """A file system may extend a file, and lose what was written there."""
+        path = tmp_path / "seen.log"
+        path.write_bytes(_log(path, ["a"]) + bytes(5000))
+        assert _read(path) == _digests(["a"])
+        path.write_bytes(bytes(5000))
+        assert _read(path) == []
+
+    def test_a_full_disk_loses_nothing(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """What the disk refuses is written once there is space; one error is logged, without a key."""
+        path = tmp_path / "seen.log"
+        writer = LogWriter(path, HASH, MARK)
+        with _files_of_at_most(path.stat().st_size + 100):
+            for key in KEYS:
+                writer.append(key)
+            _until(lambda: bool(caplog.records))
+        _until(lambda: len(_read(path)) == len(KEYS))
+        writer.close()
+        assert _read(path) == _digests(KEYS)
+        (record,) = caplog.records
+        assert "seen.log: File too large" in record.getMessage()
+        assert "key 1" not in record.getMessage()
+
+
+@contextmanager
+def _files_of_at_most(size_bytes: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+class TestSeen:
+    """A directory gives back the filter with all that was appended to its log."""
+
+    def test_a_clean_stop_leaves_the_filter_alone(self, tmp_path: Path) -> None:
+        """After `save` there is no log and no mark, and the filter has the keys."""
+        self._seen(tmp_path, ["a", "b"], saves=True)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "seen.filter"]
+        seen = Seen(tmp_path)
+        assert seen.exists
+        assert seen.mark is None
+        assert self._in(seen.load(), ["a", "b", "c"]) == ["a", "b"]
+        seen.close()
+
+    def test_a_log_is_added_to_its_filter(self, tmp_path: Path) -> None:
+        """Without `save`, as after a kill, the log has what the filter lacks, and its mark."""
+        self._seen(tmp_path, ["a", "b"])
+        seen = Seen(tmp_path)
+        assert seen.mark == MARK
+        assert self._in(seen.load(), ["a", "b", "c"]) == ["a", "b"]
+        seen.close()
+
+    @pytest.mark.parametrize("kind", ["counting", "cuckoo", "exact"])
+    def test_a_log_that_is_in_the_filter_does_no_harm(self, tmp_path: Path, kind: str) -> None:
+        """A kill between the save and the removal of the log: no key counts twice, in multisets, too."""
+        filter_ = filters.build({"kind": kind, "capacity": 100, "error_rate": 1e-4}, Hash.draw())
+        self._seen(tmp_path, ["a", "b"], filter_=filter_)
+        log = (tmp_path / "seen.log").read_bytes()
+        seen = Seen(tmp_path)
+        loaded = seen.load()
+        seen.begin(loaded, MARK)
+        seen.save(loaded)
+        seen.close()
+        (tmp_path / "seen.log").write_bytes(log)
+        seen = Seen(tmp_path)
+        assert len(seen.load()) == 2
+        seen.close()
+
+    def test_a_log_of_another_filter_is_passed_over(self, tmp_path: Path) -> None:
+        """A kill between a new filter and its log leaves the log of the one before, of another secret."""
+        self._seen(tmp_path, ["a"])
+        log = (tmp_path / "seen.log").read_bytes()
+        self._seen(tmp_path, [])
+        (tmp_path / "seen.log").write_bytes(log)
+        seen = Seen(tmp_path)
+        assert len(seen.load()) == 0
+        seen.close()
+
+    @pytest.mark.parametrize("keep", [0, 100, -1])
+    def test_a_cut_filter_is_refused(self, tmp_path: Path, keep: int) -> None:
+        """By its path, with what to do; the directory can then be used again."""
+        self._seen(tmp_path, ["a"], saves=True)
+        path = tmp_path / "seen.filter"
+        path.write_bytes(path.read_bytes()[:keep])
+        seen = Seen(tmp_path)
+        with pytest.raises(SnapshotError, match=r"seen\.filter.*; or remove "):
+            seen.load()
+        seen.close()
+        Seen(tmp_path).close()
+
+    def test_a_filter_that_takes_no_keys_is_refused(self, tmp_path: Path) -> None:
+        """As one that somebody put there."""
+        from streamdedup import build, save
+
+        save(build({"kind": "fuse", "keys": ["a"]}), tmp_path / "seen.filter")
+        seen = Seen(tmp_path)
+        with pytest.raises(SnapshotError, match="holds a fuse, which takes no keys"):
+            seen.load()
+        seen.close()
+
+    def test_a_second_crawl_is_refused(self, tmp_path: Path) -> None:
+        """In one process, too; when the first has closed, it may begin."""
+        first = Seen(tmp_path / "job" / "streamdedup")
+        with pytest.raises(ConfigError, match=r"JOBDIR .*job is in use by another crawl"):
+            Seen(tmp_path / "job" / "streamdedup")
+        first.close()
+        Seen(tmp_path / "job" / "streamdedup").close()
+
+    @staticmethod
+    def _seen(
+        directory: Path, keys: list[str], *, saves: bool = False, filter_: Addable | None = None
+    ) -> None:
+        """Begin, add the keys, and end as a clean stop does, or else as after a kill."""
+        seen, filter_ = Seen(directory), filter_ or _filter()
+        append = seen.begin(filter_, MARK)
+        for key in keys:
+            filter_.add(key)
+            append(key)
+        if saves:
+            seen.save(filter_)
+        seen.close()
+
+    @staticmethod
+    def _in(filter_: Addable, keys: list[str]) -> list[str]:
+        return [key for key in keys if key in filter_]
