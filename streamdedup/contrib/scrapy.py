@@ -116,8 +116,9 @@ class DupeFilter(RFPDupeFilter):
         stats: "StatsCollector | None" = None,
     ) -> None:
         super().__init__(None, debug, fingerprinter=fingerprinter)
-        for name in ("_fingerprints", "fingerprints"):  # its set, by Scrapy's version
-            vars(self).pop(name, None)
+        vars(self).pop(
+            "_fingerprints", None
+        )  # its set, which would only look as if nothing was seen
         self._options = options or Options()
         self._stats = stats
         self._queue = Path(path) / "requests.queue" if path else None
