@@ -162,16 +162,21 @@ class Client:
             ) from None
 
     def _away(self, error: Exception) -> RegistryAwayError:
-        # urllib3 wraps the error of a handshake as an argument, and that of a socket as a cause.
-        handshake = next((each for each in error.args if isinstance(each, ssl.SSLError)), None)
-        cause = error.__cause__
-        why = cause.strerror if isinstance(cause, OSError) and cause.strerror else None
-        if handshake is not None:
-            if fault := fault_of(handshake):
-                return NoTlsError(_tls_remedy(fault, handshake, self._host))
-            # In TLS 1.3 it only closes the connection if it does not trust us.
-            why = f"it closed the connection; it may require another {_WHERE}.ssl_certfile"
-        return RegistryAwayError(f"no answer from {self._host}: {why or type(error).__name__}")
+        # urllib3 has the error of a connection that stood as an argument, and that of one that was not made as a cause.
+        closed = next(
+            (it for it in error.args if isinstance(it, ssl.SSLError | ConnectionError)), None
+        )
+        if isinstance(closed, ssl.SSLError) and (fault := fault_of(closed)):
+            return NoTlsError(_tls_remedy(fault, closed, self._host))
+        if closed is not None:
+            # In TLS 1.3 we may not see why a registry does not trust us: it closes the connection while we ask.
+            what = f"require another {_WHERE}.ssl_certfile" if self._tls else "expect https:"
+            why = f"it closed the connection; it may {what}"
+        elif isinstance(error.__cause__, OSError) and error.__cause__.strerror:
+            why = error.__cause__.strerror
+        else:
+            why = type(error).__name__
+        return RegistryAwayError(f"no answer from {self._host}: {why}")
 
 
 def _parsed(status: int, body: bytes) -> object:

@@ -100,10 +100,13 @@ def test_each_refusal_names_the_option(made: Certificates, foreign: Certificates
 def test_a_registry_that_closes_the_connection_may_not_trust_us(
     made: Certificates, foreign: Certificates
 ) -> None:
-    """TLS 1.3 ends the handshake before our certificate is looked at, so the worker waits, and says so."""
+    """TLS 1.3 ends the handshake before our certificate is looked at: the refusal comes while we ask, or a closed end.
+
+    Then the worker waits; the option is named in either case.
+    """
     with answering(ANSWERS, serving(made, made)) as told:
         for own in (None, foreign):
-            with pytest.raises(RegistryAwayError, match=r"may require another .*ssl_certfile"):
+            with pytest.raises((ConfigError, RegistryAwayError), match="ssl_certfile"):
                 client_of(told.url, made, own).check()
 
 
@@ -111,7 +114,7 @@ def test_an_address_without_the_s_is_found(made: Certificates) -> None:
     """The server of a registry with TLS does not answer it."""
     with (
         answering(ANSWERS, serving(made)) as told,
-        pytest.raises(RegistryAwayError, match="no answer"),
+        pytest.raises(RegistryAwayError, match="expect https:"),
     ):
         Client(SchemaRegistryOptions(url=told.url.replace("https:", "http:"))).check()
 
