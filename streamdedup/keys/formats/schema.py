@@ -10,9 +10,21 @@ from streamdedup.errors import StreamdedupError
 
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 
+CODE_MAX = 1 << 20  # numbers of a program
+NAME_CHARS_MAX = (
+    1_000  # of a full name, or a symbol: many that have a long one in common would fill the memory
+)
+
 
 class SchemaError(StreamdedupError):
     """A schema that no key can be found by. The message says why, as a sentence about `it`, and quotes nothing."""
+
+
+def checked_name(name: str) -> str:
+    """Return a full name, or a symbol. SchemaError if it is longer than any that is needed."""
+    if len(name) > NAME_CHARS_MAX:
+        raise SchemaError(f"it holds a name of more than {NAME_CHARS_MAX} characters")
+    return name
 
 
 class Program(NamedTuple):
