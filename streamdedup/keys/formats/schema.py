@@ -49,15 +49,21 @@ class Reference:
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema with its `references`, each after those that it refers to itself."""
+    """A schema with its `references`, each after those that it refers to itself; or why it was not read."""
 
-    type: SchemaType
+    type: str
     text: str
     references: tuple[Reference, ...] = ()
+    why_not: str = ""
 
     @cached_property
     def digest(self) -> str:
-        """16 hex digits, which another schema does not have; texts that differ in white space alone have the same."""
+        """16 hex digits, which another schema does not have; texts that differ in white space alone have the same.
+
+        A schema that was not read has none.
+        """
+        if self.why_not:
+            return ""
         parts = [self.type, *(f"{each.name}\0{each.text}" for each in self.references), self.text]
         plain = json.dumps([" ".join(part.split()) for part in parts])
         return hashlib.sha256(plain.encode()).hexdigest()[:16]
