@@ -12,7 +12,8 @@ from streamdedup.keys.formats import protobuf_files, protobuf_schema
 from streamdedup.keys.formats.avro_schema import Op
 from streamdedup.keys.formats.avro_schema import compiled as of_avro
 from streamdedup.keys.formats.framed_kinds import FramedKind
-from streamdedup.keys.formats.schema import NAME_CHARS_MAX, Program, SchemaError
+from streamdedup.keys.formats.schema import NAME_CHARS_MAX, Program, Schema, SchemaError
+from streamdedup.keys.formats.schemas import Schemas
 from tests.keys.avro import found as found_in_avro
 from tests.keys.avro import framed, of_schema
 from tests.keys.test_avro import record, zigzag
@@ -195,3 +196,20 @@ def test_a_program_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protobuf_schema, "CODE_MAX", 100)
     text = "message E { string id = 1; } " * 20
     assert why_not("protobuf", text) == "it is too large"
+
+
+def test_a_schema_that_was_not_read_is_no_other_one() -> None:
+    """Whatever a snapshot says of its id, and no snapshot says anything by it."""
+    schemas = Schemas("avro", [("id",)])
+    schemas.expect({1: "0123456789abcdef"})
+    schemas.take(1, schemas.compiled(Schema("", "", why_not="it has more than 4 MiB")))
+    assert schemas.why_not(1) == "it has more than 4 MiB"
+    assert schemas.met == {1: "0123456789abcdef"}
+    schemas.take(2, schemas.compiled(Schema("", "", why_not="it has more than 4 MiB")))
+    assert 2 not in schemas.met
+
+
+def test_a_type_that_is_not_known_is_not_quoted() -> None:
+    """A reason goes to logs and dead letters."""
+    why = Schemas("avro", [("id",)]).compiled(Schema("a secret", "{}")).why_not
+    assert why == "it is of type unknown, and key.format is avro"
