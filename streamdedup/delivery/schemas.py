@@ -12,6 +12,7 @@ from streamdedup.registry.registry import Registry, RegistryPatience
 from streamdedup.settings.tree import UNUSED_DIRECTORY
 
 LOOKED_AT = 100  # keys of a batch
+ASKED_MAX = 1_000  # ids at a time
 LONG_BYTES = 8  # of a plain integer, which may begin with a zero byte, too
 FRAMED_REMEDY = (
     "take the key from a field of the value: key.from: json, with key.format (docs/formats.md); if they are no such"
@@ -50,10 +51,20 @@ async def registry_answering(recipe: Recipe) -> None:
 
 
 async def resolve(batch: EventBatch, extractor: Extractor) -> None:
-    """Wait until the schemas of `batch` are known, or given up. DeliveryError if the registry refuses us."""
+    """Wait until the schemas of `batch` are known, or given up. DeliveryError if the registry refuses us.
+
+    Each id is asked for once, so this ends whatever the ids are. Of very many, the rest count as given up once the
+    registry has none of `ASKED_MAX`, the smallest first: registries count upwards.
+    """
     schemas = extractor.schemas
-    while schemas and schemas.registry and (ids := schemas.unresolved(batch.values)):
+    if schemas is None or schemas.registry is None:
+        return
+    unresolved = schemas.unresolved(batch.values)
+    for at in range(0, len(unresolved), ASKED_MAX):
+        ids = unresolved[at : at + ASKED_MAX]
         await schemas.registry.resolve(schemas, ids)
+        if len(ids) == ASKED_MAX and not any(map(schemas.knows, ids)):
+            return
 
 
 def framed(batch: EventBatch, extractor: Extractor) -> str | None:

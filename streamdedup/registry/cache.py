@@ -45,7 +45,7 @@ class Cache:
 
     def write(self, number: int, schema: Schema) -> None:
         """Keep the schema of an id; of too many, delete those that were written first."""
-        if self._folder is None:
+        if self._folder is None or schema.why_not:
             return
         references = [(each.name, each.text) for each in schema.references]
         raw = {"type": schema.type, "schema": schema.text, "references": references}

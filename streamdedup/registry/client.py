@@ -1,12 +1,14 @@
 """Asks a Schema Registry, over the REST API that Confluent's and those like it have. All of it blocks.
 
-A schema is asked for by its id, then each that it refers to, by subject and version. Answers are bounded.
+A schema is asked for by its id, then each that it refers to, by subject and version. Answers are bounded, and so is the
+time that each takes. A schema that exceeds a limit counts as one that cannot be read: anybody may have registered it.
 """
 
 import json
 import ssl
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -15,11 +17,13 @@ import urllib3
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.client.tls import TlsFault, TlsFiles, fault_of
 from streamdedup.kafka.registry_options import SchemaRegistryOptions
-from streamdedup.keys.formats.schema import Reference, Schema
+from streamdedup.keys.formats.schema import Reference, Schema, SchemaError
 from streamdedup.version import __version__
 
 CONNECT_S_MAX, READ_S_MAX = 5.0, 10.0
-ANSWER_BYTES_MAX = 4 << 20
+ANSWER_S_MAX = 20.0  # of its body, which may come byte by byte
+ANSWER_BYTES_MAX = 4 << 20  # registries take schemas of 1 MB by default
+READ_BYTES = 1 << 16
 REFERENCES_MAX = 200
 TOO_MANY = 429
 # The codes of the body of a 404 that say that there is no such schema, subject or version.
@@ -76,25 +80,31 @@ class Client:
             status, body = self._get("/schemas/types")
             if status == 200 and isinstance(_parsed(status, body), list):
                 return
-            with suppress(UnknownSchemaError):  # old registries do not have that path
+            with suppress(UnknownSchemaError, SchemaError):  # old registries do not have that path
                 _text(self._object("/schemas/ids/1"))
         except (DeliveryError, NoTlsError) as error:
             raise ConfigError(str(error)) from None
 
     def schema(self, number: int) -> Schema:
-        """Return the schema of an id, and all that it refers to.
+        """Return the schema of an id, and all that it refers to; why it was not read, if it exceeds a limit.
 
         Raises UnknownSchemaError if the registry does not have it, RegistryAwayError if it is away, DeliveryError if it
         refuses us or answers as no registry does.
         """
-        answer = self._object(f"/schemas/ids/{number}")
         found: dict[tuple[str, int], Reference] = {}
-        self._collect(answer, found)
+        try:
+            answer = self._object(f"/schemas/ids/{number}")
+            self._collect(answer, found)
+        except SchemaError as error:
+            return Schema("", "", why_not=str(error))
         return Schema(_type(answer), _text(answer), tuple(found.values()))
 
     def _collect(self, answer: Mapping[str, Any], found: dict[tuple[str, int], Reference]) -> None:
         """Add to `found` what `answer` refers to, each after what it refers to itself."""
-        for each in answer.get("references") or ():
+        references = answer.get("references") or ()
+        if not isinstance(references, Sequence):
+            raise _no_registry("references that are no list")
+        for each in references:
             match each:
                 case {"name": str(name), "subject": str(subject), "version": int(version)}:
                     pass
@@ -103,14 +113,20 @@ class Client:
             if (subject, version) in found:
                 continue
             if len(found) == REFERENCES_MAX:
-                raise _no_registry(f"more than {REFERENCES_MAX} references of a schema")
-            there = self._object(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+                raise SchemaError(f"it has more than {REFERENCES_MAX} references")
+            escaped = quote(subject, safe="", errors="replace")
+            # A subject that was deleted is no longer offered, but what refers to it stays in use.
+            there = self._object(f"/subjects/{escaped}/versions/{version}?deleted=true")
             found[subject, version] = Reference(name, _text(there))
+            if sum(len(reference.text) for reference in found.values()) > ANSWER_BYTES_MAX:
+                raise SchemaError(f"its references have more than {ANSWER_BYTES_MAX >> 20} MiB")
             self._collect(there, found)
             found[subject, version] = found.pop((subject, version))
 
     def _object(self, path: str) -> Mapping[str, Any]:
         status, body = self._get(path)
+        if len(body) > ANSWER_BYTES_MAX and status == 200 and body.startswith(b"{"):
+            raise SchemaError(f"it has more than {ANSWER_BYTES_MAX >> 20} MiB")
         answer = _parsed(status, body)
         if isinstance(answer, dict):
             if status == 200:
@@ -129,8 +145,6 @@ class Client:
             )
         if status == TOO_MANY or status >= 500:
             raise RegistryAwayError(f"{self._host} answers with status {status}")
-        if len(body) > ANSWER_BYTES_MAX:
-            raise _no_registry(f"an answer of more than {ANSWER_BYTES_MAX >> 20} MiB")
         return status, body
 
     def _answer(self, path: str) -> tuple[int, bytes]:
@@ -146,8 +160,9 @@ class Client:
                 answer = pool.request(
                     "GET", self._base + path, redirect=False, preload_content=False
                 )
-                body = answer.read(ANSWER_BYTES_MAX + 1, decode_content=True)
-                answer.close()
+                body = _body(answer)
+        except RegistryAwayError:
+            raise
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise self._away(error) from None
         return answer.status, body
@@ -179,7 +194,20 @@ class Client:
         return RegistryAwayError(f"no answer from {self._host}: {why}")
 
 
+def _body(answer: urllib3.BaseHTTPResponse) -> bytes:
+    """Return the body, or as much of it as shows that it is too large."""
+    body, until = bytearray(), time.monotonic() + ANSWER_S_MAX
+    with closing(answer):
+        while len(body) <= ANSWER_BYTES_MAX and (part := answer.read1(READ_BYTES)):
+            body += part
+            if time.monotonic() > until:
+                raise RegistryAwayError(f"an answer that takes longer than {ANSWER_S_MAX:g} s")
+    return bytes(body)
+
+
 def _parsed(status: int, body: bytes) -> object:
+    if len(body) > ANSWER_BYTES_MAX:
+        raise _no_registry(f"an answer of more than {ANSWER_BYTES_MAX >> 20} MiB")
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -192,8 +220,11 @@ def _no_registry(what: str) -> DeliveryError:
     )
 
 
-def _type(answer: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever the registry calls it
-    return answer.get("schemaType") or "AVRO"  # left out for Avro, which was there first
+def _type(answer: Mapping[str, Any]) -> str:
+    kind = answer.get("schemaType") or "AVRO"  # left out for Avro, which was there first
+    if not isinstance(kind, str):
+        raise _no_registry("a type that is no text")
+    return kind
 
 
 def _text(answer: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Finds the schemas of ids: in memory, on disk, at the registry. The caller waits until they are known or given up.
 
-An id that the registry does not have is asked for again for `UNKNOWN_S`, because its followers lag; then it is given
-up, and asked for once more now and then. A registry that is away is waited for without limit.
+An id that the registry does not have is asked for again for a while, because its followers lag (`unknown`); then it is
+given up, and asked for once more now and then. A registry that is away is waited for without limit.
 """
 
 import asyncio
@@ -11,19 +11,27 @@ from typing import Any
 import structlog
 from typing_extensions import override
 
-from streamdedup.kafka.client.patience import BACKOFF_S, BACKOFF_S_MAX, Backoff, Patience
+from streamdedup.kafka.client.patience import (
+    BACKOFF_S,
+    BACKOFF_S_MAX,
+    LOG_EVERY_S,
+    Backoff,
+    Patience,
+)
 from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.keys.formats.schemas import Schemas
 from streamdedup.registry.cache import Cache
 from streamdedup.registry.client import Client, RegistryAwayError, UnknownSchemaError
+from streamdedup.registry.unknown import Unknown
 
 log = structlog.get_logger(__name__)
 
-UNKNOWN_S = 60.0
 ASK_AGAIN_S = 60.0  # for what was given up
 ASKED_MAX = 4  # at a time
-LOST_MAX = 10_000  # ids that were given up, of which we know
+NUMBER_MAX = (
+    1 << 31
+) - 1  # of an id: registries have signed ones, and do not know what a larger one is
 _REMEDY = (
     "still trying, and nothing is judged meanwhile; if it is up, look at kafka.schema_registry"
 )
@@ -59,7 +67,9 @@ class Registry:
         """Why the registry did not answer the last check, for the operator."""
         self._places = asyncio.Semaphore(ASKED_MAX)
         self._under_way: dict[int, asyncio.Task[Schema | None]] = {}
-        self._lost = set[int]()
+        self._unknown = Unknown()
+        self._unsaid, self._said_at = 0, float("-inf")  # ids that were given up since the last line
+        self._timed = set[Schemas]()  # that have a timer
 
     async def check(self) -> None:
         """Wait until the registry answers.
@@ -86,15 +96,26 @@ class Registry:
         registry is away.
         """
         found = await asyncio.gather(*(asyncio.shield(self._asked(number)) for number in ids))
+        if lost := [number for number, schema in zip(ids, found, strict=True) if schema is None]:
+            schemas.give_up(lost)
+            self._ask_later(schemas)
         for number, schema in zip(ids, found, strict=True):
-            if schema is None:
-                schemas.give_up(number)
-                asyncio.get_running_loop().call_later(ASK_AGAIN_S, schemas.ask_again)
-            elif not schemas.knows(number):
+            if schema is not None and not schemas.knows(number):
                 compiled = await asyncio.to_thread(schemas.compiled, schema)
                 if not schemas.knows(number):
                     schemas.take(number, compiled)
                     self._log_taken(number, schema, compiled.why_not)
+
+    def _ask_later(self, schemas: Schemas) -> None:
+        """Have `schemas` ask again for what was given up, after a time; one timer at most."""
+
+        def ask_again() -> None:
+            self._timed.discard(schemas)
+            schemas.ask_again()
+
+        if schemas not in self._timed:
+            self._timed.add(schemas)
+            asyncio.get_running_loop().call_later(ASK_AGAIN_S, ask_again)
 
     def _log_taken(self, number: int, schema: Schema, why_not: str) -> None:
         if why_not:
@@ -121,44 +142,57 @@ class Registry:
             task.exception()  # retrieved here, since those who waited may have been cancelled
 
     async def _found(self, number: int) -> Schema | None:
-        """Return the schema of an id; None if the registry still does not have it after a time."""
+        """Return the schema of an id; None if the registry does not have it, for as long as events may wait."""
+        if number > NUMBER_MAX:
+            self._lose(number)
+            return None
         if schema := await asyncio.to_thread(self._cache.read, number):
             return schema
-        loop, backoff = asyncio.get_running_loop(), Backoff(BACKOFF_S, BACKOFF_S_MAX)
-        name = f"schema {number}"
-        until = loop.time() + (0 if number in self._lost else UNKNOWN_S)
+        name, clock, until = f"schema {number}", asyncio.get_running_loop().time, None
+        backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         try:
             while True:
+                wait_s = backoff.next_s()
                 try:
                     async with self._places:
                         schema = await asyncio.to_thread(self._client.schema, number)
                 except UnknownSchemaError:
                     self.patience.back(name)
-                    if loop.time() >= until:
+                    if until is None and not self._unknown.is_lost(number):
+                        until = self._unknown.begin(clock())
+                    if until is None or clock() >= until:
                         self._lose(number)
                         return None
-                    log.info("schema_unknown", schema_id=number, waits_s=round(until - loop.time()))
+                    wait_s = min(wait_s, until - clock())
+                    log.info("schema_unknown", schema_id=number, waits_s=round(until - clock()))
                 except RegistryAwayError as error:
                     self.patience.away(name, error)
                 else:
                     self.patience.back(name)
-                    self._lost.discard(number)
+                    self._unknown.found(number)
                     await asyncio.to_thread(self._cache.write, number, schema)
                     return schema
-                await asyncio.sleep(backoff.next_s())
+                await asyncio.sleep(wait_s)
         finally:
             self.patience.forget(name)
+            if until is not None:
+                self._unknown.end(clock())
 
     def _lose(self, number: int) -> None:
-        if number in self._lost:
+        """Give up an id; say so, once a minute at most."""
+        if self._unknown.is_lost(number):
             return
-        if len(self._lost) >= LOST_MAX:
-            self._lost.clear()
-        self._lost.add(number)
+        self._unknown.lose(number)
+        self._unsaid += 1
+        now = asyncio.get_running_loop().time()
+        if now - self._said_at < LOG_EVERY_S:
+            return
         log.warning(
             "schema_given_up",
             schema_id=number,
-            reason=f"the registry had no schema of this id for {UNKNOWN_S:g} s: events of it are rejected, or stop the"
-            " partition if they are in the output",
+            given_up=self._unsaid,
+            reason="the registry has no schema of this id: events of it are rejected, or stop the partition if they are"
+            " in the output",
             remedy="register it, or set kafka.schema_registry to the registry, or the context, that its producer uses",
         )
+        self._said_at, self._unsaid = now, 0

@@ -210,7 +210,7 @@ def test_unknown_ids_are_reported_once_each() -> None:
         [framed(9, b""), b"{}", None, framed(1, b""), framed(2, b""), framed(9, b"")]
     )
     assert schemas.unresolved(values) == [2, 9]
-    schemas.give_up(9)
+    schemas.give_up([9])
     assert schemas.unresolved(values) == [2]
     kinds = schemas.read(0, values)[1]
     unknown, unframed = FramedKind.UNKNOWN, FramedKind.UNFRAMED

@@ -27,7 +27,7 @@ def refer(name: str, version: int = 1) -> dict[str, Any]:
 
 def there(name: str, version: int = 1) -> str:
     """Return the path at which it is."""
-    return f"/api/subjects/of%20{name}%2F/versions/{version}"
+    return f"/api/subjects/of%20{name}%2F/versions/{version}?deleted=true"
 
 
 def test_a_schema_comes_with_all_that_it_refers_to() -> None:
@@ -131,6 +131,8 @@ def test_a_wrong_address_is_found_at_the_start(types: tuple[int, Any]) -> None:
         ((200, []), "status 200"),
         ((302, b""), "status 302"),
         ((200, {"schema": 7}), "a schema that is no text"),
+        ((200, {"schema": "{}", "schemaType": ["AVRO"]}), "a type that is no text"),
+        ((200, {"schema": "{}", "references": 5}), "references that are no list"),
         ((200, {"schema": "{}", "references": [{"name": "a"}]}), "a reference without a subject"),
         ((200, b" " * ((4 << 20) + 1)), "an answer of more than 4 MiB"),
     ],
@@ -143,16 +145,56 @@ def test_what_answers_otherwise_is_no_registry(answer: tuple[int, Any], why: str
                 client_of(told.url).schema(7)
 
 
-def test_references_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many schemas refer to one another."""
-    monkeypatch.setattr(client, "REFERENCES_MAX", 2)
+def referring(count: int, text: str = "A") -> dict[str, tuple[int, Any]]:
+    """Return the answers for a schema whose reference refers to another, and so on."""
     answers: dict[str, tuple[int, Any]] = {
-        there(f"{number}"): (200, {"schema": "A", "references": [refer(f"{number + 1}")]})
-        for number in range(4)
+        there(f"{number}"): (200, {"schema": text, "references": [refer(f"{number + 1}")]})
+        for number in range(count)
     }
+    answers[there(f"{count}")] = 200, {"schema": text}
     answers[FIRST] = 200, {"schema": "{}", "references": [refer("0")]}
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("limit", "at_most", "answers", "why"),
+    [
+        ("REFERENCES_MAX", 2, referring(3), "it has more than 2 references"),
+        ("ANSWER_BYTES_MAX", 999, referring(3, "A" * 400), "its references have more than 0 MiB"),
+        ("ANSWER_BYTES_MAX", 9, referring(1), "it has more than 0 MiB"),
+    ],
+)
+def test_a_schema_beyond_a_limit_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    at_most: int,
+    answers: dict[str, tuple[int, Any]],
+    why: str,
+) -> None:
+    """It stops nothing, since anybody may have registered it; and no digest says that it was read."""
+    monkeypatch.setattr(client, limit, at_most)
+    with answering(answers) as told:
+        schema = client_of(told.url).schema(7)
+    assert (schema.why_not, schema.digest) == (why, "")
+
+
+def test_a_subject_may_have_any_name() -> None:
+    """Of half a surrogate pair, too, which no address can hold."""
+    half = {"name": "a", "subject": "\ud800", "version": 1}
+    answers = {
+        FIRST: (200, {"schema": "{}", "references": [half]}),
+        "/api/subjects/%3F/versions/1?deleted=true": (200, {"schema": "A"}),
+    }
+    with answering(answers) as told:
+        assert client_of(told.url).schema(7).references == (Reference("a", "A"),)
+
+
+def test_an_answer_that_comes_byte_by_byte_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte is in time, and all of them together are not."""
+    monkeypatch.setattr(client, "ANSWER_S_MAX", 0.0)
+    monkeypatch.setattr(client, "READ_BYTES", 1)
     with (
-        answering(answers) as told,
-        pytest.raises(DeliveryError, match="more than 2 references"),
+        answering({FIRST: (200, {"schema": "{}"})}) as told,
+        pytest.raises(RegistryAwayError, match="an answer that takes longer than 0 s"),
     ):
         client_of(told.url).schema(7)

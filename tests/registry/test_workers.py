@@ -17,7 +17,8 @@ from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.registry import registry
 from streamdedup.registry.client import RegistryAwayError
-from streamdedup.registry.registry import ASK_AGAIN_S, UNKNOWN_S
+from streamdedup.registry.registry import ASK_AGAIN_S
+from streamdedup.registry.unknown import UNKNOWN_S
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load

@@ -6,17 +6,15 @@ is one subroutine, however often it is used.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
 
 from streamdedup.keys.formats.framed_kinds import FramedKind
-from streamdedup.keys.formats.schema import Program, SchemaError
+from streamdedup.keys.formats.schema import CODE_MAX, Program, SchemaError, checked_name
 
 NESTING_MAX = 100  # of the schema's own text; far below where Python's reader of JSON gives up
 SIZE_BYTES_MAX = (1 << 31) - 1  # of a fixed
-# Numbers of a program: a union of n records on each step of the path makes n ** steps of them.
-CODE_MAX = 1 << 20
 
 
 class Op(IntEnum):
@@ -60,7 +58,7 @@ _NO_KEYS = {
     "map": FramedKind.MAP,
     "record": FramedKind.RECORD,
 }
-_LOGICAL: Mapping[tuple[str, Any], FramedKind] = {
+_LOGICAL: Mapping[tuple[str, str], FramedKind] = {
     ("bytes", "decimal"): FramedKind.DECIMAL,
     ("bytes", "big-decimal"): FramedKind.DECIMAL,
     ("fixed", "decimal"): FramedKind.DECIMAL,
@@ -125,7 +123,7 @@ class _Reader:
         if kind in _ITEMS:
             return {"type": kind, "items": self.read(raw.get(_ITEMS[kind]), space, depth + 1)}
         if kind in _PRIMITIVES:
-            return {"type": kind, "logical": raw.get("logicalType")}
+            return {"type": kind, "logical": _logical(raw)}
         return self._named(kind, space)
 
     def _named(self, name: str, space: str) -> Node:
@@ -140,6 +138,8 @@ class _Reader:
             raise SchemaError(f"it holds a type {kind} without a name")
         given = raw.get("namespace", space)
         full = _full(name, given if isinstance(given, str) else space)
+        if full in self._names:
+            raise SchemaError("it defines a name twice")
         node: Node = {"type": "record" if kind == "error" else kind, "name": full}
         self._names[full] = node
         match kind:
@@ -149,7 +149,7 @@ class _Reader:
                 size = raw.get("size")
                 if type(size) is not int or not 0 <= size <= SIZE_BYTES_MAX:
                     raise SchemaError("it holds a fixed without a size")
-                node |= {"size": size, "logical": raw.get("logicalType")}
+                node |= {"size": size, "logical": _logical(raw)}
             case _:
                 fields = _listed(dict, raw.get("fields"), "a record without fields")
                 inner = full.rpartition(".")[0]
@@ -166,38 +166,38 @@ def _listed(kind: type[T], values: object, what: str) -> list[T]:
     return values
 
 
+def _logical(raw: Mapping[str, Any]) -> str:
+    given = raw.get("logicalType")
+    return given if isinstance(given, str) else ""
+
+
 def _full(name: str, space: str) -> str:
-    return name if "." in name or not space else f"{space}.{name}"
+    return checked_name(name if "." in name or not space else f"{space}.{name}")
 
 
 class _Compiler:
     def __init__(self) -> None:
         self._code: list[int] = []
-        self._room_bytes, self._has_field = 0, False
+        self._room_bytes, self._has_field, self._visited = 0, False, 0
         self._skip_at = -1  # of the last instruction, if it is a SKIP that may become longer
         self._calls: list[tuple[int, str]] = []
-        self._skipped: dict[str, Node] = {}  # the records that need a subroutine
+        self._skipped: list[Node] = []  # the records that need a subroutine, each once
+        self._called = set[str]()  # their names
         self._empty: dict[str, bool] = {}
+        self._cores: dict[str, Node] = {}
 
     def program(self, root: Node, steps: tuple[str, ...]) -> Program:
         self._find(root, steps)
         self._emit(Op.END)
         addresses: dict[str, int] = {}
-        for name, node in self._growing():
-            addresses[name] = self._here()
+        for node in self._skipped:  # more are found meanwhile
+            addresses[node["name"]] = self._here()
             for _, field in node["fields"]:
                 self._skip(field)
             self._emit(Op.RETURN)
         for at, name in self._calls:
             self._code[at] = addresses[name]
         return Program(self._code, self._room_bytes, self._has_field)
-
-    def _growing(self) -> Iterator[tuple[str, Node]]:
-        """Yield the records that are skipped, those among them that are found meanwhile."""
-        done = 0
-        while done < len(self._skipped):
-            yield list(self._skipped.items())[done]
-            done += 1
 
     def _emit(self, op: Op, *operands: int) -> int:
         """Add an instruction; return where its operands begin."""
@@ -230,6 +230,10 @@ class _Compiler:
         if node["type"] != "record":  # the rest of the path leads nowhere
             self._skip(node)
             return
+        # A union of n records on each step of the path visits n ** steps of them.
+        self._visited += len(node["fields"])
+        if self._visited > CODE_MAX:
+            raise SchemaError("it is too large")
         for name, field in node["fields"]:
             if name == steps[0]:
                 self._find(field, steps[1:])
@@ -238,7 +242,7 @@ class _Compiler:
 
     def _take(self, node: Node) -> None:
         self._has_field = True
-        kind, logical = node["type"], node.get("logical")
+        kind, logical = node["type"], node.get("logical", "")
         if kind == "enum":
             self._take_enum(node["symbols"])
             return
@@ -256,7 +260,7 @@ class _Compiler:
         at = self._emit(Op.KEY_ENUM, len(symbols), *[0] * len(symbols)) + 1
         over = self._emit(Op.JUMP, 0)
         for number, symbol in enumerate(symbols):
-            text = symbol.encode("utf-8", "replace")
+            text = checked_name(symbol).encode("utf-8", "replace")
             self._room_bytes = max(self._room_bytes, len(text))
             self._code[at + number] = self._here()
             self._code += [len(text), *text]
@@ -273,12 +277,32 @@ class _Compiler:
             self._branch(node, self._skip)
         elif kind == "record":
             if not self._is_empty(node):
-                self._skipped.setdefault(node["name"], node)
-                self._calls.append((self._emit(Op.CALL, 0), node["name"]))
+                self._call(self._core(node))
         elif kind in ("array", "map"):
             self._blocks(node["items"], is_map=kind == "map")
         else:
             self._emit(_SKIPPED[kind])
+
+    def _call(self, record: Node) -> None:
+        name = record["name"]
+        if name not in self._called:
+            self._called.add(name)
+            self._skipped.append(record)
+        self._calls.append((self._emit(Op.CALL, 0), name))
+
+    def _core(self, record: Node) -> Node:
+        """Return the record within `record` that has the same bytes, if all else in it has none.
+
+        So a value cannot have many calls for each of its bytes.
+        """
+        first, seen = record["name"], set[str]()
+        while record["name"] not in self._cores and record["name"] not in seen:
+            seen.add(record["name"])
+            parts = [part for _, part in record["fields"] if not self._is_empty(part)]
+            if len(parts) != 1 or parts[0]["type"] != "record":
+                break
+            record = parts[0]
+        return self._cores.setdefault(first, self._cores.get(record["name"], record))
 
     def _branch(self, node: Node, walk: Callable[[Node], None]) -> None:
         branches = node["branches"]

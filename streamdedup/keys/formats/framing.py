@@ -13,8 +13,6 @@ from streamdedup.keys.formats.schema_registry import GIVEN_UP, PREFIX_BYTES
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 from streamdedup.keys.words import Bytes
 
-UNKNOWN_MAX = 1_000  # ids that one look reports
-
 _0, _1, _5, _8 = (np.uint64(number) for number in (0, 1, 5, 8))
 _UNKNOWN, _UNREADABLE, _UNFRAMED = (
     np.uint8(kind) for kind in (FramedKind.UNKNOWN, FramedKind.UNREADABLE, FramedKind.UNFRAMED)
@@ -39,18 +37,18 @@ def ids_of(values: Column) -> Integers:
 
 
 def unknown_ids(values: Column, ids: Integers, met: Integers, now: int) -> list[int]:
-    """Return the schema ids in `values` that are not in `ids` (k,), ascending; of very many, some.
+    """Return the schema ids in `values` that are not in `ids` (k,); both ascend.
 
     `met` (k,) becomes `now` for each of `ids` that is there.
     """
-    found = np.empty(UNKNOWN_MAX, dtype=np.int64)
+    found = np.empty(len(values), dtype=np.int64)
     buffer = frozen(np.frombuffer(values.buffer, dtype=np.uint8), np.uint8)
     count = np.int64(0)
     for at in range(0, len(values), ROWS_A_CALL):
         part = slice(at, at + ROWS_A_CALL)
         cells = frozen(values.starts[part], np.int64), frozen(values.sizes[part], np.int64)
         count = look(buffer, *cells, ids, met, np.int64(now), found, count)
-    return sorted(found[:count].tolist())
+    return list(np.unique(found[:count]).tolist()) if count else []
 
 
 def warm_up() -> None:
@@ -91,7 +89,10 @@ def look(
     found: Integers,
     count: np.int64,
 ) -> np.int64:
-    """Add those ids of the values to `found` (m,), which has `count`, that are not in `ids`; return the new count."""
+    """Add the id of each value that is not in `ids` to `found` (m,), which has `count`; return the new count.
+
+    `found` has room for one a value. Of equal ids in a row, only the first is added.
+    """
     last = _NOT_FRAMED
     for row in range(starts.shape[0]):
         number = _id_at(buffer, starts[row], sizes[row])
@@ -102,12 +103,8 @@ def look(
         if place < ids.shape[0]:
             met[place] = now
             continue
-        at = 0
-        while at < count and found[at] != number:
-            at += 1
-        if at == count and count < found.shape[0]:
-            found[count] = number
-            count += 1
+        found[count] = number
+        count += 1
     return count
 
 

@@ -127,13 +127,9 @@ def _walk(
         number, wire = np.int64(tag >> _3), tag & _7
         if at > stop or number == 0 or tag > _TAG_MAX:
             return to, UNFIT
-        is_ours = number == program[level]
-        if is_ours and program[level + 1] not in (ANY_WIRE, np.int64(wire)):
-            is_ours = False
-        elif not is_ours:
-            for other in range(program[level + 4]):
-                if number == program[level + 5 + other]:
-                    kind = MISSING
+        is_ours = number == program[level] and program[level + 1] in (ANY_WIRE, np.int64(wire))
+        if not is_ours and _has(program, level + 4, np.int64(tag)):
+            kind = MISSING
         value, bits = at, _0
         if wire == _GROUP:
             at = _past_group(buffer, at, stop, number, groups)
@@ -239,6 +235,19 @@ def _symbol(program: Integers, table: np.int64, number: np.int64) -> np.int64:
     if low < program[table] and program[table + 1 + 2 * low] == number:
         return np.int64(program[table + 2 + 2 * low])
     return np.int64(-1)
+
+
+@inlined
+def _has(program: Integers, table: np.int64, number: np.int64) -> bool:
+    """Return whether `number` is in the table, which is its count and numbers that ascend."""
+    low, high = np.int64(0), program[table]
+    while low < high:
+        middle = (low + high) >> 1
+        if program[table + 1 + middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return bool(low < program[table] and program[table + 1 + low] == number)
 
 
 @inlined

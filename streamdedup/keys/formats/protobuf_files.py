@@ -6,13 +6,13 @@ a producer registered, and confluent-kafka for Python registers the other form.
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from streamdedup.errors import ConfigError
 from streamdedup.keys.formats.framed_kinds import FramedKind
-from streamdedup.keys.formats.schema import SchemaError
+from streamdedup.keys.formats.schema import SchemaError, checked_name
 
 NUMBER_MAX = (1 << 29) - 1
 GOOGLE = "google.protobuf."
@@ -45,7 +45,9 @@ _TYPES = {
 }
 _MASK_64, _INT32 = (1 << 64) - 1, range(-(1 << 31), 1 << 31)
 _GROUP, _REPEATED = 10, 3  # a type, and a label
-_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+=*\s*")  # the text of a file has a brace or a semicolon
+_BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")  # the text of a file has a brace or a semicolon
+TEXT_CHARS_MAX = 256 << 10  # the parser reads some 50 in a millisecond
+_NOT_DECIMAL = re.compile(r"=\s*(-?)(0[xX][0-9a-fA-F]+|0[0-7]+)(?=\s*[;\[])")
 
 Enum = Mapping[int, str]
 Parts = dict[int, list[Any]]
@@ -60,7 +62,7 @@ class Field:
     number: int
     type: str
     kind: FramedKind | None = None  # if it is a list or a map
-    others: tuple[int, ...] = ()  # the numbers of the other members of its oneof
+    oneof: Sequence["Field"] = ()  # all members of the one that it is in
 
 
 @dataclass
@@ -113,9 +115,20 @@ def parser() -> Callable[[str], Any]:
         reader.addErrorListener(Strict())
 
     def parse(text: str) -> Any:  # noqa: ANN401 - a tree of the parser's own types
-        return Parser(setup_lexer=strict, setup_parser=strict).parse(text)
+        if len(text) > TEXT_CHARS_MAX:
+            raise SchemaError(f"its text is longer than {TEXT_CHARS_MAX >> 10} KiB")
+        try:
+            plain = _NOT_DECIMAL.sub(_decimal, text)  # the parser takes every number for a decimal
+            return Parser(setup_lexer=strict, setup_parser=strict).parse(plain)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            raise SchemaError("it is no .proto file") from None  # what the parser did not expect
 
     return parse
+
+
+def _decimal(number: re.Match[str]) -> str:
+    sign, digits = number.groups()
+    return f"= {sign}{int(digits, 16 if digits[1] in 'xX' else 8)}"
 
 
 def built_in() -> Iterator[tuple[str, Message]]:
@@ -164,11 +177,11 @@ def _message(part: Any, outer: str, types: Types) -> Message:  # noqa: ANN401 - 
     return made
 
 
-def _oneof(part: Any) -> Iterator[Field]:  # noqa: ANN401 - likewise
+def _oneof(part: Any) -> list[Field]:  # noqa: ANN401 - likewise
     members = [_field(each) for each in part.elements if type(each).__name__ == "Field"]
     for each in members:
-        each.others = tuple(other.number for other in members if other is not each)
-        yield each
+        each.oneof = members
+    return members
 
 
 def _field(part: Any, kind: FramedKind | None = None) -> Field:  # noqa: ANN401 - likewise
@@ -188,7 +201,7 @@ def _camel(name: str) -> str:
 
 def joined(scope: str, name: str) -> str:
     """Return the full name of what has a `name` in `scope`, which may be empty."""
-    return f"{scope}.{name}" if scope else name
+    return checked_name(f"{scope}.{name}" if scope else name)
 
 
 def _read_serialized(text: str, types: Types) -> tuple[str, list[Message]]:
@@ -223,7 +236,7 @@ def _of_descriptor(raw: bytes, outer: str, types: Types, entries: set[str]) -> M
             members.setdefault(oneof, []).append(found)
     for group in members.values():
         for member in group:
-            member.others = tuple(other.number for other in group if other is not member)
+            member.oneof = group
     _enums(parts.get(4, []), scope, types)
     made.nested += [_of_descriptor(each, scope, types, entries) for each in parts.get(3, ())]
     return made

@@ -17,7 +17,7 @@ from streamdedup.keys.formats.protobuf_files import (
     joined,
     read,
 )
-from streamdedup.keys.formats.schema import Program, SchemaError
+from streamdedup.keys.formats.schema import CODE_MAX, Program, SchemaError, checked_name
 
 ANY_WIRE = -1
 
@@ -63,6 +63,7 @@ _SCALARS = {
     "sfixed32": (Wire.FOUR_BYTES, Op.INT32),
     "sfixed64": (Wire.EIGHT_BYTES, Op.INT64),
 }
+_WIRES = {"bool": Wire.VARINT, "float": Wire.FOUR_BYTES, "double": Wire.EIGHT_BYTES}
 _NO_KEYS = {
     "bool": FramedKind.BOOLEAN,
     "float": FramedKind.FLOAT,
@@ -88,13 +89,15 @@ class _Compiler:
     """The code begins with the table of the file's messages.
 
     A table is the address of the message's level, how many messages are declared in it, and the table of each. A level
-    is the number of the field on the path, how it is written, an `Op` and its operand; then how many others unset it,
-    and their numbers. Its number is 0 if the path ends there.
+    is the number of the field on the path, how it is written, an `Op` and its operand; then how many tags of others
+    unset it, and these, ascending. Its number is 0 if the path ends there.
     """
 
     def __init__(self, types: Mapping[str, Message | Enum]) -> None:
         self._types = types
         self._code: list[int] = []
+        self._levels: dict[tuple[int, tuple[str, ...]], int] = {}  # by the message, and the steps
+        self._enums: dict[int, int] = {}
         self._room_bytes, self._has_field = 0, False
 
     def program(self, file: Message, steps: tuple[str, ...]) -> Program:
@@ -110,15 +113,43 @@ class _Compiler:
 
     def _add(self, *numbers: int) -> int:
         self._code += numbers
+        if len(self._code) > CODE_MAX:
+            raise SchemaError("it is too large")
         return len(self._code) - len(numbers)
 
     def _level(self, message: Message, steps: tuple[str, ...]) -> int:
-        """Add the level of `message` at which the first of `steps` is; return its address."""
+        """Add the level of `message` at which the first of `steps` is, if it is not there yet; return its address."""
+        which = id(message), steps
+        if which not in self._levels:
+            self._levels[which] = self._new_level(message, steps)
+        return self._levels[which]
+
+    def _new_level(self, message: Message, steps: tuple[str, ...]) -> int:
         found = message.find(steps[0])
         if found is None:
             return self._add(0, 0, 0, 0, 0)
         wire, op, operand = self._way(message, found, steps[1:])
-        return self._add(found.number, wire, op, operand, len(found.others), *found.others)
+        tags = self._tags(message, found)
+        return self._add(found.number, wire, op, operand, len(tags), *tags)
+
+    def _tags(self, message: Message, found: Field) -> list[int]:
+        """Return the tags of the other members of the oneof of a field: as another type, a member is unknown."""
+        others = (each for each in found.oneof if each is not found)
+        return sorted(
+            each.number << 3 | wire for each in others for wire in self._wires(message, each)
+        )
+
+    def _wires(self, message: Message, field: Field) -> tuple[Wire, ...]:
+        """Return how a member of a oneof is written: either way, if its type is not known."""
+        if field.type in _SCALARS:
+            return (_SCALARS[field.type][0],)
+        if field.type in _NO_KEYS:
+            return (_WIRES[field.type],)
+        try:
+            target = self._named(field.type, message.scope)
+        except SchemaError:
+            return Wire.VARINT, Wire.BYTES
+        return (Wire.BYTES if isinstance(target, Message) else Wire.VARINT,)
 
     def _way(self, message: Message, found: Field, steps: tuple[str, ...]) -> tuple[int, Op, int]:
         """Return how a field is written, what to do with it, and the operand of that."""
@@ -139,7 +170,12 @@ class _Compiler:
         return ANY_WIRE, Op.KIND, kind
 
     def _enum(self, symbols: Enum) -> int:
-        texts = {number: symbols[number].encode() for number in sorted(symbols)}
+        if id(symbols) not in self._enums:
+            self._enums[id(symbols)] = self._new_enum(symbols)
+        return self._enums[id(symbols)]
+
+    def _new_enum(self, symbols: Enum) -> int:
+        texts = {number: checked_name(symbols[number]).encode() for number in sorted(symbols)}
         self._room_bytes = max(self._room_bytes, *map(len, texts.values()), 0)
         where = {number: self._add(len(text), *text) for number, text in texts.items()}
         return self._add(len(where), *(part for pair in where.items() for part in pair))

@@ -10,9 +10,21 @@ from streamdedup.errors import StreamdedupError
 
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 
+CODE_MAX = 1 << 20  # numbers of a program
+NAME_CHARS_MAX = (
+    1_000  # of a full name, or a symbol: many that have a long one in common would fill the memory
+)
+
 
 class SchemaError(StreamdedupError):
     """A schema that no key can be found by. The message says why, as a sentence about `it`, and quotes nothing."""
+
+
+def checked_name(name: str) -> str:
+    """Return a full name, or a symbol. SchemaError if it is longer than any that is needed."""
+    if len(name) > NAME_CHARS_MAX:
+        raise SchemaError(f"it holds a name of more than {NAME_CHARS_MAX} characters")
+    return name
 
 
 class Program(NamedTuple):
@@ -37,15 +49,21 @@ class Reference:
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema with its `references`, each after those that it refers to itself."""
+    """A schema with its `references`, each after those that it refers to itself; or why it was not read."""
 
-    type: SchemaType
+    type: str
     text: str
     references: tuple[Reference, ...] = ()
+    why_not: str = ""
 
     @cached_property
     def digest(self) -> str:
-        """16 hex digits, which another schema does not have; texts that differ in white space alone have the same."""
+        """16 hex digits, which another schema does not have; texts that differ in white space alone have the same.
+
+        A schema that was not read has none.
+        """
+        if self.why_not:
+            return ""
         parts = [self.type, *(f"{each.name}\0{each.text}" for each in self.references), self.text]
         plain = json.dumps([" ".join(part.split()) for part in parts])
         return hashlib.sha256(plain.encode()).hexdigest()[:16]

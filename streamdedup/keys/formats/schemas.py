@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, get_args
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from streamdedup.keys.formats.schema_registry import GIVEN_UP, UNREADABLE
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 
 MET_MAX = 1_000  # ids that a snapshot has
+GIVEN_UP_MAX = 10_000  # ids that are known to be unknown
 ROW_BYTES = 40  # of a key that is no part of its value: digits, or a UUID; a symbol comes on top
 
 _TYPES: Mapping[str, SchemaType] = {
@@ -60,10 +61,10 @@ class _Programs:
         room_bytes = max(self.room_bytes, ROW_BYTES + program.room_bytes)
         return replace(self, code=code, room_bytes=room_bytes)
 
-    def entered(self, number: int, entry: int) -> "_Programs":
-        """Return these with one more id, whose program begins at `entry`."""
-        at = int(np.searchsorted(self.ids, number))
-        ids, entries = np.insert(self.ids, at, number), np.insert(self.entries, at, entry)
+    def entered(self, numbers: Sequence[int], entry: int) -> "_Programs":
+        """Return these with more ids, ascending, whose program begins at `entry`."""
+        at = np.searchsorted(self.ids, numbers)
+        ids, entries = np.insert(self.ids, at, numbers), np.insert(self.entries, at, entry)
         return replace(self, ids=frozen(ids, np.int64), entries=frozen(entries, np.int64))
 
     def without(self, numbers: Collection[int]) -> "_Programs":
@@ -108,7 +109,8 @@ class Schemas:
     @property
     def met(self) -> dict[int, str]:
         """The digest of the schema of each of the `MET_MAX` ids that were met last."""
-        digests = {**self._expected, **self._digests}
+        read = {number: digest for number, digest in self._digests.items() if digest}
+        digests = {**self._expected, **read}
         order = dict(zip(self._ids.tolist(), self._met.tolist(), strict=True))
         last = sorted(digests, key=lambda number: (order.get(number, 0), number))[-MET_MAX:]
         return {number: digests[number] for number in sorted(last)}
@@ -121,7 +123,7 @@ class Schemas:
         self._expected |= digests
 
     def unresolved(self, values: Column) -> list[int]:
-        """Return the ids in `values` whose schemas are not known and not given up; of very many, some."""
+        """Return the ids in `values` whose schemas are not known and not given up, ascending."""
         from streamdedup.keys.formats.framing import unknown_ids  # imported here: it imports numba
 
         self._looks += 1
@@ -131,8 +133,11 @@ class Schemas:
         """Return the programs of a schema. Any thread may call this; for a large schema it takes long."""
         texts = [each.text for each in schema.references]
         try:
+            if schema.why_not:
+                raise SchemaError(schema.why_not)
             if schema.type != self.type:
-                raise SchemaError(f"it is of type {schema.type}, and key.format is {self._kind}")
+                theirs = schema.type if schema.type in get_args(SchemaType) else "unknown"
+                raise SchemaError(f"it is of type {theirs}, and key.format is {self._kind}")
             compiled = _COMPILERS[self._kind]
             programs = [compiled(schema.text, texts, each.steps) for each in self._fields]
         except SchemaError as error:
@@ -150,16 +155,18 @@ class Schemas:
             self.ask_again()
         if not schema.programs:
             self._why_not[number] = schema.why_not
-        self._enter(number, schema.programs or UNREADABLE)
+        self._enter([number], schema.programs or UNREADABLE)
         without = (which for which, each in enumerate(schema.programs) if not each.has_field)
         self._lacking |= {(which, number) for which in without}
         self._digests[number] = schema.digest
 
-    def give_up(self, number: int) -> None:
-        """Note that no registry knows the schema of an id."""
-        if number not in self._given_up and not self.knows(number):
-            self._enter(number, GIVEN_UP)
-            self._given_up.add(number)
+    def give_up(self, numbers: Iterable[int]) -> None:
+        """Note that no registry knows the schemas of these ids."""
+        if len(self._given_up) >= GIVEN_UP_MAX:
+            self.ask_again()
+        new = sorted({each for each in numbers if not self.knows(each)} - self._given_up)
+        self._enter(new, GIVEN_UP)
+        self._given_up.update(new)
 
     def ask_again(self) -> None:
         """Forget which ids were given up."""
@@ -216,17 +223,17 @@ class Schemas:
 
         return protobuf_column.fill
 
-    def _enter(self, number: int, programs: Sequence[Program] | int) -> None:
-        """Add an id, and its program for each field; or what says that it has none."""
-        self._met = np.insert(self._met, np.searchsorted(self._ids, number), self._looks)
+    def _enter(self, numbers: Sequence[int], programs: Sequence[Program] | int) -> None:
+        """Add ids, ascending, and their program for each field; or what says that they have none."""
+        self._met = np.insert(self._met, np.searchsorted(self._ids, numbers), self._looks)
         if isinstance(programs, int):
-            self._fields = [each.entered(number, programs) for each in self._fields]
+            self._fields = [each.entered(numbers, programs) for each in self._fields]
             return
         both = zip(self._fields, programs, strict=True)
-        self._fields = [of.added(one).entered(number, len(of.code)) for of, one in both]
+        self._fields = [of.added(one).entered(numbers, len(of.code)) for of, one in both]
 
     def _check(self, number: int, known: str | None, digest: str) -> None:
-        if known is not None and known != digest:
+        if known and digest and known != digest:  # neither of a schema that was not read
             raise DeliveryError(
                 f"schema {number} is another than it was when the snapshot was saved ({digest} and {known}): ids of one"
                 " registry never change, so kafka.schema_registry names another one, or another context; set that back"

@@ -1,0 +1,52 @@
+"""What the registry does not have: how long events may wait for one of its schemas, and which are given up.
+
+Whoever writes events may name any schema. So all waiting together has one allowance: while any event waits, it shrinks
+by the time that passes, and otherwise it grows again by a tenth of that. No clock: the caller brings the time.
+"""
+
+UNKNOWN_S = 60.0  # for which an id is asked for again, and the most that the allowance holds
+SHARE = 0.1  # of the time for which all partitions may wait in the long run
+LOST_MAX = 10_000  # ids that were given up, of which we know
+
+
+class Unknown:
+    """The allowance, and the ids that were given up."""
+
+    def __init__(self) -> None:
+        self._left_s, self._as_of, self._waiting = UNKNOWN_S, float("-inf"), 0
+        self._lost: dict[int, None] = {}
+
+    def left_s(self, now: float) -> float:
+        """Return for how long events may wait from `now` on."""
+        if self._as_of == float("-inf"):
+            return UNKNOWN_S
+        passed_s = now - self._as_of
+        change_s = -passed_s if self._waiting else passed_s * SHARE
+        return min(max(self._left_s + change_s, 0.0), UNKNOWN_S)
+
+    def is_lost(self, number: int) -> bool:
+        """Whether an id was given up before."""
+        return number in self._lost
+
+    def lose(self, number: int) -> None:
+        """Give up an id; of very many, forget the first."""
+        self._lost[number] = None
+        if len(self._lost) > LOST_MAX:
+            del self._lost[next(iter(self._lost))]
+
+    def found(self, number: int) -> None:
+        """Note that the registry has an id after all."""
+        self._lost.pop(number, None)
+
+    def begin(self, now: float) -> float:
+        """Begin to wait for an id; return until when. `end` must follow."""
+        self._settle(now, 1)
+        return now + self._left_s
+
+    def end(self, now: float) -> None:
+        """Wait for it no longer."""
+        self._settle(now, -1)
+
+    def _settle(self, now: float, more: int) -> None:
+        self._left_s, self._as_of = self.left_s(now), now
+        self._waiting += more

@@ -1,0 +1,215 @@
+"""Claims about schemas that somebody registered to do harm: each is read in time and memory that its size bounds."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pb2
+
+from streamdedup.events import Column
+from streamdedup.keys.formats import protobuf_files, protobuf_schema
+from streamdedup.keys.formats.avro_schema import Op
+from streamdedup.keys.formats.avro_schema import compiled as of_avro
+from streamdedup.keys.formats.framed_kinds import FramedKind
+from streamdedup.keys.formats.schema import NAME_CHARS_MAX, Program, Schema, SchemaError
+from streamdedup.keys.formats.schemas import Schemas
+from tests.keys.avro import found as found_in_avro
+from tests.keys.avro import framed, of_schema
+from tests.keys.test_avro import record, zigzag
+from tests.keys.test_protobuf import F, found, of_text, piece, tag
+
+MANY = 30_000  # what takes the square of it does not end
+
+
+def serialized(file: Any) -> str:
+    """Return a file as a registry keeps it in its serialized form."""
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+def in_a_oneof(count: int) -> str:
+    """Return a file of one message, whose members are all in one oneof; the first is the key."""
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto")
+    event = file.message_type.add(name="E")
+    event.oneof_decl.add(name="one")
+    for number in range(1, count + 1):
+        name = "id" if number == 1 else f"f{number}"
+        event.field.add(name=name, number=number, type=F.TYPE_STRING, label=1, oneof_index=0)
+    return serialized(file)
+
+
+def why_not(kind: str, text: str, path: str = "id") -> str:
+    """Return why no key can be found by a schema."""
+    schemas = of_text(path, text) if kind == "protobuf" else of_schema(json.loads(text), (path,))
+    return schemas.why_not(1)
+
+
+@pytest.mark.parametrize("logical", [[], {}, 7, None])
+def test_a_logical_type_that_is_no_text_is_none(logical: Any) -> None:
+    """Avro has unknown ones ignored."""
+    fixed = {"type": "fixed", "name": "F", "size": 2, "logicalType": logical}
+    for kind in ({"type": "bytes", "logicalType": logical}, fixed):
+        body = b"ab" if kind is fixed else b"\4ab"
+        assert found_in_avro(of_schema(record(("id", kind)), ("id",)), body) == [b"ab"]
+
+
+def chain(depth: int, *more: tuple[str, Any]) -> Any:
+    """Return records in each other, the last of which has an integer."""
+    inner: Any = "int"
+    for number in range(depth):
+        inner = record(("none", "null"), ("x", inner), *more, name=f"R{number}")
+    return inner
+
+
+def calls(items: Any) -> tuple[Program, int]:
+    """Return the program of a schema with an array of these, and its calls."""
+    schema = record(("a", {"type": "array", "items": items}), ("id", "string"))
+    program = of_avro(json.dumps(schema), (), ("id",))
+    return program, program.code.count(Op.CALL)
+
+
+def test_records_that_hold_one_other_are_one_call() -> None:
+    """So a byte of a value costs no more than a few instructions."""
+    assert calls(chain(60))[1] == 1
+    assert calls(chain(60, ("y", "int")))[1] == 60
+    schema = record(("a", {"type": "array", "items": chain(60)}), ("id", "string"))
+    body = zigzag(3) + b"\2\4\6" + b"\0\4ab"
+    assert found_in_avro(of_schema(schema, ("id",)), body) == [b"ab"]
+
+
+def test_a_record_that_holds_itself_alone_has_no_value() -> None:
+    """It is compiled, and its values end at a depth."""
+    endless = record(("x", "R"), name="R")
+    assert calls(endless)[1] == 2
+    schemas = of_schema(record(("a", endless), ("id", "string")), ("id",))
+    assert found_in_avro(schemas, b"\2" * 9) == [FramedKind.TOO_DEEP]
+
+
+def test_a_name_is_defined_once() -> None:
+    """What would read by the first definition, and what by the second, would find different keys."""
+    twice = record(("a", record(("x", "int"), name="R")), ("b", record(("y", "string"), name="R")))
+    assert why_not("avro", json.dumps(twice)) == "it defines a name twice"
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+def test_long_names_are_refused(kind: str) -> None:
+    """A namespace is a part of every name in it; and each row of a batch has room for the longest symbol."""
+    why, long = (
+        f"it holds a name of more than {NAME_CHARS_MAX} characters",
+        "n" * (NAME_CHARS_MAX + 1),
+    )
+    if kind == "avro":
+        spaced = {**record(("x", record(("id", "int"), name="R"))), "namespace": long}
+        symbols = record(("id", {"type": "enum", "name": "C", "symbols": [long]}))
+        texts = [json.dumps(spaced), json.dumps(symbols)]
+    else:
+        texts = [
+            f'syntax = "proto3"; package {long}; message E {{ string id = 1; }}',
+            f'syntax = "proto3"; enum C {{ {long} = 0; }} message E {{ C id = 1; }}',
+        ]
+    for text in texts:
+        assert why_not(kind, text) == why
+
+
+def test_a_path_that_visits_too_many_fields_is_refused() -> None:
+    """Although they have no bytes, and so no instructions."""
+    empty = record(*[(f"n{at}", "null") for at in range(3_000)], name="R")
+    union = [empty, *(record(("a", "R"), name=f"W{at}") for at in range(500))]
+    with pytest.raises(SchemaError, match="it is too large"):
+        of_avro(json.dumps(record(("a", union))), (), ("a", "a", "b"))
+
+
+def test_a_text_is_looked_through_once() -> None:
+    """To tell a file's two forms apart; a text of white space took the square of its length."""
+    text = " " * (protobuf_files.TEXT_CHARS_MAX - 50) + "message E { string id = 1; }"
+    assert found(of_text("id", text), piece(1, b"a")) == [b"a"]
+    why = f"its text is longer than {protobuf_files.TEXT_CHARS_MAX >> 10} KiB"
+    assert why_not("protobuf", text + " " * 50) == why
+
+
+@pytest.mark.parametrize(
+    ("number", "is_number"), [("0x10", 16), ("0X1f", 31), ("010", 8), ("10", 10), ("0", 0)]
+)
+def test_numbers_are_read_in_each_notation(number: str, is_number: int) -> None:
+    """A file may have them in hexadecimal and octal; the number 0 is wrong."""
+    text = f"enum C {{ A = -{number}; B={number}; }} message E {{ C id = {number}; }}"
+    schemas = of_text("id", text)
+    if not is_number:
+        assert schemas.why_not(1) == "it holds a field whose number is wrong"
+    else:
+        body = tag(is_number, 0) + bytes([is_number])
+        assert found(schemas, body) == [b"B"]
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "0x" + "f" * 5_000, "0" + "7" * 9_000])
+def test_what_the_parser_does_not_expect_is_no_file(number: str) -> None:
+    """It has no error of its own for it."""
+    text = f"message E {{ string id = {number}; }}"
+    assert why_not("protobuf", text) == "it is no .proto file"
+
+
+def test_members_of_a_oneof_take_no_more_than_their_count() -> None:
+    """In the compiler; and in the kernel, which looks for each field among them."""
+    schemas = of_text("id", in_a_oneof(MANY))
+    assert len(schemas._fields[0].code) < 2 * MANY
+    unknown = tag(MANY + 9, 0) + b"\1"
+    body = piece(1, b"a") + unknown * 100_000
+    assert found(schemas, body) == [b"a"]
+    assert found(schemas, body + piece(MANY, b"")) == [FramedKind.MISSING]
+
+
+def test_a_member_of_a_oneof_that_is_of_another_type_unsets_nothing() -> None:
+    """It counts as unknown; Google's reader says the same in `test_protobuf`."""
+    text = """enum C { A = 0; } message E { oneof one {
+      string id = 1; bool b = 2; float f = 3; double d = 4; C c = 5; M m = 6; sint32 s = 7; other.X x = 8; } }
+      message M {}"""
+    schemas = of_text("id", text)
+    bodies = {0: b"\1", 1: bytes(8), 2: b"\0", 5: bytes(4)}
+    wires = {2: [0], 3: [5], 4: [1], 5: [0], 6: [2], 7: [0], 8: [0, 2]}
+    for number, unset in wires.items():
+        for wire, body in bodies.items():
+            key = FramedKind.MISSING if wire in unset else b"a"
+            assert found(schemas, piece(1, b"a") + tag(number, wire) + body) == [key]
+
+
+def test_what_many_messages_have_in_common_is_compiled_once() -> None:
+    """An enum, and the message that a path leads to."""
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto")
+    symbols = file.enum_type.add(name="C")
+    for number in range(1_000):
+        symbols.value.add(name=f"S{number}", number=number)
+    file.message_type.add(name="M").field.add(
+        name="id", number=1, type=F.TYPE_ENUM, label=1, type_name=".C"
+    )
+    for number in range(1_000):
+        file.message_type.add(name=f"E{number}").field.add(
+            name="m", number=1, type=F.TYPE_MESSAGE, label=1, type_name=".M"
+        )
+    schemas = of_text("m.id", serialized(file))
+    assert len(schemas._fields[0].code) < 30_000
+    column = Column.of([framed(1, zigzag(1) + zigzag(1_000) + piece(1, tag(1, 0) + b"\7"))])
+    assert list(schemas.read(0, column)[0]) == [b"S7"]
+
+
+def test_a_program_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of Protobuf, too."""
+    monkeypatch.setattr(protobuf_schema, "CODE_MAX", 100)
+    text = "message E { string id = 1; } " * 20
+    assert why_not("protobuf", text) == "it is too large"
+
+
+def test_a_schema_that_was_not_read_is_no_other_one() -> None:
+    """Whatever a snapshot says of its id, and no snapshot says anything by it."""
+    schemas = Schemas("avro", [("id",)])
+    schemas.expect({1: "0123456789abcdef"})
+    schemas.take(1, schemas.compiled(Schema("", "", why_not="it has more than 4 MiB")))
+    assert schemas.why_not(1) == "it has more than 4 MiB"
+    assert schemas.met == {1: "0123456789abcdef"}
+    schemas.take(2, schemas.compiled(Schema("", "", why_not="it has more than 4 MiB")))
+    assert 2 not in schemas.met
+
+
+def test_a_type_that_is_not_known_is_not_quoted() -> None:
+    """A reason goes to logs and dead letters."""
+    why = Schemas("avro", [("id",)]).compiled(Schema("a secret", "{}")).why_not
+    assert why == "it is of type unknown, and key.format is avro"
