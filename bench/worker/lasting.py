@@ -2,10 +2,15 @@
 
 Each event has a new key, or that of an earlier one, by chance; no filter is ever full. What the filters hold grows all
 the time; what they take of memory must not.
+
+`python -m bench.worker.lasting` takes an hour, and filters that begin with room for a hundredth of the keys and grow.
+What is resident beside them must not grow.
 """
 
+import argparse
 import asyncio
 import statistics
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -14,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.worker import log
+from bench.machine import machine
+from bench.worker import broker, log
 from bench.worker.batches import encode, events_max
 from bench.worker.cases import BASE, Case
 from bench.worker.checking import missing_max
@@ -28,6 +34,9 @@ SECONDS, WARM_S, SPAN_S = 600.0, 120.0, 60.0
 EVENTS = int(RATE * SECONDS)
 TICK_S, LOOK_EVERY_S, DRAIN_S = 0.02, 5.0, 30.0
 EVENTS_BY_VERDICT = "streamdedup_events_total"
+FILTER_BYTES = "streamdedup_filter_size_bytes"
+GROWN_RATE, GROWN_TIMES = 2_000, 100  # few events, so that an hour of them holds up nobody
+MORE_BYTES_MAX = 32 << 20  # beside the filters, from the first minutes to the last
 
 
 def lasting(
@@ -38,19 +47,28 @@ def lasting(
     warm_s: float = WARM_S,
     span_s: float = SPAN_S,
     look_every_s: float = LOOK_EVERY_S,
+    grows: bool = False,
 ) -> dict[str, Any]:
-    """Resident bytes every so often; how far their median over the last `span_s` is above that right after `warm_s`."""
+    """Resident bytes every so often; how far their median over the last `span_s` is above that right after `warm_s`.
+
+    If the filters grow, the bytes are those beside them.
+    """
     with (
         log.made(bootstrap, BASE.partitions) as (source, sink),
         tempfile.TemporaryDirectory(prefix="bench-") as name,
     ):
-        case = Case(capacity=int(rate * seconds))
+        keys = int(rate * seconds)
+        case = Case(capacity=keys // GROWN_TIMES if grows else keys)
         settings = case.settings(bootstrap, unique_name("bench"), source, sink)
+        if grows:
+            settings["filter"]["max_size"] = f"{keys}B"  # 8 bits a key
         settings |= {"snapshot": {"directory": name}, "server": {"port": 0}}
         with contending(run_command(settings, Path(name)), Path(name)) as worker:
             worker.wait_for("shard_live", BASE.partitions)
             feed = _Feed(rate, seconds)
-            resident = asyncio.run(_watched(bootstrap, source, feed, worker, look_every_s))
+            resident = asyncio.run(
+                _watched(bootstrap, source, feed, worker, look_every_s, beside=grows)
+            )
             filter_bytes = worker.lines("worker_starts")[0]["filter_bytes_in_all"]
             worker.end()
     first, last = (
@@ -106,15 +124,21 @@ class _Feed:
 
 
 async def _watched(
-    bootstrap: str, source: str, feed: _Feed, worker: Contending, look_every_s: float
+    bootstrap: str,
+    source: str,
+    feed: _Feed,
+    worker: Contending,
+    look_every_s: float,
+    *,
+    beside: bool,
 ) -> list[tuple[float, int]]:
-    """Seconds and resident bytes; SystemExit where the events are not judged as they should be."""
+    """Seconds and resident bytes, `beside` the filters or in all; SystemExit if the events are not judged rightly."""
     resident = []
     async with log.opened(bootstrap, source) as there:
         began, feeding = time.monotonic(), asyncio.create_task(feed.run(there))
         while not feeding.done():
             worker.check(True, "it ended")
-            size = worker.process.memory_info().rss
+            size = worker.process.memory_info().rss - (filter_bytes(worker) if beside else 0)
             resident.append((round(time.monotonic() - began, 1), size))
             await asyncio.wait([feeding], timeout=look_every_s)
         feeding.result()
@@ -128,9 +152,38 @@ async def _watched(
     return resident
 
 
+def filter_bytes(worker: Contending) -> int:
+    """The memory of all filters, as /metrics states it."""
+    return int(sum(size for _, size in samples(metrics(worker), FILTER_BYTES)))
+
+
 def judged(text: str) -> Counter[str]:
     """Events by verdict, over all partitions, as /metrics tells them."""
     found = Counter[str]()
     for labels, count in samples(text, EVENTS_BY_VERDICT):
         found[labels["verdict"]] += count
     return found
+
+
+def main() -> int:
+    """Watch filters that grow; status 1 if memory beside them grew by more than MORE_BYTES_MAX."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--rate", type=int, default=GROWN_RATE)
+    arguments = parser.parse_args()
+    at, what = broker.found()
+    try:
+        seconds = 60 * arguments.minutes
+        seen = lasting(at.bootstrap_servers, rate=arguments.rate, seconds=seconds, grows=True)
+    finally:
+        at.close()
+    print(f"{machine('aiokafka', 'numba', 'numpy')}\nbroker: {what}")
+    for at, size in seen["resident"][:: max(1, len(seen["resident"]) // 30)]:
+        print(f"{at:8.0f} s  {size / 1e6:8.1f} MB beside the filters")
+    more = seen["last_bytes"] - seen["first_bytes"]
+    print(f"{seen['events']:,} events in {arguments.minutes:g} minutes: {more / 1e6:+.1f} MB")
+    return 1 if more > MORE_BYTES_MAX else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
