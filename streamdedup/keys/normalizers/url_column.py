@@ -424,14 +424,15 @@ def _before(out: Bytes, ends: Integers, one: int, other: int) -> bool:
 
 
 @inlined
-def _unit(out: Bytes, at: np.uint64) -> tuple[int, np.uint64]:
+def _unit(out: Bytes, at: np.uint64) -> tuple[np.uint64, np.uint64]:
     """Return a byte of a parameter, unescaped, plus 1, or 0 for the sign after the name; and the position after it."""
     found = out[at]
     if found == _PERCENT:
-        return (int(_VALUES[out[at + _1]]) << 4 | int(_VALUES[out[at + _2]])) + 1, at + _3
+        byte = _VALUES[out[at + _1]] << _NIBBLE | _VALUES[out[at + _2]]
+        return np.uint64(byte) + _1, at + _3
     if found == _EQUALS:
-        return 0, at + _1
-    return (int(_BLANK) if found == _PLUS else int(found)) + 1, at + _1
+        return _0, at + _1
+    return np.uint64(_BLANK if found == _PLUS else found) + _1, at + _1
 
 
 @inlined
