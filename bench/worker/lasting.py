@@ -61,7 +61,7 @@ def lasting(
         case = Case(capacity=keys // GROWN_TIMES if grows else keys)
         settings = case.settings(bootstrap, unique_name("bench"), source, sink)
         if grows:
-            settings["filter"]["max_size"] = f"{keys}B"  # 8 bits a key
+            settings["filter"]["max_size"] = f"{8 * keys}B"
         settings |= {"snapshot": {"directory": name}, "server": {"port": 0}}
         with contending(run_command(settings, Path(name)), Path(name)) as worker:
             worker.wait_for("shard_live", BASE.partitions)
