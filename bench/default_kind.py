@@ -20,7 +20,7 @@ from streamdedup import build
 from streamdedup.filters.base import Addable
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "filters.md"
-BEGIN, END = "<!-- written by `python -m bench.default_kind` -->", "<!-- end -->"
+BEGIN, END = "<!-- written by `python -m bench.default_kind` -->", "<!-- end of the default -->"
 KINDS = ("bloom", "cuckoo", "blocked", "exact")
 ERROR_RATE = 1e-6
 SIZES = (1_000_000, 10_000_000, 50_000_000)

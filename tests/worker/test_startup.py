@@ -69,4 +69,4 @@ def test_the_next_start_of_a_filter_over_json_compiles_nothing(tmp_path: Path) -
     assert not said or not started(tmp_path, FILTERING, cache)[0]
     assert "streamdedup.filters.growing.chain" in loaded  # of which the sizes are computed
     families = {name.split(".")[2] for name in loaded if name.startswith("streamdedup.filters.")}
-    assert families.isdisjoint({"bitmap", "cuckoo", "dleft", "fuse"})
+    assert families.isdisjoint({"bitmap", "bloom", "dleft", "fuse"})
