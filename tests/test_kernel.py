@@ -47,7 +47,7 @@ from streamdedup.kernel import sources as kernel_sources
 from streamdedup.keys import join, placement
 from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.hashing import Digests, Hash
-from streamdedup.keys.normalizers import ascii_text, domains, email_column, url_column
+from streamdedup.keys.normalizers import ascii_text, domains, email_column, host_column, url_column
 from streamdedup.keys.options import EmailPreset, EmailRules, UrlRules
 from streamdedup.rules import duplicates_rule, warm_up, warm_up_all
 from streamdedup.rules.window import DuplicatesWithin
@@ -641,15 +641,19 @@ def _addresses_used() -> Iterator[str]:
 
 
 def _urls_used() -> Iterator[str]:
-    """As `_hash_used`, for URLs: by all rules and by none."""
+    """As `_hash_used`, for URLs: by all rules and by none; and for their hosts."""
     url_column.warm_up()
+    host_column.warm_up()
     before = _compiled()
     text = b"http://A"
     for buffer in (text, bytearray(text), np.frombuffer(text, dtype=np.uint8)):
         for starts in (np.zeros(4, dtype=np.int64)[::2], np.zeros(2, dtype=np.int32)):
             column = Column(cast("bytes", buffer), cast("Any", starts), np.full(2, 8))
             for rules in (UrlRules(), UrlRules(True, True, True, True, True)):
-                assert list(url_column.plain(column, rules)) == [b"http://a/"] * 2
+                plain = url_column.plain(column, rules)
+                assert list(plain) == [b"http://a/"] * 2
+                keys = host_column.candidates(plain, drops_www=rules.www)[1]
+                assert list(keys) == [b"/a", b"a"] * 2
     yield from _since(before)
 
 

@@ -26,8 +26,8 @@ def add_build(parts: Commands) -> None:
         description="Build a list from the entries of all inputs, one a line: text (blank lines and lines that begin"
         " with # are skipped), CSV or JSON lines, plain or compressed by gzip or zstd. The endings of the names give"
         " the format. With --normalize email, @example.com stands for all addresses of that domain, and .example.com"
-        " for those of that domain and all its subdomains. The file is replaced as a whole when the list is complete,"
-        " or not at all.",
+        " for those of that domain and all its subdomains; with --normalize url, for all URLs of such hosts. The file"
+        " is replaced as a whole when the list is complete, or not at all.",
     )
     build.add_argument(
         "inputs", nargs="+", metavar="INPUT", help="a file, a pipe, or - for standard input"

@@ -6,7 +6,6 @@ import numpy as np
 
 from streamdedup.events import Column
 from streamdedup.keys.hashing import Digests
-from streamdedup.keys.normalizers.domains import candidates
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.overlay import ADDED, REMOVED, Overlay
 from streamdedup.rules.lists import Match, Matches
@@ -44,10 +43,10 @@ class ChangedList:
         base, changes = self.base, self.overlay.look_up(digests)
         there = base.addresses.contains_many(digests) & (changes != REMOVED) | (changes == ADDED)
         matches: Matches = there.astype(np.uint8) * np.uint8(Match.ADDRESS)
-        if base.facts.normalizing.name != "email":
+        if not base.facts.normalizing.knows_domains:
             return matches
         rest = np.flatnonzero(~there & (changes != REMOVED))
-        rows, asked = candidates(keys.take(rest))
+        rows, asked = base.candidates(keys.take(rest))
         digests = base.hash.of_column(asked)
         changes = self.overlay.look_up(digests)
         there = changes == ADDED

@@ -10,8 +10,7 @@ from typing import Literal
 import orjson
 
 from streamdedup.errors import ConfigError, MalformedError
-from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.keys.normalizers.email import BELOW, EXACT, EmailNormalizer
+from streamdedup.keys.normalizers.base import BELOW, EXACT, DomainNormalizer, Normalizer
 from streamdedup.lists.overlay import ADDED, REMOVED, UNCHANGED
 
 ENTRY_BYTES_MAX = 4096
@@ -47,16 +46,6 @@ def read_change(entry: bytes | None, value: bytes | None, normal: Normalizer | N
     return Change((key,), UNCHANGED if value is None else _change(value))
 
 
-def keys_of_entry(entry: bytes, normal: Normalizer | None) -> list[bytes]:
-    """Return the keys by which a list holds an entry. MalformedError if it is neither an address nor a domain."""
-    if isinstance(normal, EmailNormalizer) and entry.lstrip()[:1] in (EXACT, BELOW):
-        return normal.of_domain_entry(entry)
-    key = normal.of_key(entry) if normal else entry
-    if not key:
-        raise MalformedError("the entry is empty")
-    return [key]
-
-
 def control_key(entry: bytes, normal: Normalizer | None) -> bytes:
     """Return the record key of an entry, the same however the entry is written.
 
@@ -70,14 +59,18 @@ def _normalized(entry: bytes, normal: Normalizer | None) -> tuple[bytes, bytes]:
     """Return the record key of an entry, and the key of the list."""
     if len(entry) > ENTRY_BYTES_MAX:
         raise MalformedError(f"the entry has more than {ENTRY_BYTES_MAX} bytes")
-    key, *more = keys_of_entry(entry, normal)
-    if more:
-        raise MalformedError(
-            "the domain is an alias of another domain, and the two have different subdomains: write @DOMAIN for the"
-            " domain alone, or build the list again with this entry"
-        )
-    is_tree = isinstance(normal, EmailNormalizer) and entry.strip().startswith(BELOW)
-    return (BELOW + key if is_tree else key), key
+    if isinstance(normal, DomainNormalizer) and entry.lstrip()[:1] in (EXACT, BELOW):
+        text, keys = normal.of_domain_entry(entry)
+        if len(keys) > 1:
+            raise MalformedError(
+                "the domain is an alias of another domain, and the two have different subdomains: write @DOMAIN for the"
+                " domain alone, or build the list again with this entry"
+            )
+        return text, keys[0]
+    key = normal.of_key(entry) if normal else entry
+    if not key:
+        raise MalformedError("the entry is empty")
+    return key, key
 
 
 def message(op: Op, reason: str) -> bytes | None:

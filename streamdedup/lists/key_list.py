@@ -15,13 +15,13 @@ import numpy as np
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError
-from streamdedup.events import Column
+from streamdedup.events import Column, Integers
 from streamdedup.filters.base import Filter
 from streamdedup.filters.memory import pieces
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
-from streamdedup.keys.normalizers import domains
+from streamdedup.keys.normalizers import domains, host_column
 from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.keys.normalizers.domains import candidates
+from streamdedup.keys.options import UrlRules
 from streamdedup.lists.facts import EntryCounts, Facts, duplicates_text
 from streamdedup.lists.normalization import Normalizing, id_of
 from streamdedup.rules.lists import Match, Matches
@@ -117,14 +117,26 @@ class KeyList:
         if self.domains is None:
             return matches
         rest = np.flatnonzero(matches == Match.NONE)
-        rows, asked = candidates(keys.take(rest))
+        rows, asked = self.candidates(keys.take(rest))
         there = self.domains.contains_many(self.hash.of_column(asked))
         matches[rest[rows[there]]] = Match.DOMAIN
         return matches
 
+    def candidates(self, keys: Column) -> tuple[Integers, Column]:
+        """Return, for each key by which a list may hold the domain of a key, its row of `keys`, ascending, and the key.
+
+        The domain of a URL is its host.
+        """
+        rules = self.facts.normalizing.rules
+        if isinstance(rules, UrlRules):
+            return host_column.candidates(keys, drops_www=rules.www)
+        return domains.candidates(keys)
+
     def warm_up(self) -> None:
         """Compile the kernels that `match` runs, or load them from the cache, so that no batch waits for that."""
         domains.warm_up()
+        if isinstance(self.facts.normalizing.rules, UrlRules):
+            host_column.warm_up()
         digest = np.zeros((1, 2), dtype=np.uint64)
         for held in (self.addresses, self.domains):
             if held is not None:

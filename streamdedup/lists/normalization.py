@@ -30,6 +30,11 @@ class Normalizing:
         """The id of the normalizer in this version of streamdedup."""
         return id_of(self.normalizer())
 
+    @property
+    def knows_domains(self) -> bool:
+        """Whether a list may hold domains in the place of keys: those of addresses, or the hosts of URLs."""
+        return self.name in _RULES
+
     def header(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
         rules = self.rules and asdict(self.rules)

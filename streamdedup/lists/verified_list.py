@@ -11,7 +11,6 @@ import numpy as np
 from streamdedup.events import Column, Integers
 from streamdedup.filters.base import Filter, Mask
 from streamdedup.keys.hashing import Bytes, Digests
-from streamdedup.keys.normalizers.domains import candidates
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
@@ -61,9 +60,9 @@ class VerifiedList:
         base, overlay = self.base, self._overlay
         addresses = _Found.of(base.addresses, overlay, digests)
         rows, of_domains = _NO_ROWS, digests[:0]
-        if base.facts.normalizing.name == "email" and (base.domains is not None or len(overlay)):
+        if base.facts.normalizing.knows_domains and (base.domains is not None or len(overlay)):
             rest = np.flatnonzero((addresses.changes != ADDED) & (addresses.changes != REMOVED))
-            of_rest, asked = candidates(keys.take(rest))
+            of_rest, asked = base.candidates(keys.take(rest))
             rows, of_domains = (
                 rest[of_rest],
                 base.hash.of_column(asked),

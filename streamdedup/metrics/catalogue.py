@@ -358,7 +358,7 @@ LISTED = Metric(
     "counter",
     "events",
     "Events that the blocklist blocked, by the part of their key that is on it: `address` is the whole key, `domain`"
-    " the domain of the address, or one above it.",
+    " the domain of the address or the host of the URL, or a domain above it.",
     (*SHARD, "rule"),
 )
 EXEMPT = Metric(

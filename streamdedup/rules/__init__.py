@@ -15,7 +15,7 @@ from streamdedup.keys import join, placement, sampling
 from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.formats.schemas import Schemas
 from streamdedup.keys.hashing import HASHES, SECRET_BYTES, Hash
-from streamdedup.keys.normalizers import ascii_text, domains, email_column, url_column
+from streamdedup.keys.normalizers import ascii_text, domains, email_column, host_column, url_column
 from streamdedup.keys.options import SCHEMA_FORMATS
 from streamdedup.rules import pending, pending_in_time
 from streamdedup.rules.duplicates import Duplicates, DuplicatesRule
@@ -90,6 +90,7 @@ def warm_up_all() -> None:
     email_column.warm_up()
     url_column.warm_up()
     domains.warm_up()
+    host_column.warm_up()
     digest_map.warm_up()
     for name in HASHES:
         Hash(name, bytes(SECRET_BYTES) if name == "siphash" else b"").warm_up()

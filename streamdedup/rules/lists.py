@@ -24,7 +24,7 @@ class Match(IntEnum):
 
     NONE = 0
     ADDRESS = 1  # the whole key
-    DOMAIN = 2  # the domain of an address, or one above it
+    DOMAIN = 2  # the domain of an address or the host of a URL, or a domain above it
 
 
 class Answer(IntEnum):

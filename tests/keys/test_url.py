@@ -112,7 +112,14 @@ def check(url: str) -> None:
 
 def refuses_more(url: str, reason: str) -> bool:
     """Whether it is one of the reasons that w3lib does not have: we only take what is text, on the web, with a host."""
-    own = ("scheme is not", "has no host", "host is too long", "more than 8,192", "zero byte")
+    own = (
+        "scheme is not",
+        "has no host",
+        "host is too long",
+        "more than 8,192",
+        "zero byte",
+        "backslash",
+    )
     return any(words in reason for words in own) or "\0" in url
 
 

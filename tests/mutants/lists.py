@@ -25,7 +25,8 @@ from streamdedup.filters.exact.digest_map import (
 )
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
-from streamdedup.keys.normalizers.email import EXACT, EmailNormalizer
+from streamdedup.keys.normalizers.base import EXACT, DomainEntry
+from streamdedup.keys.normalizers.email import EmailNormalizer
 from streamdedup.lists.build.store import StoreBuilder
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore
@@ -207,8 +208,9 @@ def _kept_at_the_end(newer: Rows, older: Rows, rows: Rows) -> np.uint64:
     return to
 
 
-def _all_alone(self: EmailNormalizer, entry: bytes) -> list[bytes]:
-    return [EXACT + domain.lstrip(EXACT) for domain in _of_domain_entry(self, entry)]
+def _all_alone(self: EmailNormalizer, entry: bytes) -> DomainEntry:
+    text, keys = _of_domain_entry(self, entry)
+    return DomainEntry(text, [EXACT + domain.lstrip(EXACT) for domain in keys])
 
 
 async def _facts_first(self: ListLoader, file: _File) -> Loaded:

@@ -6,7 +6,7 @@ Of all other keys, Python reads each different one once a batch.
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 from zlib import crc32
 
 import numpy as np
@@ -25,6 +25,8 @@ ZERO = b"\0"
 # identify a person.
 INTEGER_BYTES = 8
 LONG_BYTES = 1 << 16  # a longer key is normalized piece by piece
+# The first byte of a list's entry for a domain: that domain alone, or the domain with all of its subdomains.
+EXACT, BELOW = b"@", b"."
 
 
 class Normalizer(Protocol):
@@ -56,6 +58,27 @@ class Normalizer(Protocol):
 
     def steps(self, keys: Column) -> Steps[tuple[Column, dict[int, str]]]:
         """Return what `of_column` returns, in steps: one for each different key that no kernel can read, or more."""
+
+
+class DomainEntry(NamedTuple):
+    """An entry of a list that stands for all keys of a domain: as it is written once normalized, and what a list holds.
+
+    Usually it has one of `keys`; it has two if the domain is an alias of another that has other subdomains.
+    """
+
+    text: bytes
+    keys: list[bytes]
+
+
+@runtime_checkable
+class DomainNormalizer(Protocol):
+    """A `Normalizer` of keys that have a domain, which a list may hold in their place."""
+
+    def of_domain_entry(self, entry: bytes) -> DomainEntry:
+        """Return what a list holds for `@example.com`, that domain alone, or `.example.com`, also those below it.
+
+        `domains.candidates` makes the same keys of a key. Raises MalformedError if the entry is not a domain.
+        """
 
 
 def text_of(key: bytes) -> str:

@@ -16,7 +16,14 @@ import idna
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.normalizers import long_text
-from streamdedup.keys.normalizers.base import characters_check, text_of, with_rest
+from streamdedup.keys.normalizers.base import (
+    BELOW,
+    EXACT,
+    DomainEntry,
+    characters_check,
+    text_of,
+    with_rest,
+)
 from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 from streamdedup.keys.normalizers.providers import providers, table_check
 from streamdedup.keys.options import EmailRules
@@ -27,8 +34,6 @@ VERSION = 1  # increased by every change of this module that could change a key
 # But it counts them last, and what comes before takes 20 ms for 4 kB of text.
 ADDRESS_BYTES_MAX = 254
 TOO_LONG = "the key is not an e-mail address: it is too long for one"
-# The first byte of an entry for a domain: that domain alone, or the domain with all of its subdomains.
-EXACT, BELOW = b"@", b"."
 # Held by the thread that reads an address. Several would take no less time, and together keep the GIL from the loop.
 _TURN = Lock()
 # What follows one of these in a message may be a piece of the address.
@@ -90,13 +95,11 @@ class EmailNormalizer:
         found = plain(keys, self.rules)
         return with_rest(found, keys, self.of_key, self._of_long_key)
 
-    def of_domain_entry(self, entry: bytes) -> list[bytes]:
-        """Return the keys by which a list holds the entry `@example.com` or `.example.com`.
+    def of_domain_entry(self, entry: bytes) -> DomainEntry:
+        """Return what a list holds for the entry `@example.com` or `.example.com`.
 
-        `domains.candidates` makes the same keys of an address. The entry `@example.com` stands for that
-        domain alone, `.example.com` for it and all of its subdomains. If the domain is an alias, the second
-        entry has two keys: addresses at the alias are normalized to the mailbox domain, but addresses at
-        its subdomains are not. Raises MalformedError if the entry is not a domain.
+        If the domain is an alias, the second entry has two keys: addresses at the alias are normalized to the mailbox
+        domain, but addresses at its subdomains are not. Raises MalformedError if the entry is not a domain.
         """
         text = text_of(entry).strip()
         name = text[1:]
@@ -107,8 +110,10 @@ class EmailNormalizer:
             if domain.count(b".") >= LABELS_MAX:
                 raise MalformedError(f"the entry is a domain of more than {LABELS_MAX} labels")
             mailbox = self._domain(domain.decode()).encode()
-            return [domain] if mailbox == domain else [domain, EXACT + mailbox]
-        return [EXACT + self._domain(domain.decode()).encode()]
+            keys = [domain] if mailbox == domain else [domain, EXACT + mailbox]
+            return DomainEntry(BELOW + domain, keys)
+        alone = EXACT + self._domain(domain.decode()).encode()
+        return DomainEntry(alone, [alone])
 
     def _as_provider(self, local: str, domain: str) -> str:
         provider = self._providers.get(domain)

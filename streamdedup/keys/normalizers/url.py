@@ -15,7 +15,8 @@ from urllib.parse import quote, quote_plus, unquote_to_bytes
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.normalizers import long_text
-from streamdedup.keys.normalizers.base import text_of, with_rest
+from streamdedup.keys.normalizers.base import DomainEntry, text_of, with_rest
+from streamdedup.keys.normalizers.hosts import of_host_entry
 from streamdedup.keys.normalizers.tracking import is_tracking, table_check
 from streamdedup.keys.options import UrlRules
 from streamdedup.keys.steps import Steps, drained
@@ -32,6 +33,8 @@ NO_HOST, WRONG_HOST, HOST_TOO_LONG = (
     "its host is not valid",
     "its host is too long",
 )
+# A browser takes the backslash for the begin of the path; curl takes what is before the @ for a user.
+TWO_HOSTS = "a backslash is before an @, so clients disagree about its host"
 TOO_LONG = f"the key is not a URL: it has more than {URL_BYTES_MAX:,} bytes"
 
 CONTROLS_AND_SPACE = "".join(map(chr, range(0x21)))
@@ -97,6 +100,13 @@ class UrlNormalizer:
 
         return with_rest(plain(keys, self.rules), keys, self.of_key, self._of_long_key)
 
+    def of_domain_entry(self, entry: bytes) -> DomainEntry:
+        """Return what a list holds for the entry `@example.com` or `.example.com`: hosts of URLs.
+
+        Raises MalformedError if the entry is not a host.
+        """
+        return of_host_entry(entry, drops_www=self.rules.www)
+
 
 def canonical(url: str, rules: UrlRules) -> str:
     """Return the normalized form of `url`, which has no white space at its ends.
@@ -129,6 +139,8 @@ def _split(rest: str) -> tuple[str, str, str, str]:
     """Return the authority, the path, the query and the fragment of what follows a scheme."""
     rest, _, fragment = rest.partition("#")
     rest, _, query = rest.partition("?")
+    if "@" in rest[2:].partition("/")[0].partition("\\")[2]:
+        _refuse(TWO_HOSTS)
     rest = rest.replace("\\", "/")
     if not rest.startswith("//"):
         _refuse(NO_HOST)

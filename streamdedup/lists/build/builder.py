@@ -151,7 +151,7 @@ def _counted(
             marked += 1 + chunk.count(b"\n@") + chunk.count(b"\n.")
         lines = progress.lines
     progress.end()
-    return _Count(lines, marked if recipe.normalizing.name == "email" else 0, size)
+    return _Count(lines, marked if recipe.normalizing.knows_domains else 0, size)
 
 
 def _called(name: str) -> str:

@@ -10,8 +10,7 @@ from streamdedup.errors import MalformedError
 from streamdedup.events import Column, Integers
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.normalizers.ascii_text import trim_column
-from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.keys.normalizers.email import BELOW, EXACT, EmailNormalizer
+from streamdedup.keys.normalizers.base import BELOW, EXACT, DomainNormalizer, Normalizer
 from streamdedup.lists.build.entries import Entries, first_bytes
 from streamdedup.lists.build.formats import entries
 from streamdedup.lists.build.inputs import Input
@@ -58,11 +57,11 @@ class EntryKeys:
         cells, bad = piece.cells, dict(piece.bad)
         domains: list[bytes] = []
         domain_rows: list[int] = []
-        if isinstance(self.normalizer, EmailNormalizer):
+        if isinstance(self.normalizer, DomainNormalizer):
             marked = _marked(cells)
             for row in marked.tolist():
                 try:
-                    found = self.normalizer.of_domain_entry(cells[row] or b"")
+                    found = self.normalizer.of_domain_entry(cells[row] or b"").keys
                 except MalformedError as error:
                     bad[row] = str(error)
                 else:
