@@ -1,5 +1,6 @@
 """The walk-through of docs/blacklist.md, typed as it stands there, against a real broker."""
 
+import json
 import os
 import re
 import subprocess
@@ -18,9 +19,9 @@ DOCUMENT = ROOT / "docs" / "blacklist.md"
 TOPICS = ("sign-ups", "sign-ups-list", "sign-ups-clean", "sign-ups-blocked", "sign-ups-malformed")
 
 
-def commands() -> list[str]:
-    """The lines of the blocks that are said to be run here, in their order."""
-    text = DOCUMENT.read_text("utf-8")
+def commands(document: Path = DOCUMENT) -> list[str]:
+    """The lines of the blocks that are said to be run against a broker, in their order."""
+    text = document.read_text("utf-8")
     blocks = re.findall(r"<!-- not run: \S+ runs it, .*? -->\n```sh\n(.*?)```", text, re.DOTALL)
     return [line for block in blocks for line in block.splitlines()]
 
@@ -99,9 +100,9 @@ def values(bootstrap: str, topic: str) -> list[bytes]:
     return [record.value or b"" for record in read_all(bootstrap, topic)]
 
 
-def awaited(bootstrap: str, topic: str, addresses: list[str]) -> None:
-    """Wait until these sign-ups, and no others, are in `topic`."""
-    wanted = sorted(b'{"email": "%b"}' % address.encode() for address in addresses)
+def awaited(bootstrap: str, topic: str, texts: list[str], field: str = "email") -> None:
+    """Wait until these sign-ups, or other events with a text in that field, and no others are in `topic`."""
+    wanted = sorted(json.dumps({field: text}).encode() for text in texts)
     wait_until(
         lambda: sorted(values(bootstrap, topic)) == wanted,
         DEADLINE_S,
