@@ -7,6 +7,7 @@ import pytest
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.hashing import MURMUR3
+from streamdedup.keys.normalizers.url import UrlNormalizer
 from streamdedup.keys.options import UrlRules
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.control import read_change
@@ -110,6 +111,36 @@ def test_no_way_to_write_a_host_gets_around_a_list(listed: KeyList, url: str) ->
 @pytest.mark.parametrize("url", OTHERS)
 def test_others_pass(listed: KeyList, url: str) -> None:
     """Those whose host only contains one of the list, or has it at another place."""
+    assert matched(listed, url) == [Match.NONE]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "http://good.com\\@evil.com",
+            "http://good.com:81\\@evil.com/",
+            "http:\\\\good.com\\x@evil.com",
+        ),
+        *(
+            "http://evil.com\\@good.com",
+            "http://good.com\\x\\y@evil.com?x",
+            "http://@good.com\\@evil.com#x",
+        ),
+    ],
+)
+def test_a_url_of_two_hosts_is_malformed(url: str) -> None:
+    """A browser asks the first, and curl the second."""
+    with pytest.raises(MalformedError, match="clients disagree about its host"):
+        UrlNormalizer(UrlRules()).of_key(url.encode())
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://good.com/\\@evil.com", "http://good.com?\\@evil.com", "http://good.com#\\@evil.com"],
+)
+def test_a_backslash_after_the_host_is_of_no_matter(listed: KeyList, url: str) -> None:
+    """All clients ask the same host."""
     assert matched(listed, url) == [Match.NONE]
 
 

@@ -22,10 +22,8 @@ from streamdedup.keys.normalizers.base import BELOW, EXACT, DomainEntry, text_of
 from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 
 SIGN = b"/"  # begins the key of a host alone, as it stands in a URL
-LABEL_CHARACTERS_MAX = (
-    63  # RFC 1035, 2.3.4; to decode Punycode takes a time that grows with the square
-)
-ENTRY_CHARACTERS_MAX = 253
+# RFC 1035, 2.3.4. What is longer is no name, and to decode Punycode takes a time that grows with the square.
+NAME_CHARACTERS_MAX, LABEL_CHARACTERS_MAX = 253, 63
 
 _AUTHORITY = re.compile(rb"[^/?#\\]*")
 # All letters that IDNA 2003 reads otherwise than UTS 46.
@@ -62,7 +60,7 @@ def of_host_entry(entry: bytes, *, drops_www: bool) -> DomainEntry:
     mark, name = text[:1].encode(), text[1:]
     if mark not in (EXACT, BELOW) or not name:
         raise MalformedError("the entry is not a host: it must be @ or . followed by a host")
-    if len(name) > ENTRY_CHARACTERS_MAX:
+    if len(name) > NAME_CHARACTERS_MAX:
         raise MalformedError("the entry is not a host: it is too long for one")
     with _TURN:
         host = canonical(name)
@@ -85,16 +83,18 @@ def canonical(host: str) -> str:
     """Return the one spelling of `host`, as described above: an IPv6 address in brackets, any other host without."""
     if host.startswith("[") and host.endswith("]"):
         return _ip6(host.lower())
-    name = _mapped(unquote_to_bytes(host).decode(errors="replace"))
-    name = ".".join(map(_label, name.split("."))).rstrip(".")
+    name = _mapped(unquote_to_bytes(host).decode(errors="replace")).rstrip(".")
+    if "xn--" in name and len(name) <= NAME_CHARACTERS_MAX:
+        name = ".".join(map(_label, name.split(".")))
     return _ip4(name) if _NUMBER.fullmatch(name.rpartition(".")[2]) else name
 
 
 def without_www(host: str) -> str:
     """Return the host without each `www.` that another name with a dot follows."""
-    while host.startswith(_WWW) and "." in host[len(_WWW) :]:
-        host = host.removeprefix(_WWW)
-    return host
+    at = 0
+    while host.startswith(_WWW, at) and host.find(".", at + len(_WWW)) > 0:
+        at += len(_WWW)
+    return host[at:]
 
 
 def is_ip(host: str) -> bool:
