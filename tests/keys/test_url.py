@@ -26,7 +26,8 @@ from streamdedup.keys.normalizers.url import (
     URL_BYTES_MAX,
     UrlNormalizer,
 )
-from streamdedup.keys.normalizers.url_column import PARAMETERS_MAX, plain
+from streamdedup.keys.normalizers.url_column import plain
+from streamdedup.keys.normalizers.url_query import PARAMETERS_MAX
 from streamdedup.keys.options import UrlRules
 
 NONE = UrlRules()
