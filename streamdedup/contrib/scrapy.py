@@ -19,7 +19,7 @@ from typing_extensions import override
 from streamdedup.errors import ConfigError
 from streamdedup.filters.kinds import GROWABLE
 
-if TYPE_CHECKING:  # ours import numba, which `open` does
+if TYPE_CHECKING:  # our own import numba, for which `open` is early enough
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.statscollectors import StatsCollector
@@ -116,15 +116,14 @@ class DupeFilter(RFPDupeFilter):
         stats: "StatsCollector | None" = None,
     ) -> None:
         super().__init__(None, debug, fingerprinter=fingerprinter)
-        vars(self).pop(
-            "_fingerprints", None
-        )  # its set, which would only look as if nothing was seen
+        # Scrapy's set, which would look as if nothing was seen.
+        vars(self).pop("_fingerprints", None)
         self._options = options or Options()
         self._stats = stats
         self._queue = Path(path) / "requests.queue" if path else None
         self._filter: Addable | None = None
         self._append: Callable[[str], None] = _drop
-        self._told_full = False
+        self._said_full = False
         self._seen = _seen_in(Path(path)) if path else None
 
     @classmethod
@@ -176,7 +175,7 @@ class DupeFilter(RFPDupeFilter):
                 self._seen.close()
 
     def _resumed(self, seen: "Seen", empty: "Addable") -> "Addable":
-        """Return what was seen before, or `empty` if that is nothing, or is to be forgotten."""
+        """Return the filter of what was seen before; `empty` if nothing was, or `after_crash` has it forgotten."""
         from streamdedup.filters.base import Growing
 
         if not seen.exists:
@@ -194,10 +193,10 @@ class DupeFilter(RFPDupeFilter):
         return filter_
 
     def _queue_is_lost(self, seen: "Seen") -> bool:
-        """Whether Scrapy's queues were not written by the crawl that `seen` is of.
+        """Whether the crawl that `seen` is of did not write Scrapy's queues.
 
-        Scrapy writes `active.json` at a clean stop, and never removes it. So a crawl that was killed leaves none, or
-        that of an earlier stop, whose mark the log has.
+        Scrapy writes `active.json` at a clean stop, and never removes it. So after a kill there is none, or that of an
+        earlier stop, whose mark the log has.
         """
         if self._queue is None or not self._queue.is_dir():
             return False  # another scheduler, which knows of its queues itself
@@ -217,8 +216,8 @@ class DupeFilter(RFPDupeFilter):
         if filter_ is None:
             return
         keys = len(filter_)
-        if keys > filter_.capacity and not self._told_full:
-            self._told_full = True
+        if keys > filter_.capacity and not self._said_full:
+            self._said_full = True
             _log.warning(
                 "the filter of seen requests is full: it holds more than %d, so from here on more and more new requests"
                 " are filtered wrongly; for the next crawl, set %s",

@@ -1,10 +1,8 @@
 """What a crawl has seen, on disk: a filter, and a log of the keys that it was given since it was saved.
 
-    DIRECTORY/lock          locked (flock) for as long as a crawl uses the directory; empty, never removed
-    DIRECTORY/seen.filter   the filter, as `streamdedup.save` writes it, with the secret of its hash
-    DIRECTORY/seen.log      the log (`seen_log`); a clean stop saves the filter and removes the log
-
-So the log is there while a crawl runs, and after one that was killed. To read it twice does no harm: a filter is a set.
+`seen.filter` is as `streamdedup.save` writes it, with the secret of its hash. `seen.log` (`seen_log`) is there while a
+crawl runs, and after a kill: a clean stop saves the filter, then removes the log. To read a log twice does no harm,
+since a filter is a set. `lock` is empty, locked (flock) while a crawl uses the directory, and never removed.
 """
 
 import fcntl

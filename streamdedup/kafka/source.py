@@ -47,7 +47,7 @@ from streamdedup.kafka.client.tasks import (
     disregard_waiters,
     group_fault,
     how_it_ended,
-    join_anew_if_ill,
+    rejoin_after_error,
 )
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.partitions import InputPartition
@@ -187,7 +187,7 @@ class KafkaMember:
         if self._is_refused():
             await asyncio.sleep(wait_s)
             return
-        join_anew_if_ill(self._consumer)
+        rejoin_after_error(self._consumer)
         with suppress(InconsistentGroupProtocolError):
             await self.poll(NOWHERE, wait_s)
         if self.assigned is not None:

@@ -4,7 +4,7 @@ A filter that normalizes has a `NormalizingHash`, so whatever hashes a key norma
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple, Self, cast, get_args
@@ -31,13 +31,13 @@ from streamdedup.keys.options import EmailPreset, EmailRules, Normalization, Url
 NAMES = tuple(name for name in get_args(Normalization) if name != "none")
 SHOWN_MAX = 60  # the characters of a value that a message shows
 _RULES = {
-    "email": ("preset", "tags", "dots", "aliases"),
-    "url": ("tracking", "slash", "www", "scheme", "fragments"),
+    "email": ("preset", *(each.name for each in fields(EmailRules))),
+    "url": tuple(each.name for each in fields(UrlRules)),
 }
 
 
 class NormalizedColumn(NamedTuple):
-    """The normalized keys of all rows that have one, in order, as `digests` takes them; and why others have none."""
+    """`keys` of all rows that have one, in order, as `digests` takes them; and why each other row is `malformed`."""
 
     keys: tuple[memoryview, npt.NDArray[np.int64]]
     malformed: dict[int, str]
@@ -57,21 +57,9 @@ class KeyNormalizer:
             raise ConfigError(
                 f"normalize {name!r:.{SHOWN_MAX}} is unknown; choose one of: {', '.join(NAMES)}"
             )
-        name, known = cast("Normalization", name), _RULES.get(str(name), ())
-        for rule, value in rules.items():
-            if rule not in known:
-                near = get_close_matches(rule, known, 1)
-                advice = (
-                    f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
-                )
-                raise ConfigError(f"normalize {name} has no rule {rule:.{SHOWN_MAX}}; {advice}")
-            choices = get_args(EmailPreset) if rule == "preset" else (True, False)
-            if value not in choices or (rule != "preset" and not isinstance(value, bool)):
-                told = " or ".join(map(str, choices))
-                raise ConfigError(
-                    f"normalize {name}: {rule} is {value!r:.{SHOWN_MAX}}; it must be {told}"
-                )
-        given: dict[str, Any] = dict(rules)
+        name, given = cast("Normalization", name), cast("dict[str, Any]", dict(rules))
+        for rule, value in given.items():
+            _check_rule(name, rule, value)
         if name == "email":
             return cls(name, EmailRules.of(given.pop("preset", "provider"), **given))
         return cls(name, UrlRules(**given) if name == "url" else None)
@@ -112,7 +100,7 @@ class KeyNormalizer:
 
     @classmethod
     def from_header(cls, raw: object) -> Self:
-        """Return the normalizer that gave this header. Raises ValueError if it makes other keys here, or none did."""
+        """Return the normalizer that gave this header. ValueError if it makes other keys here, or if none gave it."""
         if not isinstance(raw, Mapping) or not isinstance(raw.get("rules") or {}, Mapping):
             raise ValueError(f"normalize {raw!r:.{SHOWN_MAX}} is not a normalization")
         try:
@@ -181,6 +169,20 @@ class NormalizingHash(Hash):
                 found.starts + found.sizes,
             )
             before += len(found)
+
+
+def _check_rule(name: Normalization, rule: str, value: object) -> None:
+    """Raise ConfigError unless `rule` is one of the normalization `name`, and may have this value."""
+    known = _RULES.get(name, ())
+    if rule not in known:
+        near = get_close_matches(rule, known, 1)
+        advice = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
+        raise ConfigError(f"normalize {name} has no rule {rule:.{SHOWN_MAX}}; {advice}")
+    choices = get_args(EmailPreset) if rule == "preset" else (True, False)
+    if not any(value is choice or (rule == "preset" and value == choice) for choice in choices):
+        raise ConfigError(
+            f"normalize {name}: {rule} is {value!r:.{SHOWN_MAX}}; it must be {' or '.join(map(str, choices))}"
+        )
 
 
 def _packed(keys: Column) -> Bytes:

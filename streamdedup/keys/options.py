@@ -185,13 +185,7 @@ class KeyOptions(BaseModel):
                     aliases=self.email_aliases,
                 )
             case "url":
-                return UrlRules(
-                    self.url_tracking,
-                    self.url_slash,
-                    self.url_www,
-                    self.url_scheme,
-                    self.url_fragments,
-                )
+                return UrlRules(*(getattr(self, f"url_{each.name}") for each in fields(UrlRules)))
             case _:
                 return None
 
@@ -236,6 +230,6 @@ class KeyOptions(BaseModel):
 # The options that are rules of one normalization, and which.
 _RULES: dict[str, Normalization] = {
     **dict.fromkeys(("email_preset", "email_tags", "email_dots", "email_aliases"), "email"),
-    **dict.fromkeys(("url_tracking", "url_slash", "url_www", "url_scheme", "url_fragments"), "url"),
+    **dict.fromkeys((f"url_{each.name}" for each in fields(UrlRules)), "url"),
 }
 _SUBJECT = {"json": "field, like url or /user/id", "header": "header"}

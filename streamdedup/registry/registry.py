@@ -29,9 +29,7 @@ log = structlog.get_logger(__name__)
 
 ASK_AGAIN_S = 60.0  # for what was given up
 ASKED_MAX = 4  # at a time
-NUMBER_MAX = (
-    1 << 31
-) - 1  # of an id: registries have signed ones, and do not know what a larger one is
+NUMBER_MAX = (1 << 31) - 1  # of an id: registries have signed ones, and no larger one has a schema
 _REMEDY = (
     "still trying, and nothing is judged meanwhile; if it is up, look at kafka.schema_registry"
 )
@@ -96,8 +94,8 @@ class Registry:
         registry is away.
         """
         found = await asyncio.gather(*(asyncio.shield(self._asked(number)) for number in ids))
-        if lost := [number for number, schema in zip(ids, found, strict=True) if schema is None]:
-            schemas.give_up(lost)
+        if None in found:
+            schemas.give_up(id_ for id_, schema in zip(ids, found, strict=True) if schema is None)
             self._ask_later(schemas)
         for number, schema in zip(ids, found, strict=True):
             if schema is not None and not schemas.knows(number):
@@ -144,7 +142,7 @@ class Registry:
     async def _found(self, number: int) -> Schema | None:
         """Return the schema of an id; None if the registry does not have it, for as long as events may wait."""
         if number > NUMBER_MAX:
-            self._lose(number)
+            self._give_up(number)
             return None
         if schema := await asyncio.to_thread(self._cache.read, number):
             return schema
@@ -158,10 +156,10 @@ class Registry:
                         schema = await asyncio.to_thread(self._client.schema, number)
                 except UnknownSchemaError:
                     self.patience.back(name)
-                    if until is None and not self._unknown.is_lost(number):
+                    if until is None and not self._unknown.is_given_up(number):
                         until = self._unknown.begin(clock())
                     if until is None or clock() >= until:
-                        self._lose(number)
+                        self._give_up(number)
                         return None
                     wait_s = min(wait_s, until - clock())
                     log.info("schema_unknown", schema_id=number, waits_s=round(until - clock()))
@@ -178,11 +176,11 @@ class Registry:
             if until is not None:
                 self._unknown.end(clock())
 
-    def _lose(self, number: int) -> None:
+    def _give_up(self, number: int) -> None:
         """Give up an id; say so, once a minute at most."""
-        if self._unknown.is_lost(number):
+        if self._unknown.is_given_up(number):
             return
-        self._unknown.lose(number)
+        self._unknown.give_up(number)
         self._unsaid += 1
         now = asyncio.get_running_loop().time()
         if now - self._said_at < LOG_EVERY_S:

@@ -6,7 +6,7 @@ by the time that passes, and otherwise it grows again by a tenth of that. No clo
 
 UNKNOWN_S = 60.0  # for which an id is asked for again, and the most that the allowance holds
 SHARE = 0.1  # of the time for which all partitions may wait in the long run
-LOST_MAX = 10_000  # ids that were given up, of which we know
+GIVEN_UP_MAX = 10_000  # ids that were given up, of which we know
 
 
 class Unknown:
@@ -14,7 +14,7 @@ class Unknown:
 
     def __init__(self) -> None:
         self._left_s, self._as_of, self._waiting = UNKNOWN_S, float("-inf"), 0
-        self._lost: dict[int, None] = {}
+        self._given_up: dict[int, None] = {}
 
     def left_s(self, now: float) -> float:
         """Return for how long events may wait from `now` on."""
@@ -24,19 +24,19 @@ class Unknown:
         change_s = -passed_s if self._waiting else passed_s * SHARE
         return min(max(self._left_s + change_s, 0.0), UNKNOWN_S)
 
-    def is_lost(self, number: int) -> bool:
+    def is_given_up(self, number: int) -> bool:
         """Whether an id was given up before."""
-        return number in self._lost
+        return number in self._given_up
 
-    def lose(self, number: int) -> None:
-        """Give up an id; of very many, forget the first."""
-        self._lost[number] = None
-        if len(self._lost) > LOST_MAX:
-            del self._lost[next(iter(self._lost))]
+    def give_up(self, number: int) -> None:
+        """Note that an id was given up; of very many, forget the first."""
+        self._given_up[number] = None
+        if len(self._given_up) > GIVEN_UP_MAX:
+            del self._given_up[next(iter(self._given_up))]
 
     def found(self, number: int) -> None:
         """Note that the registry has an id after all."""
-        self._lost.pop(number, None)
+        self._given_up.pop(number, None)
 
     def begin(self, now: float) -> float:
         """Begin to wait for an id; return until when. `end` must follow."""

@@ -9,7 +9,7 @@ from streamdedup.keys.normalizers.url_column import plain
 from streamdedup.keys.options import UrlRules
 
 
-def test_the_made_corpus() -> None:
+def test_the_made_corpus_has_what_links_have() -> None:
     """At least 30 % queries and 5 % escapes, the same in each run; each key is w3lib's, and the kernel leaves few."""
     urls = corpus(homepages(), 10_000)
     assert urls == corpus(homepages(), 10_000)

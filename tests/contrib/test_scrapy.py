@@ -51,7 +51,7 @@ def _stopped(job: Path, *requests: Request, **settings: Any) -> None:
 
 
 def _killed(job: Path, *requests: Request, **settings: Any) -> None:
-    """See the requests, and leave behind what a kill would, after a beat of the log."""
+    """See the requests, and leave what a kill leaves after a beat of the log."""
     dupefilter = _opened(JOBDIR=str(job), **settings)
     for request in requests:
         dupefilter.request_seen(request)
@@ -60,7 +60,7 @@ def _killed(job: Path, *requests: Request, **settings: Any) -> None:
 
 
 def _queues(job: Path, *, written: bool) -> None:
-    """Leave behind what Scrapy's scheduler does: its folder at the start, `active.json` at a clean stop."""
+    """Leave what Scrapy's scheduler leaves: its folder at the start, `active.json` at a clean stop."""
     queue = job / "requests.queue"
     queue.mkdir(parents=True, exist_ok=True)
     if written:
@@ -103,7 +103,7 @@ class TestFiltering:
         assert not dupefilter.request_seen(Request("http://example.org/1"))
 
     def test_it_has_no_set(self) -> None:
-        """Who asks for Scrapy's set gets an error, and no empty set."""
+        """If code asks for Scrapy's set, it gets an error, and no empty set."""
         dupefilter = _opened()
         dupefilter.request_seen(FIRST)
         assert not hasattr(dupefilter, "_fingerprints")
@@ -170,7 +170,7 @@ class TestLog:
             dupefilter.request_seen(Request(f"http://example.com/{number}"))
         assert _stats(crawler)["dupefilter/streamdedup/seen"] == REPORT_EVERY
 
-    def test_a_full_filter_is_told_once(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_full_filter_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
         """With the setting to raise; it goes on."""
         dupefilter = _opened(STREAMDEDUP_CAPACITY=10, STREAMDEDUP_ON_FULL="warn")
         for number in range(30):
@@ -197,8 +197,8 @@ class TestSettings:
         assert (filter_.header()["capacity"], filter_.error_rate) == (2_000_000, 0.001)
         assert filter_.header()["size_bytes_max"] <= 1 << 30
 
-    def test_the_defaults(self) -> None:
-        """A growing cuckoo filter at 1e-9, under a secret of its own."""
+    def test_the_default_is_a_growing_cuckoo_filter(self) -> None:
+        """At 1e-9, each under a secret of its own."""
         one, other = Options().empty(), Options().empty()
         assert one.header()["stages"][0]["kind"] == "cuckoo"
         assert (one.error_rate, one.hash.name, one.hash.drawn) == (1e-9, "siphash", True)
@@ -237,8 +237,8 @@ class TestSettings:
 class TestJobDirectory:
     """What was seen is found again in `JOBDIR`."""
 
-    def test_it_is_found_again(self, tmp_path: Path) -> None:
-        """After a clean stop, by a filter that was made without a crawler, too."""
+    def test_a_clean_stop_is_resumed(self, tmp_path: Path) -> None:
+        """By a filter that was made without a crawler, too."""
         first = DupeFilter(str(tmp_path))
         first.open()
         assert not first.request_seen(FIRST)
@@ -335,7 +335,7 @@ class TestAfterAKill:
 
     @pytest.mark.parametrize(("after_crash", "known"), [("forget", False), ("keep", True)])
     @pytest.mark.parametrize("stopped_before", [False, True])
-    def test_the_setting_decides(
+    def test_the_setting_decides_what_counts(
         self,
         tmp_path: Path,
         caplog: pytest.LogCaptureFixture,

@@ -94,9 +94,9 @@ def test_a_name_is_defined_once() -> None:
 @pytest.mark.parametrize("kind", ["avro", "protobuf"])
 def test_long_names_are_refused(kind: str) -> None:
     """A namespace is a part of every name in it; and each row of a batch has room for the longest symbol."""
-    why, long = (
-        f"it holds a name of more than {NAME_CHARS_MAX} characters",
+    long, why = (
         "n" * (NAME_CHARS_MAX + 1),
+        f"it holds a name of more than {NAME_CHARS_MAX} characters",
     )
     if kind == "avro":
         spaced = {**record(("x", record(("id", "int"), name="R"))), "namespace": long}
@@ -120,7 +120,7 @@ def test_a_path_that_visits_too_many_fields_is_refused() -> None:
 
 
 def test_a_text_is_looked_through_once() -> None:
-    """To tell a file's two forms apart; a text of white space took the square of its length."""
+    """To find out which of two forms a file has; white space took the square of its length."""
     text = " " * (protobuf_files.TEXT_CHARS_MAX - 50) + "message E { string id = 1; }"
     assert found(of_text("id", text), piece(1, b"a")) == [b"a"]
     why = f"its text is longer than {protobuf_files.TEXT_CHARS_MAX >> 10} KiB"

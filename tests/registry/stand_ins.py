@@ -1,4 +1,4 @@
-"""In place of a registry: one over HTTP that answers as it is told, and a client that a test can play with."""
+"""In place of a registry: one over HTTP with given answers, and a client that a test can play with."""
 
 import json
 import ssl
@@ -28,14 +28,16 @@ def answering(
     answers: Mapping[str, tuple[int, Any]], tls: ssl.SSLContext | None = None
 ) -> Iterator[Answers]:
     """Serve answers of a status and a body: bytes, or what becomes JSON. Every other path is an unknown schema."""
-    told = Answers(answers)
+    served = Answers(answers)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            told.asked.append((self.path, {name.lower(): of for name, of in self.headers.items()}))
-            status, body = told.by_path.get(self.path, UNKNOWN)
+            served.asked.append(
+                (self.path, {name.lower(): of for name, of in self.headers.items()})
+            )
+            status, body = served.by_path.get(self.path, UNKNOWN)
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
             if status == 302:
@@ -51,11 +53,11 @@ def answering(
     server.daemon_threads = True
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    told.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}/api"
+    served.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}/api"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield told
+        yield served
     finally:
         server.shutdown()
         thread.join()

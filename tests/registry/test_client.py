@@ -38,78 +38,78 @@ def test_a_schema_comes_with_all_that_it_refers_to() -> None:
         there("b"): (200, {"schema": "B", "references": [refer("c", 3)]}),
         there("c", 3): (200, {"schema": "C", "references": [refer("a")]}),
     }
-    with answering(answers) as told:
-        schema = client_of(told.url).schema(7)
+    with answering(answers) as served:
+        schema = client_of(served.url).schema(7)
     references = (Reference("c", "C"), Reference("b", "B"), Reference("a", "A"))
     assert schema == Schema("AVRO", "0", references)
-    assert len(told.asked) == 4
+    assert len(served.asked) == 4
 
 
 def test_the_type_of_a_schema_is_left_out_for_avro_alone() -> None:
     """As registries do it."""
     answers = {FIRST: (200, {"schema": "{}", "schemaType": "JSON"})}
-    with answering(answers) as told:
-        assert client_of(told.url + "/").schema(7) == Schema("JSON", "{}")
+    with answering(answers) as served:
+        assert client_of(served.url + "/").schema(7) == Schema("JSON", "{}")
 
 
 def test_a_context_is_part_of_the_path() -> None:
     """With or without the dot that it begins with."""
     answers = {"/api/contexts/.eu/schemas/ids/7": (200, {"schema": "{}"})}
-    with answering(answers) as told:
+    with answering(answers) as served:
         for context in ("eu", ".eu"):
-            assert client_of(told.url, context=context).schema(7).text == "{}"
+            assert client_of(served.url, context=context).schema(7).text == "{}"
 
 
 def test_credentials_are_sent() -> None:
     """A user and a password, or a token."""
-    with answering({FIRST: (200, {"schema": "{}"})}) as told:
+    with answering({FIRST: (200, {"schema": "{}"})}) as served:
         password = SecretStr("pass:word")
-        client_of(told.url, basic_auth_user="me", basic_auth_password=password).schema(7)
-        client_of(told.url, bearer_token=SecretStr("abc")).schema(7)
-        client_of(told.url).schema(7)
-    sent = [headers.get("authorization") for _, headers in told.asked]
+        client_of(served.url, basic_auth_user="me", basic_auth_password=password).schema(7)
+        client_of(served.url, bearer_token=SecretStr("abc")).schema(7)
+        client_of(served.url).schema(7)
+    sent = [headers.get("authorization") for _, headers in served.asked]
     assert sent == ["Basic bWU6cGFzczp3b3Jk", "Bearer abc", None]
 
 
 @pytest.mark.parametrize("code", [40401, 40402, 40403])
-def test_an_unknown_schema_is_told_from_a_wrong_address(code: int) -> None:
+def test_an_unknown_schema_is_no_wrong_address(code: int) -> None:
     """By the code in the answer: a proxy, or a path that is wrong, answers 404, too."""
-    with answering({FIRST: (404, {"error_code": code})}) as told:
+    with answering({FIRST: (404, {"error_code": code})}) as served:
         with pytest.raises(UnknownSchemaError):
-            client_of(told.url).schema(7)
-        told.by_path[FIRST] = 404, b"<html>"
+            client_of(served.url).schema(7)
+        served.by_path[FIRST] = 404, b"<html>"
         with pytest.raises(DeliveryError, match="as no schema registry does: status 404"):
-            client_of(told.url).schema(7)
+            client_of(served.url).schema(7)
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_registry_that_refuses_us_is_not_waited_for(status: int) -> None:
     """Only an operator can help."""
-    with answering({FIRST: (status, b""), TYPES: (status, b"")}) as told:
+    with answering({FIRST: (status, b""), TYPES: (status, b"")}) as served:
         with pytest.raises(ConfigError, match=f"refuses us, with status {status}"):
-            client_of(told.url).check()
+            client_of(served.url).check()
         with pytest.raises(DeliveryError, match=f"refuses us, with status {status}"):
-            client_of(told.url).schema(7)
+            client_of(served.url).schema(7)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_registry_that_cannot_answer_is_away(status: int) -> None:
     """It is asked again later."""
-    with answering({FIRST: (status, {}), TYPES: (status, {})}) as told:
-        for call in (client_of(told.url).check, lambda: client_of(told.url).schema(7)):
+    with answering({FIRST: (status, {}), TYPES: (status, {})}) as served:
+        for call in (client_of(served.url).check, lambda: client_of(served.url).schema(7)):
             with pytest.raises(RegistryAwayError, match=f"status {status}"):
                 call()
     with pytest.raises(
         RegistryAwayError, match=r"no answer from 127.0.0.1:\d+: Connection refused"
     ):
-        client_of(told.url).check()  # nobody listens there any more
+        client_of(served.url).check()  # nobody listens there any more
 
 
 @pytest.mark.parametrize("first", [(404, {"error_code": 40403}), (200, {"schema": '"string"'})])
 def test_a_registry_that_does_not_know_its_types_is_there(first: tuple[int, Any]) -> None:
     """Old ones do not have that path, but know schemas, or that there is none of an id."""
-    with answering({TYPES: (404, b"<html>"), "/api/schemas/ids/1": first}) as told:
-        client_of(told.url).check()
+    with answering({TYPES: (404, b"<html>"), "/api/schemas/ids/1": first}) as served:
+        client_of(served.url).check()
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_a_registry_that_does_not_know_its_types_is_there(first: tuple[int, Any]
 def test_a_wrong_address_is_found_at_the_start(types: tuple[int, Any]) -> None:
     """The path is missing, or leads to another server or a page for people."""
     with (
-        answering({TYPES: types, "/api/schemas/ids/1": types}) as told,
+        answering({TYPES: types, "/api/schemas/ids/1": types}) as served,
         pytest.raises(ConfigError, match="url answers as no schema registry does"),
     ):
-        client_of(told.url).check()
+        client_of(served.url).check()
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,10 @@ def test_a_wrong_address_is_found_at_the_start(types: tuple[int, Any]) -> None:
 )
 def test_what_answers_otherwise_is_no_registry(answer: tuple[int, Any], why: str) -> None:
     """The worker stops, and says what it was answered."""
-    with answering({FIRST: answer}) as told:
+    with answering({FIRST: answer}) as served:
         for _ in range(2):  # a connection that was not read to its end is not used again
             with pytest.raises(DeliveryError, match=why):
-                client_of(told.url).schema(7)
+                client_of(served.url).schema(7)
 
 
 def referring(count: int, text: str = "A") -> dict[str, tuple[int, Any]]:
@@ -173,8 +173,8 @@ def test_a_schema_beyond_a_limit_cannot_be_read(
 ) -> None:
     """It stops nothing, since anybody may have registered it; and no digest says that it was read."""
     monkeypatch.setattr(client, limit, at_most)
-    with answering(answers) as told:
-        schema = client_of(told.url).schema(7)
+    with answering(answers) as served:
+        schema = client_of(served.url).schema(7)
     assert (schema.why_not, schema.digest) == (why, "")
 
 
@@ -185,8 +185,8 @@ def test_a_subject_may_have_any_name() -> None:
         FIRST: (200, {"schema": "{}", "references": [half]}),
         "/api/subjects/%3F/versions/1?deleted=true": (200, {"schema": "A"}),
     }
-    with answering(answers) as told:
-        assert client_of(told.url).schema(7).references == (Reference("a", "A"),)
+    with answering(answers) as served:
+        assert client_of(served.url).schema(7).references == (Reference("a", "A"),)
 
 
 def test_an_answer_that_comes_byte_by_byte_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_an_answer_that_comes_byte_by_byte_ends(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(client, "ANSWER_S_MAX", 0.0)
     monkeypatch.setattr(client, "READ_BYTES", 1)
     with (
-        answering({FIRST: (200, {"schema": "{}"})}) as told,
+        answering({FIRST: (200, {"schema": "{}"})}) as served,
         pytest.raises(RegistryAwayError, match="an answer that takes longer than 0 s"),
     ):
-        client_of(told.url).schema(7)
+        client_of(served.url).schema(7)

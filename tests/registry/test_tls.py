@@ -63,16 +63,16 @@ def client_of(url: str, trusted: Certificates, own: Certificates | None = None) 
 
 def test_a_registry_is_reached_by_tls(made: Certificates) -> None:
     """Its certificate is that of an authority of our own."""
-    with answering(ANSWERS, serving(made)) as told:
-        client = client_of(told.url, made)
+    with answering(ANSWERS, serving(made)) as served:
+        client = client_of(served.url, made)
         client.check()
         assert client.schema(7).text == "{}"
 
 
 def test_a_certificate_of_ours_is_shown(made: Certificates) -> None:
-    """Where the registry requires one."""
-    with answering(ANSWERS, serving(made, made)) as told:
-        assert client_of(told.url, made, made).schema(7).text == "{}"
+    """If the registry requires one."""
+    with answering(ANSWERS, serving(made, made)) as served:
+        assert client_of(served.url, made, made).schema(7).text == "{}"
 
 
 def test_each_refusal_names_the_option(made: Certificates, foreign: Certificates) -> None:
@@ -84,17 +84,21 @@ def test_each_refusal_names_the_option(made: Certificates, foreign: Certificates
         with pytest.raises(RegistryAwayError, match=why):
             client.schema(7)
 
-    with answering(ANSWERS, serving(made)) as told:
-        refused(client_of(told.url, foreign), "ssl_cafile: the certificate of 127.0.0.1:.* is not")
-        name = told.url.replace("127.0.0.1", "localhost")
+    with answering(ANSWERS, serving(made)) as served:
+        refused(
+            client_of(served.url, foreign), "ssl_cafile: the certificate of 127.0.0.1:.* is not"
+        )
+        name = served.url.replace("127.0.0.1", "localhost")
         refused(client_of(name, made), "url: the certificate of localhost:.* another host name")
     older = serving(made, made)
     older.maximum_version = ssl.TLSVersion.TLSv1_2
-    with answering(ANSWERS, older) as told:
-        refused(client_of(told.url, made), "ssl_certfile: .* requires a client certificate")
-        refused(client_of(told.url, made, foreign), "ssl_certfile: .* or refuses ours")
-    with answering(ANSWERS) as told:
-        refused(client_of(told.url.replace("http:", "https:"), made), "url: .* begin it with http:")
+    with answering(ANSWERS, older) as served:
+        refused(client_of(served.url, made), "ssl_certfile: .* requires a client certificate")
+        refused(client_of(served.url, made, foreign), "ssl_certfile: .* or refuses ours")
+    with answering(ANSWERS) as served:
+        refused(
+            client_of(served.url.replace("http:", "https:"), made), "url: .* begin it with http:"
+        )
 
 
 def test_a_registry_that_closes_the_connection_may_not_trust_us(
@@ -104,19 +108,19 @@ def test_a_registry_that_closes_the_connection_may_not_trust_us(
 
     Then the worker waits; the option is named in either case.
     """
-    with answering(ANSWERS, serving(made, made)) as told:
+    with answering(ANSWERS, serving(made, made)) as served:
         for own in (None, foreign):
             with pytest.raises((ConfigError, RegistryAwayError), match="ssl_certfile"):
-                client_of(told.url, made, own).check()
+                client_of(served.url, made, own).check()
 
 
 def test_an_address_without_the_s_is_found(made: Certificates) -> None:
     """The server of a registry with TLS does not answer it."""
     with (
-        answering(ANSWERS, serving(made)) as told,
+        answering(ANSWERS, serving(made)) as served,
         pytest.raises(RegistryAwayError, match="expect https:"),
     ):
-        Client(SchemaRegistryOptions(url=told.url.replace("https:", "http:"))).check()
+        Client(SchemaRegistryOptions(url=served.url.replace("https:", "http:"))).check()
 
 
 def test_rotated_certificates_are_taken(
@@ -127,8 +131,8 @@ def test_rotated_certificates_are_taken(
     names = ("worker.pem", "worker.key", "ca.pem")
     for name in names:
         shutil.copy(foreign.directory / name, tmp_path / name)
-    with answering(ANSWERS, serving(made, made)) as told:
-        client = client_of(told.url, own, own)
+    with answering(ANSWERS, serving(made, made)) as served:
+        client = client_of(served.url, own, own)
         shutil.copy(made.directory / names[0], tmp_path / names[0])
         with pytest.raises(RegistryAwayError, match=r"ssl_keyfile: the files cannot be loaded"):
             client.schema(7)

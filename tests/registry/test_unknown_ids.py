@@ -9,7 +9,7 @@ from streamdedup.delivery import schemas as delivery
 from streamdedup.keys.formats import schemas as formats
 from streamdedup.registry.client import RegistryAwayError
 from streamdedup.registry.registry import ASK_AGAIN_S, NUMBER_MAX
-from streamdedup.registry.unknown import LOST_MAX, SHARE, UNKNOWN_S, Unknown
+from streamdedup.registry.unknown import GIVEN_UP_MAX, SHARE, UNKNOWN_S, Unknown
 from tests.keys.avro import framed
 from tests.registry.test_workers import Scene, Stage, play, value
 
@@ -38,11 +38,11 @@ def test_the_allowance_is_of_all_ids_together() -> None:
 def test_ids_that_were_given_up_are_bounded() -> None:
     """The first are forgotten."""
     ids = Unknown()
-    for number in range(LOST_MAX + 5):
-        ids.lose(number)
-    assert [ids.is_lost(number) for number in (4, 5, LOST_MAX + 4)] == [False, True, True]
+    for number in range(GIVEN_UP_MAX + 5):
+        ids.give_up(number)
+    assert [ids.is_given_up(number) for number in (4, 5, GIVEN_UP_MAX + 4)] == [False, True, True]
     ids.found(5)
-    assert not ids.is_lost(5)
+    assert not ids.is_given_up(5)
 
 
 def test_many_unknown_ids_hold_a_partition_no_longer_than_one(

@@ -203,9 +203,7 @@ class StagedTable(TableInTime):
             self._ahead.clear()  # what was made ahead is not needed soon
         for table in [*self.tables.values()]:
             yield from table.swept()
-        if (
-            index is not None
-        ):  # else the keys that follow would have to wait for all its pages at once
+        if index is not None:  # otherwise the next keys would wait for all its pages at once
             yield from touching(self._newest.words.data.cast("B"))
 
     def _drop(self) -> None:

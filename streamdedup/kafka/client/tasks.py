@@ -1,12 +1,10 @@
 """The tasks of aiokafka's consumer: what to do if one of them ends by an error.
 
-aiokafka restarts none of them. If the task that fetches, or the one that takes part in the group, has ended, only
-another consumer helps. If the heartbeat has ended, or what reads committed offsets, every poll raises its error, and
-the group drops the member, which does not notice; to join anew starts both again.
-
-We rely on these private names of `AIOKafkaConsumer`: `_fetcher.error_future`; `_subscription`, with `abort_waiters`,
-`_assignment_waiters` and `_fetch_waiters`; `_coordinator`, with `_coordination_task`, `_heartbeat_task`,
-`_commit_refresh_task` and `request_rejoin`.
+aiokafka restarts none of them. After the end of the task that fetches, or of the one that takes part in the group, only
+another consumer helps. After that of the heartbeat, or of what reads committed offsets, every poll raises its error and
+the group drops the member, which does not notice; joining anew starts both again. We rely on these private names of
+`AIOKafkaConsumer`: `_fetcher.error_future`; `_subscription` (`abort_waiters`, `_assignment_waiters`, `_fetch_waiters`);
+`_coordinator` (`_coordination_task`, `_heartbeat_task`, `_commit_refresh_task`, `request_rejoin`).
 """
 
 from typing import Any
@@ -15,7 +13,7 @@ from streamdedup.kafka.client.closing import disregard
 
 
 def how_it_ended(consumer: Any) -> str | None:
-    """Return what a started consumer has stopped to do for good, for a message; None if it does all."""
+    """Return what a started consumer no longer does, for a message; None if it does all."""
     for what, task in (
         ("fetching", consumer._fetcher.error_future),
         ("taking part in its group", consumer._coordinator._coordination_task),
@@ -33,8 +31,8 @@ def group_fault(consumer: Any) -> BaseException | None:
     return None if coordinator is None else _fault_of(coordinator._coordination_task)
 
 
-def join_anew_if_ill(consumer: Any) -> None:
-    """Have the consumer join its group anew if a task that each join starts has ended by an error."""
+def rejoin_after_error(consumer: Any) -> None:
+    """Have the consumer join its group anew if an error has ended a task that each join starts."""
     coordinator = consumer._coordinator
     if _fault_of(coordinator._heartbeat_task) or _fault_of(coordinator._commit_refresh_task):
         coordinator.request_rejoin()

@@ -182,18 +182,18 @@ def _take(
             count, pc = program[pc + 1], pc + 1
         else:
             at, count = _length(buffer, at, end)
-        behind = past(at, end, count)
-        if behind <= end:
+        after = past(at, end, count)
+        if after <= end:
             copy_bytes(buffer, at, np.uint64(count), out, to)
             to += np.uint64(count)
-            if op == _KEY_TEXT and not is_utf8(buffer, at, behind):
+            if op == _KEY_TEXT and not is_utf8(buffer, at, after):
                 kind = NOT_UTF8
-        return behind, to, kind, pc + 1
+        return after, to, kind, pc + 1
     if op == _KEY_UUID:
-        behind = past(at, end, np.int64(16))
-        if behind <= end:
+        after = past(at, end, np.int64(16))
+        if after <= end:
             to = uuid_text(buffer, at, out, to)
-        return behind, to, kind, pc + 1
+        return after, to, kind, pc + 1
     at, raw = varint(buffer, at, end)
     number = unzigzagged(raw)
     if op == _KEY_ENUM:

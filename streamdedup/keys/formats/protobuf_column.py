@@ -176,16 +176,16 @@ def _value(
     The position is NOWHERE if the value ends beyond `end`, or is a group.
     """
     if wire == _VARINT:
-        behind, bits = varint(buffer, at, end)
-        return behind, at, bits
+        after, bits = varint(buffer, at, end)
+        return after, at, bits
     if wire == _LENGTH:
         begin, size = varint(buffer, at, end)
         return past(begin, end, np.int64(size)), begin, _0
     if wire not in (_EIGHT, _FOUR):
         return NOWHERE, at, _0
     width = np.int64(8 if wire == _EIGHT else 4)
-    behind = past(at, end, width)
-    return behind, at, _little(buffer, at, width) if behind <= end else _0
+    after = past(at, end, width)
+    return after, at, _little(buffer, at, width) if after <= end else _0
 
 
 @inlined
@@ -253,10 +253,10 @@ def _has(program: Integers, table: np.int64, number: np.int64) -> bool:
 @inlined
 def _little(buffer: Bytes, at: np.uint64, width: np.int64) -> np.uint64:
     """Return the integer of `width` bytes at `at`, the lowest first."""
-    found, behind = _0, at + np.uint64(width)
-    while behind > at:
-        behind -= _1
-        found = found << _8 | np.uint64(buffer[behind])
+    found, after = _0, at + np.uint64(width)
+    while after > at:
+        after -= _1
+        found = found << _8 | np.uint64(buffer[after])
     return found
 
 

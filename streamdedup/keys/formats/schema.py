@@ -11,9 +11,8 @@ from streamdedup.errors import StreamdedupError
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 
 CODE_MAX = 1 << 20  # numbers of a program
-NAME_CHARS_MAX = (
-    1_000  # of a full name, or a symbol: many that have a long one in common would fill the memory
-)
+# Of a full name, or a symbol: many that have a long one in common would fill the memory.
+NAME_CHARS_MAX = 1_000
 
 
 class SchemaError(StreamdedupError):
@@ -49,7 +48,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema with its `references`, each after those that it refers to itself; or why it was not read."""
+    """A schema with its `references`, each after those that it refers to itself; or `why_not`, if it was not read."""
 
     type: str
     text: str

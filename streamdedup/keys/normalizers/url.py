@@ -149,7 +149,7 @@ def _split(rest: str) -> tuple[str, str, str, str]:
 
 
 def _authority(authority: str, rules: UrlRules) -> str:
-    """Return who may enter, the host and the port, each normalized."""
+    """Return the user with its password, the host and the port, each normalized."""
     if not authority.isascii():
         if len(authority) > AUTHORITY_CHARACTERS_MAX:
             _refuse(HOST_TOO_LONG)
@@ -233,8 +233,8 @@ def _shortest(address: IPv6Address) -> str:
 
 
 def _user(user: str) -> str:
-    name, colon, word = user.partition(":")
-    return f"{_quoted(name)}{colon}{_quoted(word)}"
+    name, colon, password = user.partition(":")
+    return f"{_quoted(name)}{colon}{_quoted(password)}"
 
 
 def _quoted(part: str) -> str:

@@ -13,36 +13,29 @@ from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 from streamdedup.keys.normalizers.tracking import tracking_names
 from streamdedup.keys.normalizers.url import URL_BYTES_MAX
+from streamdedup.keys.normalizers.url_escapes import (
+    BLANK,
+    HOST,
+    IN_PATH,
+    NOWHERE,
+    PERCENT,
+    PRINTABLE,
+    USES,
+    escape,
+    unescaped,
+)
+from streamdedup.keys.normalizers.url_query import PARAMETERS_MAX, query
 from streamdedup.keys.options import UrlRules
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
-PARAMETERS_MAX = 32  # sorted by insertion, whose time grows with the square
 LONGER = 3  # a byte may become an escape of so many
-NOWHERE = np.uint64(1 << 63)
 
-_0, _1, _2, _3, _4, _5, _7, _8 = (np.uint64(number) for number in (0, 1, 2, 3, 4, 5, 7, 8))
-_SLASH, _QUESTION, _HASH, _COLON, _POINT, _PERCENT, _PLUS, _EQUALS, _AND, _BLANK, _ZERO, _S = (
-    np.uint8(ord(char)) for char in "/?#:.%+=& 0s"
-)
+_0, _1, _2, _4, _5, _7, _8 = (np.uint64(number) for number in (0, 1, 2, 4, 5, 7, 8))
+_SLASH, _QUESTION, _HASH, _COLON, _POINT, _ZERO, _S = (np.uint8(ord(char)) for char in "/?#:.0s")
 _CAPITAL_A, _LETTERS, _TO_LOWER = np.uint8(ord("A")), np.uint8(26), np.uint8(0x20)
-_NOT_ASCII, _NIBBLE, _NO_DIGIT = np.uint8(0x80), np.uint8(4), np.uint8(255)
-_NINE, _PORT_MAX = np.uint8(ord("9")), np.uint64(65_535)
+_NOT_ASCII, _NINE, _PORT_MAX = np.uint8(0x80), np.uint8(ord("9")), np.uint64(65_535)
 
 _HTTP, _WWW = np.frombuffer(b"http://", dtype=np.uint8), np.frombuffer(b"www.", dtype=np.uint8)
-_DIGITS = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)
-
-# What a byte may be: a part of a host; as it is in a path; as it is in a query; printable, so it may be escaped there.
-_HOST, _IN_PATH, _IN_QUERY, _PRINTABLE = (np.uint8(1 << bit) for bit in range(4))
-_UNRESERVED = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~"
-_USES: Bytes = np.zeros(256, dtype=np.uint8)
-_USES[0x20:0x7F] |= _PRINTABLE
-_USES[list(_UNRESERVED)] |= _HOST | _IN_PATH | _IN_QUERY
-_USES[ord("~")] &= ~_HOST
-_USES[list(b"!$&'()*+,/:=@[]|")] |= _IN_PATH
-_USES[list(b"\\;")] &= ~_PRINTABLE  # a slash in a path, and the begin of parameters
-_VALUES: Bytes = np.full(256, _NO_DIGIT, dtype=np.uint8)  # of hexadecimal digits
-for _at, _char in enumerate(b"0123456789abcdef"):
-    _VALUES[[_char, ord(chr(_char).upper())]] = _at
 
 _DROPS_SLASH, _DROPS_WWW, _DROPS_SCHEME, _KEEPS_FRAGMENT = range(4)  # the rows of `rules`
 
@@ -137,9 +130,9 @@ def fill(
 @inlined
 def _stripped(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint64, np.uint64]:
     """Return the URL without the controls and spaces at its ends. A zero byte is no text."""
-    while at < end and _0 < buffer[at] <= _BLANK:
+    while at < end and _0 < buffer[at] <= BLANK:
         at += _1
-    while at < end and _0 < buffer[end - _1] <= _BLANK:
+    while at < end and _0 < buffer[end - _1] <= BLANK:
         end -= _1
     return at, end
 
@@ -168,7 +161,7 @@ def _url(
         while to > path + _1 and out[to - _1] == _SLASH:
             to -= _1
     if at < end and buffer[at] == _QUESTION:
-        at, to = _query(tracked, buffer, at + _1, end, out, to, copy, ends)
+        at, to = query(tracked, buffer, at + _1, end, out, to, copy, ends)
         if at == NOWHERE:
             return NOWHERE
     if at + _1 < end and rules[_KEEPS_FRAGMENT]:
@@ -229,7 +222,7 @@ def _host(
     first = at
     while at < end and buffer[at] not in (_SLASH, _QUESTION, _HASH, _COLON):
         found = buffer[at]
-        if not _USES[found] & _HOST:
+        if not USES[found] & HOST:
             return NOWHERE, to
         out[to] = found | _TO_LOWER if np.uint8(found - _CAPITAL_A) < _LETTERS else found
         at, to = at + _1, to + _1
@@ -288,23 +281,21 @@ def _path(
     while at < end and buffer[at] not in (_QUESTION, _HASH):
         found, escaped = buffer[at], False
         at += _1
-        if found == _PERCENT:
-            byte, escaped = _unescaped(buffer, at, end)
-            if escaped:
-                found, at = byte, at + _2
-        elif not _USES[found] & (_IN_PATH | _PRINTABLE):
+        if found == PERCENT:
+            found, escaped, at = unescaped(buffer, at, end)
+        elif not USES[found] & (IN_PATH | PRINTABLE):
             return NOWHERE, to
         if found == _SLASH and not escaped:
             if _is_dots(out, segment, to):
                 return NOWHERE, to
             segment = to + _1
         # A % that escapes nothing stays; an escaped slash is no slash.
-        is_plain = _USES[found] & _IN_PATH and not (escaped and found == _SLASH)
-        if is_plain or (found == _PERCENT and not escaped):
+        is_plain = USES[found] & IN_PATH and not (escaped and found == _SLASH)
+        if is_plain or (found == PERCENT and not escaped):
             out[to] = found
             to += _1
         else:
-            to = _escape(found, out, to)
+            to = escape(found, out, to)
     return (NOWHERE if _is_dots(out, segment, to) else at), to
 
 
@@ -314,142 +305,3 @@ def _is_dots(out: Bytes, segment: np.uint64, to: np.uint64) -> bool:
     if to == segment + _1:
         return bool(out[segment] == _POINT)
     return bool(to == segment + _2 and out[segment] == _POINT and out[segment + _1] == _POINT)
-
-
-@inlined
-def _query(
-    tracked: Bytes,
-    buffer: Bytes,
-    at: np.uint64,
-    end: np.uint64,
-    out: Bytes,
-    to: np.uint64,
-    copy: Bytes,
-    ends: Integers,
-) -> tuple[np.uint64, np.uint64]:
-    """Write the parameters, in the order of their names, then values, after a `?` if there is any."""
-    first, count, is_sorted = to + _1, 0, True
-    out[to] = _QUESTION
-    while at < end and buffer[at] != _HASH:
-        if buffer[at] == _AND:
-            at += _1
-            continue
-        if count == PARAMETERS_MAX:
-            return NOWHERE, to
-        to += _1  # after the question mark, or the sign before
-        start = to
-        at, to = _parameter(buffer, at, end, out, to)
-        if at == NOWHERE:
-            return NOWHERE, to
-        if to - start >= _2 and tracked[np.uint64(out[start]) << _8 | np.uint64(out[start + _1])]:
-            return NOWHERE, to  # it may be one that only tracks
-        ends[count, 0], ends[count, 1] = np.int64(start), np.int64(to)
-        if count and _before(out, ends, count, count - 1):
-            is_sorted = False
-        count += 1
-        out[to] = _AND
-    if not is_sorted:
-        _sort(out, first, ends, count, copy)
-    return at, (to if count else first - _1)
-
-
-@inlined
-def _parameter(
-    buffer: Bytes, at: np.uint64, end: np.uint64, out: Bytes, to: np.uint64
-) -> tuple[np.uint64, np.uint64]:
-    """Write one parameter, with a sign between its name and its value, and the escapes that these need."""
-    has_value = False
-    while at < end and buffer[at] not in (_AND, _HASH):
-        found, escaped = buffer[at], False
-        at += _1
-        if found == _PERCENT:
-            byte, escaped = _unescaped(buffer, at, end)
-            if escaped:
-                found, at = byte, at + _2
-        elif found < _BLANK or found > np.uint8(0x7E):
-            return NOWHERE, to
-        if found == _EQUALS and not escaped and not has_value:
-            has_value = True
-            out[to] = _EQUALS
-            to += _1
-        elif found == _BLANK or (found == _PLUS and not escaped):
-            out[to] = _PLUS
-            to += _1
-        elif _USES[found] & _IN_QUERY:
-            out[to] = found
-            to += _1
-        else:
-            to = _escape(found, out, to)
-    if not has_value:
-        out[to] = _EQUALS
-        to += _1
-    return at, to
-
-
-@inlined
-def _sort(out: Bytes, first: np.uint64, ends: Integers, count: int, copy: Bytes) -> None:
-    """Put the parameters into their order, by insertion: most are few, and nearly sorted."""
-    for right in range(1, count):
-        at = right
-        while at > 0 and _before(out, ends, at, at - 1):
-            for side in range(2):
-                ends[at, side], ends[at - 1, side] = ends[at - 1, side], ends[at, side]
-            at -= 1
-    to = _0
-    for row in range(count):
-        start, end = np.uint64(ends[row, 0]), np.uint64(ends[row, 1])
-        while start < end:
-            copy[to] = out[start]
-            start, to = start + _1, to + _1
-        copy[to] = _AND
-        to += _1
-    for i in range(np.int64(to) - 1):
-        out[first + np.uint64(i)] = copy[np.uint64(i)]
-
-
-@inlined
-def _before(out: Bytes, ends: Integers, one: int, other: int) -> bool:
-    """Return whether a parameter comes before another: by the bytes of its name, unescaped, then of its value.
-
-    A name's end, which is the only `=`, comes before all bytes, and so does a value's.
-    """
-    a, a_end = np.uint64(ends[one, 0]), np.uint64(ends[one, 1])
-    b, b_end = np.uint64(ends[other, 0]), np.uint64(ends[other, 1])
-    while a < a_end and b < b_end:
-        left, a = _unit(out, a)
-        right, b = _unit(out, b)
-        if left != right:
-            return bool(left < right)
-    return bool(a == a_end and b < b_end)
-
-
-@inlined
-def _unit(out: Bytes, at: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Return a byte of a parameter, unescaped, plus 1, or 0 for the sign after the name; and the position after it."""
-    found = out[at]
-    if found == _PERCENT:
-        byte = _VALUES[out[at + _1]] << _NIBBLE | _VALUES[out[at + _2]]
-        return np.uint64(byte) + _1, at + _3
-    if found == _EQUALS:
-        return _0, at + _1
-    return np.uint64(_BLANK if found == _PLUS else found) + _1, at + _1
-
-
-@inlined
-def _unescaped(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint8, bool]:
-    """Return the byte that two digits after a % stand for, and whether there are two."""
-    if at + _1 >= end:
-        return _PERCENT, False
-    high, low = _VALUES[buffer[at]], _VALUES[buffer[at + _1]]
-    if (high | low) == _NO_DIGIT:
-        return _PERCENT, False
-    return np.uint8(high << _NIBBLE | low), True
-
-
-@inlined
-def _escape(byte: np.uint8, out: Bytes, to: np.uint64) -> np.uint64:
-    """Write a % and two digits. Return the position after them."""
-    out[to] = _PERCENT
-    out[to + _1] = _DIGITS[byte >> _NIBBLE]
-    out[to + _2] = _DIGITS[byte & np.uint8(15)]
-    return to + _3
