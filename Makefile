@@ -73,7 +73,7 @@ FUZZ_MINUTES ?= 8
 chaos: $(VENV)/.dev
 	$(if $(ONLY),,$(BIN)/python -m tests.fuzz --minutes $(FUZZ_MINUTES) --seed $(or $(SEED),1))
 	$(if $(ONLY),,$(BIN)/python -m bench.bombs && $(BIN)/python -m bench.header_bombs)
-	ONLY="$(ONLY)" SCALE="$(or $(SCALE),1)" SEED="$(or $(SEED),1)" OLD="$(OLD)" $(BIN)/python -m tests.chaos
+	ONLY="$(ONLY)" SCALE="$(or $(SCALE),1)" SEED="$(or $(SEED),1)" OLD="$(OLD)" ALSO="$(ALSO)" $(BIN)/python -m tests.chaos
 
 # Storms on each version of Kafka, then all tests with a broker; hours.  ONLY=2.5.1,4.4.0 takes these versions, PARTS=storms
 # or PARTS=tests one part; what was played with the same code is not played again.  It writes docs/compatibility.md, and so

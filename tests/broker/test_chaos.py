@@ -291,6 +291,23 @@ def test_a_batch_after_its_successors_is_a_zombies() -> None:
     assert zombie_batches([*batches, late]) == 1
 
 
+def test_rounds_of_other_code_count_if_it_is_named(tmp_path: Path) -> None:
+    """But for the scenarios that are played again; the page says which rounds are of which code."""
+    path = tmp_path / "results.jsonl"
+    before = Results(path, "7")
+    before.code = "0123456789ab"
+    for scenario in ("kill", "grown"):
+        before.add(_result(scenario, before, counts=True))
+    assert not Results(path, "7").done("kill", 0)
+    after = Results(path, "7", before.code, ["grown"])
+    assert after.done("kill", 0)
+    assert not after.done("grown", 0)
+    after.add(_result("grown", after, counts=True))
+    write_report(after, tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text("utf-8")
+    assert f"code {after.code}; code 0123456789ab for `kill`." in page
+
+
 def test_rounds_are_played_once_and_the_page_tells_the_rest(tmp_path: Path) -> None:
     """A round that counts is done for its seed alone; what is missing stands on the page as not run."""
     results = Results(tmp_path / "results.jsonl", "7")

@@ -3,6 +3,9 @@
 If OLD names a commit, the matrix has one scenario more, `upgrade`; the page leaves it out, since it is about two
 versions, and its rounds are kept in a file for each OLD.
 
+If ALSO names the code of earlier rounds, as the page has it, they count for the scenarios that are not played: to play
+one scenario again after a change that matters to it alone. The page says which rounds are of which code.
+
 docs/guarantees.md is written where the whole matrix has been played, in one run or several; else a page beside the
 rounds tells what there is.
 """
@@ -35,6 +38,8 @@ class Wish:
     seed: int
     old: str | None
     """The commit to upgrade from."""
+    also: str | None = None
+    """Other code, by its id, whose rounds count for the scenarios that are not played."""
 
 
 def main() -> int:
@@ -47,7 +52,7 @@ def main() -> int:
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # with all that we started
-    results = Results(DIRECTORY / "results.jsonl", str(wish.seed))
+    results = Results(DIRECTORY / "results.jsonl", str(wish.seed), wish.also, wish.only)
     started = time.monotonic()
     kept = _play((s for s in SCENARIOS.values() if s.name in wish.only), wish.scale, results)
     if wish.old and UPGRADE in wish.only:
@@ -61,7 +66,7 @@ def main() -> int:
 
 
 def wish_of(variables: Mapping[str, str]) -> Wish:
-    """Read ONLY, SCALE, SEED and OLD; ValueError with the variable, its value and what it takes."""
+    """Read ONLY, SCALE, SEED, OLD and ALSO; ValueError with the variable, its value and what it takes."""
     old = commit_of(variables["OLD"]) if variables.get("OLD") else None
     known = [*SCENARIOS, UPGRADE] if old else list(SCENARIOS)
     only = variables.get("ONLY", "").replace(",", " ").split() or known
@@ -75,7 +80,7 @@ def wish_of(variables: Mapping[str, str]) -> Wish:
         )
     if not (seed.isascii() and seed.isdigit()):
         raise ValueError(f"SEED={seed}: a whole number from 0 on is needed")
-    return Wish(only, float(scale), int(seed), old)
+    return Wish(only, float(scale), int(seed), old, variables.get("ALSO") or None)
 
 
 def _play(scenarios: Iterable[Scenario], scale: float, results: Results) -> bool:

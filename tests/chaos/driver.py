@@ -111,7 +111,7 @@ def check(scenario: Scenario, trial: Trial, finding: Finding) -> None:
     if finding.zombie_batches and not scenario.at_least_once:
         trial.failed(f"{finding.zombie_batches} batches were written by a fenced producer")
     if trial.model.is_plain and not scenario.at_least_once:
-        breach = audit_breach(trial.deployment.write_config())
+        breach = audit_breach(trial.deployment.write_config(), spread=trial.model.spread)
         if (breach is None) != finding.exact:
             trial.failed(f"`streamdedup audit` does not agree with the oracle: {breach}")
 

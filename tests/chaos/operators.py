@@ -146,6 +146,7 @@ def grow_topics(trial: Trial, acts: int) -> None:
         wanted = NewPartitions(topic, deployment.partitions)
         admin.create_partitions([wanted])[topic].result(DEADLINE_S)
     trial.tried("partitions added")
+    trial.model.spread = True
     trial.feed()
     worker = trial.start()
     for stopped in worker.wait_for("shard_stopped", before, LIVE_S):

@@ -77,11 +77,21 @@ def _circumstances(results: Results) -> list[str]:
         else "nothing was played"
     )
     return [
-        f"- Seed {results.seed}; {spent}; code {results.code}.",
+        f"- Seed {results.seed}; {spent}; {_codes(results)}.",
         f"- {os.cpu_count()} cores, {platform.machine()}, {platform.system()}; Python {platform.python_version()}, "
         f"{libraries};",
         f"  Apache Kafka {wanted()}, one broker, or three where the row says so.",
     ]
+
+
+def _codes(results: Results) -> str:
+    """The code of the rounds; if some are of other code, which."""
+    others: dict[str, dict[str, None]] = {}
+    for found in results.rounds:
+        if found.code != results.code:
+            others.setdefault(found.code, {})[found.scenario] = None
+    named = (f"; code {code} for {_names(scenarios)}" for code, scenarios in others.items())
+    return f"code {results.code}{''.join(named)}"
 
 
 def _table(results: Results) -> list[str]:

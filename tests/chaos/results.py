@@ -5,7 +5,7 @@ A round is known by scenario, number, attempt and seed, and holds only for the c
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -45,12 +45,17 @@ class Result:
 class Results:
     """The rounds of one seed and of the code as it is."""
 
-    def __init__(self, path: Path, seed: str) -> None:
+    def __init__(
+        self, path: Path, seed: str, also: str | None = None, anew: Collection[str] = ()
+    ) -> None:
+        """Rounds of the code `also` count, too, but for the scenarios `anew`."""
         self._path, self.seed, self.code = path, seed, code_id()
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = path.read_text("utf-8").splitlines() if path.exists() else []
         known = [json.loads(line) for line in lines]
         ours = [r for r in known if (r["seed"], r["code"]) == (seed, self.code)]
+        others = [r for r in known if (r["seed"], r["code"]) == (seed, also)]
+        ours += [r for r in others if r["scenario"] not in anew]
         self.rounds = [_parsed(fields) for fields in ours]  # other code may have had other fields
 
     def add(self, result: Result) -> None:
