@@ -1,6 +1,6 @@
 """A consumer of your own, which handles the first event of each key: check, handle, add, commit.
 
-At least once: a key is handled again after a crash, and if its events are in flight together. Where, and what a filter
+At least once: a key is handled again after a crash, and if its events are in flight together. When, and what a filter
 costs: docs/library.md, "A consumer of your own".
 """
 

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--lookups", type=int, default=100_000, help="of each measurement")
     given = parser.parse_args(arguments)
     with server() as client:
-        tell_where(client)
+        print_machine(client)
         keys = [f"user:{number}" for number in range(given.keys)]
         for batch in batches(keys):
             client.mset(dict.fromkeys(batch, "a value"))
@@ -154,7 +154,7 @@ def connected(socket: Path) -> redis.Redis:
             return client
 
 
-def tell_where(client: redis.Redis) -> None:
+def print_machine(client: redis.Redis) -> None:
     """Print the machine and the versions."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("streamdedup-kafka", "redis"))
     print(f"{platform.platform()}, {platform.machine()}, {os.cpu_count()} cores")

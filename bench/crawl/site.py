@@ -1,7 +1,8 @@
 """A site of so many pages, on a local port. Each page links to its two children, and to pages that were met before.
 
-The children make a tree, so every page can be found from page 1. The other links are traps for who compares URLs as
-they stand: each names a page by another URL of the same meaning (an order of parameters, a fragment, an escape).
+The children make a tree, so every page can be found from page 1. The other links are traps for a crawler that
+compares URLs as they stand: each names a page by another URL of the same meaning (an order of parameters, a fragment,
+an escape).
 """
 
 from collections import Counter

@@ -86,7 +86,6 @@ def _pipe(arguments: argparse.Namespace) -> int:
     from streamdedup.commands.lines import line_reader, url_rules
     from streamdedup.commands.pipe import Summary, deduplicate
     from streamdedup.filters import build
-    from streamdedup.filters.options import can_grow
 
     source = binary(sys.stdin, "standard input is closed; give it lines: streamdedup pipe <FILE")
     sink = binary(sys.stdout, "standard output is closed; redirect it: streamdedup pipe >FILE")
@@ -95,13 +94,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
         arguments.normalize or "none",
         url_rules(arguments.normalize, arguments.url_rule),
     )
-    if arguments.on_full is None:
-        grows = can_grow(arguments.kind, arguments.error_rate)
-        arguments.on_full = "grow" if grows else "stop"
-    elif arguments.on_full == "grow" and arguments.kind == "window":
-        raise ConfigError(
-            "--on-full grow is not for --kind window, which counts lines here and is never full; leave it out"
-        )
+    arguments.on_full = _on_full(arguments)
     try:
         filter_ = build(_filter_of(arguments))
     except ConfigError as error:
@@ -124,6 +117,19 @@ def _pipe(arguments: argparse.Namespace) -> int:
         silence_stdout()
         say(summary.text(filter_))
     return 0
+
+
+def _on_full(arguments: argparse.Namespace) -> str:
+    """Return what happens at capacity: what is asked for, or else `grow` if the kind can grow."""
+    from streamdedup.filters.options import can_grow
+
+    if arguments.on_full is None:
+        return "grow" if can_grow(arguments.kind, arguments.error_rate) else "stop"
+    if arguments.on_full == "grow" and arguments.kind == "window":
+        raise ConfigError(
+            "--on-full grow is not for --kind window, which counts lines here and is never full; leave it out"
+        )
+    return str(arguments.on_full)
 
 
 def _filter_of(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Foresees when a filter will be full: its keys go on growing as they did over the last hour.
 
-A window that began a while ago grows only until it forgets its first keys, and one by count is never full.
+A young window grows only until it forgets its first keys, and a window by count is never full.
 
 Pure: the caller brings keys and time, of a filter that takes new events. A fold is none: it fills a filter in seconds.
 """
