@@ -25,7 +25,6 @@ from streamdedup.keys.normalizers.hosts import (
     canonical,
     cell_of,
     of_host_entry,
-    without_www,
 )
 from streamdedup.keys.normalizers.url import UrlNormalizer
 from streamdedup.keys.options import UrlRules
@@ -66,7 +65,8 @@ HOSTS = [
     *("日本.jp", "xn--wgv71a.jp", "a_b.example", "-a-.example", "a!b'c.example", "ex ample.com"),
     *("a%00b", "%", "%zz"),
     *("\u2488com", "\u1806x.com", "\u10a0.com", "\u13a0.com", "\uab70.com", "İ.com", "K.com"),
-    *("\u0345.com", "℡.com"),
+    *("\u0345.com", "℡.com", "ex\u3164ample.com", "ex\u3164%61mple.com", "bücher%C2%AD.example"),
+    *("xn-\u115f-bcher-kva.example", "\U000e0100xn--fa-hia.de", "\u03b2\u0345\u0301\u03bb.com"),
 ]
 BEFORE = ["", "", "user@", "u:p@", "good.com@", "good.com:80@", "a@b@", "%40@", ":@", "@"]
 AFTER = [
@@ -151,6 +151,7 @@ def test_hosts_are_those_of_the_standard() -> None:
     )
 )
 @example(url="http://a\u0345\u200cb")
+@example(url="http://" + "a\u3164." * 76 + "ex\u3164ample.com")  # as a key, it has 800 characters
 def test_hosts_are_those_of_the_standard_in_any_url(url: str) -> None:
     """Of any text."""
     check(url)
@@ -328,7 +329,8 @@ def test_www_is_dropped_however_it_is_written() -> None:
         "www.a.b.",
     ):
         assert cell(f"http://{host}/", WWW) == b"/a.b", host
-    assert without_www("www.com") == "www.com"
+    for host in ("www.com", "www.com.", "www%2ecom.", "www\uff0ecom\uff0e"):
+        assert cell(f"http://{host}/", WWW) == b"/www.com", host
 
 
 @pytest.mark.parametrize(

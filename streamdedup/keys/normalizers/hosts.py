@@ -24,6 +24,8 @@ from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 SIGN = b"/"  # begins the key of a host alone, as it stands in a URL
 # RFC 1035, 2.3.4. What is longer is no name, and to decode Punycode takes a time that grows with the square.
 NAME_CHARACTERS_MAX, LABEL_CHARACTERS_MAX = 253, 63
+# `url` makes Punycode of letters that are not seen, too: at most 13 characters of 3 that a browser takes for one.
+DECODED_CHARACTERS_MAX = 5 * NAME_CHARACTERS_MAX
 
 _AUTHORITY = re.compile(rb"[^/?#\\]*")
 # All letters that IDNA 2003 reads otherwise than UTS 46.
@@ -84,8 +86,9 @@ def canonical(host: str) -> str:
     if host.startswith("[") and host.endswith("]"):
         return _ip6(host.lower())
     name = _mapped(unquote_to_bytes(host).decode(errors="replace")).rstrip(".")
-    if "xn--" in name and len(name) <= NAME_CHARACTERS_MAX:
-        name = ".".join(map(_label, name.split(".")))
+    if "xn--" in name and len(name) <= DECODED_CHARACTERS_MAX:
+        # Twice: what is not seen may stand in an `xn--`, and `url` makes Punycode of that.
+        name = ".".join(_letters(_letters(label)) for label in name.split("."))
     return _ip4(name) if _NUMBER.fullmatch(name.rpartition(".")[2]) else name
 
 
@@ -157,7 +160,7 @@ def _number(part: str) -> int:
     return int(digits[:16], base)  # 16 of them are too much for an address, by any base
 
 
-def _label(label: str) -> str:
+def _letters(label: str) -> str:
     """Return a label that is in Punycode as letters. One that stands for none stays as it is."""
     if not label.startswith("xn--") or len(label) > LABEL_CHARACTERS_MAX:
         return label

@@ -35,6 +35,10 @@ NO_HOST, WRONG_HOST, HOST_TOO_LONG = (
 )
 # A browser takes the backslash for the begin of the path; curl takes what is before the @ for a user.
 TWO_HOSTS = "a backslash is before an @, so clients disagree about its host"
+# A browser unescapes first, and orders marks last; w3lib makes Punycode of an escape, and orders marks first.
+TWO_NAMES = (
+    "its host has an escape, or a combining iota, and is not ASCII, so clients disagree about it"
+)
 TOO_LONG = f"the key is not a URL: it has more than {URL_BYTES_MAX:,} bytes"
 
 CONTROLS_AND_SPACE = "".join(map(chr, range(0x21)))
@@ -48,6 +52,7 @@ _DELIMITERS = re.compile(r"[/?#@:\\]")
 _IP_OF_THE_FUTURE = re.compile(r"v[a-fA-F0-9]+\..+")
 _DOTS = re.compile("[.\u3002\uff0e\uff61]")
 _BLANKS = re.compile(r"[\t\n\r]")
+_DISPUTED = re.compile("[%\u0345]")  # U+0345 is the only mark that becomes a letter
 
 
 class UrlNormalizer:
@@ -163,9 +168,11 @@ def _authority(authority: str, rules: UrlRules) -> str:
     host, port = _bracketed(authority, place) if re.search(r"[][]", authority) else _parted(place)
     if not host:
         _refuse(NO_HOST)
+    if not host.isascii() and _DISPUTED.search(host):
+        _refuse(TWO_NAMES)
     host, percent, zone = host.partition("%")
     host = _host(f"{host.lower()}{percent}{zone}").lower()
-    if rules.www and "." in host[4:]:
+    if rules.www and "." in host[4:].rstrip("."):
         host = host.removeprefix("www.")
     return f"{_user(user)}{sign}{host}{_port(port)}"
 

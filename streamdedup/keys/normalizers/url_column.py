@@ -231,14 +231,16 @@ def _host(
 
 @inlined
 def _without_www(out: Bytes, host: np.uint64, to: np.uint64) -> np.uint64:
-    """Move the host to the place of its `www.` if it has another dot. Return the position after it."""
+    """Move the host to the place of its `www.` if a name with a dot follows. Return the position after it."""
     if to - host < _5:
         return to
     for i in range(4):
         if out[host + np.uint64(i)] != _WWW[i]:
             return to
-    at, has_dot = host + _4, False
-    while at < to:
+    at, has_dot, last = host + _4, False, to
+    while last > at and out[last - _1] == _POINT:
+        last -= _1
+    while at < last:
         has_dot |= out[at] == _POINT
         at += _1
     if not has_dot:
