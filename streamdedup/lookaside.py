@@ -5,7 +5,7 @@
 - The lock is held for work on filters, in short turns, and never while the store is asked.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -124,8 +124,9 @@ class Guard(Generic[K]):
         body raises, the filter in use stays. RuntimeError: another fill is under way. ConfigError: `filter_` does not
         fit, as for the constructor.
         """
-        fresh = _addable(self._filter if filter_ is None else filter_)
-        _check(fresh)
+        given = self._filter if filter_ is None else filter_
+        _check(given)
+        fresh = _addable(given)
         with self._lock:
             if self._filling is not None:
                 raise RuntimeError("another fill is under way; begin this one after it")
@@ -143,20 +144,23 @@ class Guard(Generic[K]):
     def _is_absent(self, key: K) -> bool:
         """Whether `key` is surely absent. Counts it."""
         with self._lock:
-            absent = self._complete and key not in self._filter
+            held = key in self._filter  # in any case, so that a wrong key is refused from the start
+            absent = self._complete and not held
             self._asked += 1
             self._saved += absent
         return absent
 
-    def _left(self, keys: Sequence[K]) -> list[int]:
+    def _left(self, keys: list[K]) -> list[int]:
         """The indexes of the `keys` that are not surely absent. Counts all of them."""
-        left = self._present(keys) if self._complete else list(range(len(keys)))
+        # In this order: a filter that becomes complete only after it was asked says nothing.
+        complete, present = self._complete, self._present(keys)
+        left = present if complete else list(range(len(keys)))
         with self._lock:
             self._asked += len(keys)
             self._saved += len(keys) - len(left)
         return left
 
-    def _present(self, keys: Sequence[K]) -> list[int]:
+    def _present(self, keys: list[K]) -> list[int]:
         """The indexes of the `keys` that the filter holds."""
         held: list[int] = []
         # A fill may replace this filter meanwhile. It holds all that was added before this call, which is enough.
@@ -177,6 +181,10 @@ class Guard(Generic[K]):
         self, keys: Sequence[K], left: Sequence[int], values: Sequence[V | None]
     ) -> list[V | None]:
         """The `values` of the keys at the indexes `left`, each in its place among all `keys`; None in the others."""
+        if isinstance(values, Mapping | Set):
+            raise TypeError(
+                f"get_many returned {named(values)}; return a list: the value of each key, or None, in the keys' order"
+            )
         if len(values) != len(left):
             raise ValueError(
                 f"get_many returned {len(values)} values for {len(left)} keys; return one for each"
@@ -220,13 +228,14 @@ class Lookaside(Guard[K], Generic[K, V]):
         self._found([value])
         return value
 
-    def get_many(self, keys: Sequence[K]) -> list[V | None]:
+    def get_many(self, keys: Iterable[K]) -> list[V | None]:
         """The value of each of `keys`, or None. The store is asked at most once."""
-        left = self._left(keys)
-        asked = [keys[place] for place in left]
+        listed = _listed(keys)
+        left = self._left(listed)
+        asked = [listed[place] for place in left]
         if self._get_many is None or not asked:
-            return self._placed(keys, left, [self._get(key) for key in asked])
-        return self._placed(keys, left, self._get_many(asked))
+            return self._placed(listed, left, [self._get(key) for key in asked])
+        return self._placed(listed, left, self._get_many(asked))
 
 
 class AsyncLookaside(Guard[K], Generic[K, V]):
@@ -254,13 +263,21 @@ class AsyncLookaside(Guard[K], Generic[K, V]):
         self._found([value])
         return value
 
-    async def get_many(self, keys: Sequence[K]) -> list[V | None]:
+    async def get_many(self, keys: Iterable[K]) -> list[V | None]:
         """The value of each of `keys`, or None. The store is asked at most once."""
-        left = self._left(keys)
-        asked = [keys[place] for place in left]
+        listed = _listed(keys)
+        left = self._left(listed)
+        asked = [listed[place] for place in left]
         if self._get_many is None or not asked:
-            return self._placed(keys, left, [await self._get(key) for key in asked])
-        return self._placed(keys, left, await self._get_many(asked))
+            return self._placed(listed, left, [await self._get(key) for key in asked])
+        return self._placed(listed, left, await self._get_many(asked))
+
+
+def _listed(keys: Iterable[K]) -> list[K]:
+    """The `keys` one by one, whatever holds them. TypeError if that is a single one."""
+    if isinstance(keys, str | bytes):
+        raise TypeError(f"keys are {named(keys)}; give [key], or call get")
+    return list(keys)
 
 
 def _check(filter_: Filter) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -130,6 +130,40 @@ def test_a_value_too_few_is_an_error() -> None:
         users.get_many(["a", "b"])
 
 
+@pytest.mark.parametrize("values", [{"a": 1, "b": 2}, {1, 2}, {"a": 1, "b": 2}.keys()], ids=str)
+async def test_a_dict_or_set_is_an_error(values: Any) -> None:
+    """Many clients return a dict, whose keys would be taken for the values."""
+
+    async def soon(_keys: list[str]) -> Any:
+        return values
+
+    for keys in (["a", "b"], iter(["a", "b"])):
+        with pytest.raises(TypeError, match=r"^get_many returned of type \w+; return a list"):
+            Lookaside(BLOOM.build(10), Store().get, lambda _: values).get_many(keys)
+    with pytest.raises(TypeError, match=r"^get_many returned of type \w+; return a list"):
+        await AsyncLookaside(BLOOM.build(10), Store().get_soon, soon).get_many(["a", "b"])
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_keys_are_the_same_before_a_filter_is_complete(complete: bool) -> None:
+    """Whatever holds them is taken key by key, and what is no key is refused at once, not only after the fill."""
+    store = Store(a=1)
+    users = Lookaside(BLOOM.build(10), store.get, store.get_many, complete=complete)
+    users.add("a")
+    for keys in (("a", "b"), {"a": 0, "b": 0}.keys(), (key for key in "ab"), np.array(["a", "b"])):
+        assert users.get_many(keys) == [1, None]
+    store.calls.clear()
+    counted = users.lookups
+    wrong: list[Any] = ["ab", b"ab", pa.array(["a", "b"]), (b"ab", np.array([0, 1, 2])), [1], 1]
+    for keys in wrong:
+        with pytest.raises(TypeError):
+            users.get_many(keys)
+    for key in (1, None, b"a".join):
+        with pytest.raises(TypeError):
+            users.get(cast("str", key))
+    assert (store.calls, users.lookups) == ([], counted)
+
+
 def test_deleted_keys_cost_lookups() -> None:
     """A key that was deleted is asked for, and counted; written again, it is found."""
     store = Store(a=1)
@@ -179,6 +213,8 @@ def test_what_holds_nothing_or_is_no_filter_is_refused() -> None:
     classic: Any = streamdedup.ClassicBloom(8)
     with pytest.raises(ConfigError, match="ClassicBloom; give one that"):
         Lookaside(classic, Store().get)
+    with pytest.raises(ConfigError, match="ClassicBloom"), filled(BLOOM, Store()).fill(classic):
+        pass
 
 
 def test_a_static_filter_is_for_a_store_without_writers(tmp_path: Path) -> None:
