@@ -15,9 +15,13 @@ from streamdedup.filters.base import Addable
 from streamdedup.rules.duplicates import adder
 from streamdedup.snapshot import files
 
+ELSEWHERE = "choose another JOBDIR"
+
 
 class Seen:
     """The files in `directory`, which is made if it is missing. ConfigError if another crawl uses them.
+
+    SnapshotError if they cannot be made, as on a disk that is read-only.
 
     Call `begin` or `resume`, and at the end `save` and `close`. All of them block.
     """
@@ -26,8 +30,9 @@ class Seen:
         self._directory = directory
         self._filter, self._log = directory / "seen.filter", directory / "seen.log"
         self._writer: LogWriter | None = None
-        directory.mkdir(0o700, parents=True, exist_ok=True)
-        self._lock = (directory / "lock").open("ab")
+        with files.blaming("write", directory / "lock", ELSEWHERE):
+            directory.mkdir(0o700, parents=True, exist_ok=True)
+            self._lock = (directory / "lock").open("ab")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -56,7 +61,7 @@ class Seen:
         `mark` (16 bytes) is found again after a kill. SnapshotError if the directory cannot be written to.
         """
         files.save(filter_, self._filter)
-        with files.blaming("write", self._log, "choose another JOBDIR"):
+        with files.blaming("write", self._log, ELSEWHERE):
             self._writer = LogWriter(self._log, filter_.hash, mark)
         return self._writer.append
 

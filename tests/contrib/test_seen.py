@@ -235,3 +235,10 @@ class TestSeen:
     @staticmethod
     def _in(filter_: Addable, keys: list[str]) -> list[str]:
         return [key for key in keys if key in filter_]
+
+    def test_a_directory_that_cannot_be_made_is_refused(self, tmp_path: Path) -> None:
+        """The message names it, and what to do."""
+        (tmp_path / "file").touch()
+        for directory in (tmp_path / "file", tmp_path / "file" / "streamdedup"):
+            with pytest.raises(SnapshotError, match=r"^cannot write .*file.*lock: .*; see "):
+                Seen(directory)
