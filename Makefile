@@ -67,12 +67,14 @@ docs: $(VENV)/.docs
 
 # ONLY=kill,step plays these scenarios, SCALE=0.1 a tenth of the rounds, SEED=2 others; what was played is not played again.
 # First, unless ONLY names scenarios, the parsers of foreign bytes read wrong inputs for FUZZ_MINUTES, and events that are
-# bombs are decided: the loop must not stand still for more than 50 ms.
+# bombs are decided: the loop must not stand still for more than 50 ms. Then memory is watched for MEMORY_MINUTES.
 # OLD=COMMIT adds the scenario `upgrade`: workers of that commit and of the checkout replace each other in one group.
 FUZZ_MINUTES ?= 8
+MEMORY_MINUTES ?= 60
 chaos: $(VENV)/.dev
 	$(if $(ONLY),,$(BIN)/python -m tests.fuzz --minutes $(FUZZ_MINUTES) --seed $(or $(SEED),1))
 	$(if $(ONLY),,$(BIN)/python -m bench.bombs && $(BIN)/python -m bench.header_bombs)
+	$(if $(ONLY),,$(BIN)/python -m bench.worker.lasting --minutes $(MEMORY_MINUTES))
 	ONLY="$(ONLY)" SCALE="$(or $(SCALE),1)" SEED="$(or $(SEED),1)" OLD="$(OLD)" ALSO="$(ALSO)" $(BIN)/python -m tests.chaos
 
 # Storms on each version of Kafka, then all tests with a broker; hours.  ONLY=2.5.1,4.4.0 takes these versions, PARTS=storms
