@@ -45,6 +45,11 @@ _KERNEL = re.compile(rb"^@(kernel|inlined)\b", re.MULTILINE)
 _IMPORTS = re.compile(rb"^[ \t]*from (streamdedup[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
 _log = logging.getLogger(__name__)
+_numba_log = logging.getLogger("numba")
+if (
+    _numba_log.level == logging.NOTSET
+):  # else a program that logs at DEBUG, as Scrapy does, gets 5 MB a filter
+    _numba_log.setLevel(logging.INFO)
 
 
 def kernel(function: _Function) -> _Function:

@@ -132,6 +132,17 @@ def test_bounds_checking_has_a_cache_of_its_own(sources: Path, tmp_path: Path) -
     assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache), NUMBA_BOUNDSCHECK="1") == (0, 1)
 
 
+@pytest.mark.parametrize("level", ["NOTSET", "DEBUG"])
+def test_a_program_that_logs_all_gets_no_log_of_the_compiler(
+    sources: Path, tmp_path: Path, level: str
+) -> None:
+    """As under Scrapy, whose level is DEBUG: numba would log each instruction. If its level is set, that holds."""
+    source = f"import logging; logging.basicConfig(level=logging.DEBUG); logging.getLogger('numba').setLevel('{level}')"
+    done = _run(["-c", f"{source}; import probe"], sources, STREAMDEDUP_CACHE=str(tmp_path))
+    assert done.stdout.split() == ["0", "1"]
+    assert ("DEBUG:numba" in done.stderr) == (level == "DEBUG")
+
+
 @pytest.mark.parametrize("variable", ["STREAMDEDUP_CACHE", "XDG_CACHE_HOME", "HOME"])
 def test_without_a_writable_directory_there_is_no_cache(sources: Path, variable: str) -> None:
     """Where no directory can be made, kernels compile and work, each time anew, say so once, and leave nothing.

@@ -6,6 +6,7 @@ Scrapy's own class: the fingerprints, the log, `DUPEFILTER_DEBUG`.
 
 import logging
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -33,7 +34,6 @@ KINDS = tuple(kind for kind in GROWABLE if kind != "window")
 MAX_SIZE = "4GiB"
 STEPS = 64  # in which the errors of a crawl are summed up
 REPORT_EVERY = 1 << 14  # new requests
-NO_MARK = bytes(16)
 
 _log = logging.getLogger(__name__)
 
@@ -121,10 +121,12 @@ class DupeFilter(RFPDupeFilter):
         self._options = options or Options()
         self._stats = stats
         self._queue = Path(path) / "requests.queue" if path else None
+        self._queue_is_lost = False
         self._filter: Addable | None = None
         self._append: Callable[[str], None] = _drop
         self._said_full = False
         self._seen = _seen_in(Path(path)) if path else None
+        self._moved = self._move_lost_queue(self._seen) if self._seen is not None else None
 
     @classmethod
     @override
@@ -140,11 +142,14 @@ class DupeFilter(RFPDupeFilter):
     @override
     def open(self) -> None:
         """Make the filter, or load it from `JOBDIR`, and compile what is not in the cache of kernels. Blocking."""
+        if self._seen is not None:
+            self._queue_is_lost = self._moved is not None or self._finds_no_queue(self._seen)
         _warm_up(self._options)
         filter_ = self._options.empty()
         if self._seen is not None:
             filter_ = self._resumed(self._seen, filter_)
-            self._append = self._seen.begin(filter_, self._mark())
+            self._append = self._seen.begin(filter_)
+            self._forget_stop()
         self._filter, self._add = filter_, filter_.add
         self._keys_before = len(filter_)
         self._room = filter_.capacity - len(filter_)
@@ -170,6 +175,9 @@ class DupeFilter(RFPDupeFilter):
                 self._report()
                 if self._seen is not None:
                     self._seen.save(self._filter)
+            elif self._queue_is_lost:
+                # `open` failed, and Scrapy has written that nothing is queued.
+                self._forget_stop()
         finally:
             if self._seen is not None:
                 self._seen.close()
@@ -180,10 +188,10 @@ class DupeFilter(RFPDupeFilter):
 
         if not seen.exists:
             return empty
-        if self._queue_is_lost(seen):
+        if self._queue_is_lost:
             forgets = self._options.after_crash == "forget"
-            what = FORGOTTEN if forgets else KEPT
-            _log.warning(LOST, self._queue, what, "" if self._mark() == NO_MARK else STALE)
+            moved = MOVED % self._moved if self._moved else ""
+            _log.warning(LOST, self._queue, FORGOTTEN if forgets else KEPT, moved)
             if forgets:
                 return empty
         filter_ = seen.load()
@@ -192,24 +200,38 @@ class DupeFilter(RFPDupeFilter):
             filter_.permit(self._options.max_size or MAX_SIZE)
         return filter_
 
-    def _queue_is_lost(self, seen: "Seen") -> bool:
-        """Whether the crawl that `seen` is of did not write Scrapy's queues.
+    def _move_lost_queue(self, seen: "Seen") -> Path | None:
+        """Before Scrapy opens it, move what a killed crawl left of its queue; return where to, None if nothing is left.
 
-        Scrapy writes `active.json` at a clean stop, and never removes it. So after a kill there is none, or that of an
-        earlier stop, whose mark the log has.
+        Scrapy would take some of it for requests, and wait for ever for others.
         """
-        if self._queue is None or not self._queue.is_dir():
-            return False  # another scheduler, which knows of its queues itself
-        mark = self._mark()
-        return mark == NO_MARK or seen.mark in (mark, b"")
-
-    def _mark(self) -> bytes:
-        """Return 16 bytes that change whenever Scrapy writes `active.json`; zeros if there is none."""
+        queue = self._queue
+        if queue is None or not self._finds_no_queue(seen) or not any(queue.iterdir()):
+            return None
+        moved = queue.with_name("requests.queue.lost")
         try:
-            found = (self._queue or Path()).joinpath("active.json").stat()
-        except FileNotFoundError:
-            return NO_MARK
-        return found.st_mtime_ns.to_bytes(8, "little") + found.st_size.to_bytes(8, "little")
+            shutil.rmtree(moved, ignore_errors=True)
+            return queue.rename(moved)
+        except OSError as error:
+            seen.close()
+            raise ConfigError(
+                f"cannot move {queue}, which a killed crawl left: {error.strerror}; remove it"
+            ) from error
+
+    def _finds_no_queue(self, seen: "Seen") -> bool:
+        """Whether something was seen, and Scrapy did not write the queue that belongs to it.
+
+        Without `requests.queue`, another scheduler is in use, which knows of its queues itself.
+        """
+        queue = self._queue
+        if queue is None or not queue.is_dir() or not seen.exists:
+            return False
+        return not (queue / "active.json").exists()
+
+    def _forget_stop(self) -> None:
+        """Remove what Scrapy writes at a clean stop, and has read by now. Otherwise a kill would leave it there."""
+        if self._queue is not None:
+            (self._queue / "active.json").unlink(missing_ok=True)
 
     def _report(self) -> None:
         filter_ = self._filter
@@ -240,10 +262,7 @@ KEPT = (
     f"What it had seen is kept ({PREFIX}AFTER_CRASH = 'keep'), so what was queued and not fetched is never fetched,"
     " unless it is requested with dont_filter"
 )
-STALE = (
-    " Scrapy reads the queue of an earlier stop there, and may wait for requests that are not in it: end this crawl,"
-    " remove that folder, and start it again"
-)
+MOVED = " What is left of that queue is moved to %s."
 
 
 def _seen_in(job: Path) -> "Seen":
@@ -262,12 +281,14 @@ def _setting(name: str) -> str:
 
 def _warm_up(options: Options) -> None:
     """Compile all kernels, or load them from the cache: a small filter gets keys one by one and together, and grows."""
+    from streamdedup.kernel import compiling
     from streamdedup.rules.duplicates import adder
 
     small = options.empty(capacity=10)
-    for number in range(20):
-        small.add(str(number))
-    adder(small)(small.digests([str(number) for number in range(15, 50)]))
+    with compiling(lambda: _log.info("compiling, only in the first crawl, for some seconds")):
+        for number in range(20):
+            small.add(str(number))
+        adder(small)(small.digests([str(number) for number in range(15, 50)]))
 
 
 def _check_made_alike(filter_: "Addable", empty: "Addable") -> None:

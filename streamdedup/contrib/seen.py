@@ -46,23 +46,14 @@ class Seen:
         """Whether a filter is saved here."""
         return self._filter.exists()
 
-    @property
-    def mark(self) -> bytes | None:
-        """The mark of the last crawl, empty if it cannot be read; None if that crawl stopped cleanly."""
-        try:
-            with self._log.open("rb") as file:
-                return LogReader(file).mark
-        except FileNotFoundError:
-            return None
-
-    def begin(self, filter_: Addable, mark: bytes) -> Callable[[str | bytes], None]:
+    def begin(self, filter_: Addable) -> Callable[[str | bytes], None]:
         """Save `filter_`, instead of one that is here, and begin its log; return what takes each key that is added.
 
-        `mark` (16 bytes) is found again after a kill. SnapshotError if the directory cannot be written to.
+        SnapshotError if the directory cannot be written to.
         """
         files.save(filter_, self._filter)
         with files.blaming("write", self._log, ELSEWHERE):
-            self._writer = LogWriter(self._log, filter_.hash, mark)
+            self._writer = LogWriter(self._log, filter_.hash)
         return self._writer.append
 
     def load(self) -> Addable:

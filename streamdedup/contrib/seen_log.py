@@ -1,7 +1,7 @@
 """A log of digests: what a filter was given since it was saved. A thread writes it, so its caller waits for no disk.
 
-Little-endian. The header: magic (8 bytes), version (u32), the check of the digests' hash (16 bytes), the caller's mark
-(16 bytes), and the CRC-32C of all that (u32). Then frames, each of the number n of its digests (u32), the CRC-32C (u32)
+Little-endian. The header: magic (8 bytes), version (u32), the check of the digests' hash (16 bytes), and the
+CRC-32C of all that (u32). Then frames, each of the number n of its digests (u32), the CRC-32C (u32)
 of header's checksum (u32), the frame's number (u64), n (u32) and digests, and the digests, 16 bytes each. The log ends
 before the first frame that is cut short or does not fit its checksum.
 """
@@ -23,10 +23,9 @@ from streamdedup.keys.hashing import Digests, Hash
 BEAT_S = 0.4  # between two writes; a kill loses what came since the last one
 MAGIC = b"\x89SDSEEN\n"
 VERSION = 1
-MARK_BYTES = 16
 DIGEST_BYTES = 16
 ROWS_MAX = 1 << 12  # digests in a frame: 64 KiB
-_HEADER = struct.Struct(f"<8sI16s{MARK_BYTES}s")
+_HEADER = struct.Struct("<8sI16s")
 _CHECKSUM = struct.Struct("<I")
 _FRAME = struct.Struct("<II")
 _CHECKED = struct.Struct("<IQI")
@@ -37,11 +36,11 @@ _log = logging.getLogger(__name__)
 class LogWriter:
     """A new log at `path`, which replaces an older one. `append` takes a key; it returns at once, and never fails."""
 
-    def __init__(self, path: Path, hash_: Hash, mark: bytes) -> None:
+    def __init__(self, path: Path, hash_: Hash) -> None:
         self._path, self._hash = path, hash_
         self._waiting = deque[str | bytes]()
         self.append = self._waiting.append
-        header = _HEADER.pack(MAGIC, VERSION, bytes.fromhex(hash_.check), mark)
+        header = _HEADER.pack(MAGIC, VERSION, bytes.fromhex(hash_.check))
         self._checksum = crc32c(header)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -105,22 +104,22 @@ class LogWriter:
 
 
 class LogReader:
-    """A log in `file`: the `check` of its hash and its `mark`, both empty if the header is not whole."""
+    """A log in `file`: the `check` of its hash, empty if the header is not whole."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.check, self.mark, self._checksum = "", b"", 0
+        self.check, self._checksum = "", 0
         header = file.read(_HEADER.size)
         checksum = file.read(_CHECKSUM.size)
         if len(header) == _HEADER.size and checksum == _CHECKSUM.pack(crc32c(header)):
-            magic, version, check, mark = _HEADER.unpack(header)
+            magic, version, check = _HEADER.unpack(header)
             if (magic, version) == (MAGIC, VERSION):
-                self.check, self.mark, self._checksum = check.hex(), mark, crc32c(header)
+                self.check, self._checksum = check.hex(), crc32c(header)
 
     def frames(self) -> Iterator[Digests]:
         """Yield the digests of each frame, shape (n, 2), up to the first that is not whole."""
         number = 0
-        while self.mark and len(head := self._file.read(_FRAME.size)) == _FRAME.size:
+        while self.check and len(head := self._file.read(_FRAME.size)) == _FRAME.size:
             rows, checksum = _FRAME.unpack(head)
             if not 1 <= rows <= ROWS_MAX:
                 return

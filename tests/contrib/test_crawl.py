@@ -67,6 +67,26 @@ def test_a_killed_crawl_finds_its_pages_again_or_keeps_what_it_saw(
     assert site.fetched.total() > PAGES + fetched
 
 
+def test_a_crawl_that_is_killed_after_it_had_gone_on_starts_again(
+    site: Site, tmp_path: Path
+) -> None:
+    """Scrapy's queue of the stop does not fit what was taken out since, so it is moved away: all pages are fetched."""
+    log = tmp_path / "streamdedup" / "seen.log"
+    settings = {**OURS, "JOBDIR": tmp_path, "DOWNLOAD_DELAY": DELAY_S}
+    crawl(site, {**settings, "CLOSESPIDER_PAGECOUNT": PART})
+    fetched = len(site.fetched)
+
+    def has_gone_on() -> bool:
+        return len(site.fetched) >= fetched + 10 and log.stat().st_size > 10 * DIGEST_BYTES
+
+    crawl(site, settings, kill_when=has_gone_on)
+    site.fetched.clear()
+    again = crawl(site, {**OURS, "JOBDIR": tmp_path})
+    assert again.stats["finish_reason"] == "finished"
+    assert "requests.queue.lost" in again.log
+    assert set(site.fetched) == set(range(1, PAGES + 1))
+
+
 def test_a_second_crawl_in_the_same_job_directory_is_refused(site: Site, tmp_path: Path) -> None:
     """By name, and before it fetches a page or opens the queues."""
     seen = Seen(tmp_path / "streamdedup")

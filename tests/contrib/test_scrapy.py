@@ -64,7 +64,7 @@ def _queues(job: Path, *, written: bool) -> None:
     queue = job / "requests.queue"
     queue.mkdir(parents=True, exist_ok=True)
     if written:
-        (queue / "active.json").write_text(json.dumps({"slot": [0] * len(list(job.rglob("*")))}))
+        (queue / "active.json").write_text(json.dumps({"slot": [0]}))
 
 
 def _stats(crawler: Crawler) -> dict[str, Any]:
@@ -343,12 +343,11 @@ class TestAfterAKill:
         known: bool,
         stopped_before: bool,
     ) -> None:
-        """With no `active.json`, and with the one of an earlier stop, which Scrapy would take for that of this one."""
+        """After a kill in the first crawl, and in one that had gone on from a clean stop."""
         _queues(tmp_path, written=False)
         if stopped_before:
             _stopped(tmp_path, SECOND)
             _queues(tmp_path, written=True)
-            caplog.clear()
         _killed(tmp_path, FIRST)
         caplog.clear()
         dupefilter = _opened(JOBDIR=str(tmp_path), STREAMDEDUP_AFTER_CRASH=after_crash)
@@ -357,7 +356,53 @@ class TestAfterAKill:
         dupefilter.close("finished")
         (record,) = _warnings(caplog)
         assert "was killed" in record.getMessage()
-        assert ("remove that folder" in record.getMessage()) == stopped_before
+
+    def test_what_is_left_of_the_queue_is_moved_before_scrapy_opens_it(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Otherwise Scrapy would wait for ever for what a killed crawl had taken out. The warning says where it is."""
+        _queues(tmp_path, written=False)
+        _stopped(tmp_path, SECOND)
+        _queues(tmp_path, written=True)
+        (tmp_path / "requests.queue" / "0").write_bytes(b"left")
+        _killed(tmp_path, FIRST)
+        scheduler = Scheduler.from_crawler(_crawler(JOBDIR=str(tmp_path)))
+        assert list((tmp_path / "requests.queue").iterdir()) == []
+        moved = tmp_path / "requests.queue.lost"
+        assert (moved / "0").read_bytes() == b"left"
+        caplog.clear()
+        scheduler.df.open()
+        scheduler.df.close("finished")
+        (record,) = _warnings(caplog)
+        assert f"moved to {moved}." in record.getMessage()
+
+    def test_a_queue_that_cannot_be_moved_is_named(self, tmp_path: Path) -> None:
+        """And `JOBDIR` is free again."""
+        _queues(tmp_path, written=False)
+        _killed(tmp_path, FIRST)
+        (tmp_path / "requests.queue" / "0").write_bytes(b"left")
+        (tmp_path / "requests.queue.lost").write_bytes(b"no folder")
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=r"cannot move .*requests\.queue, .*; remove it"):
+                _opened(JOBDIR=str(tmp_path))
+
+    def test_a_start_that_is_refused_leaves_the_crawl_killed(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Scrapy then writes that nothing is queued; if the next start believed that, it would end at once."""
+        _queues(tmp_path, written=False)
+        _killed(tmp_path, FIRST)
+        refused = DupeFilter.from_crawler(_crawler(JOBDIR=str(tmp_path), STREAMDEDUP_ERROR_RATE=2))
+        with pytest.raises(ConfigError):
+            refused.open()
+        _queues(tmp_path, written=True)
+        refused.close("shutdown")
+        caplog.clear()
+        dupefilter = _opened(JOBDIR=str(tmp_path))
+        assert not dupefilter.request_seen(FIRST)
+        dupefilter.close("finished")
+        (record,) = _warnings(caplog)
+        assert "was killed" in record.getMessage()
 
     def test_nothing_is_forgotten_if_the_queues_were_written(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture

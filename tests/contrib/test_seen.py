@@ -10,13 +10,12 @@ import pytest
 
 from streamdedup import filters
 from streamdedup.contrib.seen import Seen
-from streamdedup.contrib.seen_log import MARK_BYTES, ROWS_MAX, LogReader, LogWriter
+from streamdedup.contrib.seen_log import ROWS_MAX, LogReader, LogWriter
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.filters.base import Addable
 from streamdedup.keys.hashing import Hash
 
 HASH = Hash.draw()
-MARK = bytes(range(MARK_BYTES))
 DEADLINE_S = 60.0
 KEYS = [f"key {number}" for number in range(2 * ROWS_MAX + 10)]  # three frames, if written at once
 
@@ -33,7 +32,7 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 def _log(path: Path, keys: list[str]) -> bytes:
-    writer = LogWriter(path, HASH, MARK)
+    writer = LogWriter(path, HASH)
     for key in keys:
         writer.append(key)
     writer.close()
@@ -52,20 +51,19 @@ def _digests(keys: list[str]) -> list[bytes]:
 class TestLog:
     """A log gives back what was appended, up to the first byte that is missing or wrong."""
 
-    def test_it_gives_back_its_digests_and_its_mark(self, tmp_path: Path) -> None:
+    def test_it_gives_back_its_digests(self, tmp_path: Path) -> None:
         """In order, over several frames; the file is for its owner alone."""
         path = tmp_path / "seen.log"
         _log(path, KEYS)
         assert _read(path) == _digests(KEYS)
         assert path.stat().st_mode & 0o777 == 0o600
         with path.open("rb") as file:
-            reader = LogReader(file)
-        assert (reader.mark, reader.check) == (MARK, HASH.check)
+            assert LogReader(file).check == HASH.check
 
     def test_it_is_written_while_it_is_open(self, tmp_path: Path) -> None:
         """What was appended is in the file within a beat, without a call."""
         path = tmp_path / "seen.log"
-        writer = LogWriter(path, HASH, MARK)
+        writer = LogWriter(path, HASH)
         writer.append("a")
         _until(lambda: _read(path) == _digests(["a"]))
         writer.append("b")
@@ -118,7 +116,7 @@ class TestLog:
     ) -> None:
         """What the disk refuses is written once there is space; one error is logged, without a key."""
         path = tmp_path / "seen.log"
-        writer = LogWriter(path, HASH, MARK)
+        writer = LogWriter(path, HASH)
         with _files_of_at_most(path.stat().st_size + 100):
             for key in KEYS:
                 writer.append(key)
@@ -145,20 +143,18 @@ class TestSeen:
     """A directory gives back the filter with all that was appended to its log."""
 
     def test_a_clean_stop_leaves_the_filter_alone(self, tmp_path: Path) -> None:
-        """After `save` there is no log and no mark, and the filter has the keys."""
+        """After `save` there is no log, and the filter has the keys."""
         self._seen(tmp_path, ["a", "b"], saves=True)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "seen.filter"]
         seen = Seen(tmp_path)
         assert seen.exists
-        assert seen.mark is None
         assert self._in(seen.load(), ["a", "b", "c"]) == ["a", "b"]
         seen.close()
 
     def test_a_log_is_added_to_its_filter(self, tmp_path: Path) -> None:
-        """Without `save`, as after a kill, the log has what the filter lacks, and its mark."""
+        """Without `save`, as after a kill, the log has what the filter lacks."""
         self._seen(tmp_path, ["a", "b"])
         seen = Seen(tmp_path)
-        assert seen.mark == MARK
         assert self._in(seen.load(), ["a", "b", "c"]) == ["a", "b"]
         seen.close()
 
@@ -170,7 +166,7 @@ class TestSeen:
         log = (tmp_path / "seen.log").read_bytes()
         seen = Seen(tmp_path)
         loaded = seen.load()
-        seen.begin(loaded, MARK)
+        seen.begin(loaded)
         seen.save(loaded)
         seen.close()
         (tmp_path / "seen.log").write_bytes(log)
@@ -224,7 +220,7 @@ class TestSeen:
     ) -> None:
         """Begin, add the keys, and end as a clean stop does, or else as after a kill."""
         seen, filter_ = Seen(directory), filter_ or _filter()
-        append = seen.begin(filter_, MARK)
+        append = seen.begin(filter_)
         for key in keys:
             filter_.add(key)
             append(key)
