@@ -152,6 +152,7 @@ def test_hosts_are_those_of_the_standard() -> None:
     )
 )
 @example(url="http://a\u0345\u200cb")
+@example(url="http://example.com.\u3164/")
 @example(url="http://" + "a\u3164." * 76 + "ex\u3164ample.com")  # as a key, it has 800 characters
 def test_hosts_are_those_of_the_standard_in_any_url(url: str) -> None:
     """Of any text."""
