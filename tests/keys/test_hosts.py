@@ -18,6 +18,7 @@ from streamdedup.keys.normalizers.base import DomainEntry
 from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 from streamdedup.keys.normalizers.host_column import candidates, find, hosts
 from streamdedup.keys.normalizers.hosts import (
+    DECODED_CHARACTERS_MAX,
     LABEL_CHARACTERS_MAX,
     NAME_CHARACTERS_MAX,
     SIGN,
@@ -151,6 +152,7 @@ def test_hosts_are_those_of_the_standard() -> None:
     )
 )
 @example(url="http://a\u0345\u200cb")
+@example(url="http://example.com.\u3164/")
 @example(url="http://" + "a\u3164." * 76 + "ex\u3164ample.com")  # as a key, it has 800 characters
 def test_hosts_are_those_of_the_standard_in_any_url(url: str) -> None:
     """Of any text."""
@@ -259,10 +261,10 @@ def test_the_keys_of_a_host(url: bytes, keys: list[bytes]) -> None:
 
 
 def test_no_host_takes_long() -> None:
-    """Nothing is decoded that is too long for a name, since the time for that grows with the square."""
+    """Nothing is decoded that cannot be a name, since the time for that grows with the square."""
     long = "xn--" + "z" * (LABEL_CHARACTERS_MAX - 3)
     assert canonical(long) == long
-    many = ".".join(["xn--bcher-kva"] * (NAME_CHARACTERS_MAX // 14))
+    many = ".".join(["xn--bcher-kva"] * (DECODED_CHARACTERS_MAX // 14))
     assert "xn--" not in canonical(many)
     assert canonical(f"{many}.{many}") == f"{many}.{many}"
 

@@ -88,7 +88,7 @@ def canonical(host: str) -> str:
     name = _mapped(unquote_to_bytes(host).decode(errors="replace")).rstrip(".")
     if "xn--" in name and len(name) <= DECODED_CHARACTERS_MAX:
         # Twice: what is not seen may stand in an `xn--`, and `url` makes Punycode of that.
-        name = ".".join(_letters(_letters(label)) for label in name.split("."))
+        name = ".".join(_letters(_letters(label)) for label in name.split(".")).rstrip(".")
     return _ip4(name) if _NUMBER.fullmatch(name.rpartition(".")[2]) else name
 
 
