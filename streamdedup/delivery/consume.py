@@ -85,6 +85,11 @@ class InputReader:
             batch = await self._source.read(
                 self._partition, self._epoch, wait_s, 1 if one_by_one else events_max
             )
+        except asyncio.CancelledError:
+            # The consumer may have passed aborted events meanwhile; what it stands at then is no doubt.
+            if self.ours and self._source.position(self._partition) != self.next_offset:
+                self._source.go_to(self._partition, self.next_offset)
+            raise
         except UnreadableError as error:
             is_last_try = one_by_one and self._tries >= UNREADABLE_TRIES
             reached = self._source.position(self._partition) if self.ours else self.next_offset

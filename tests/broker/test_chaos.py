@@ -299,7 +299,7 @@ def test_rounds_of_other_code_count_if_it_is_named(tmp_path: Path) -> None:
     for scenario in ("kill", "grown"):
         before.add(_result(scenario, before, counts=True))
     assert not Results(path, "7").done("kill", 0)
-    after = Results(path, "7", before.code, ["grown"])
+    after = Results(path, "7", [before.code], ["grown"])
     assert after.done("kill", 0)
     assert not after.done("grown", 0)
     after.add(_result("grown", after, counts=True))

@@ -158,6 +158,42 @@ async def test_foreign_markers_alone_stop_nobody(deployment: Deployment, start: 
     assert worker.lines("shard_stopped") == []
 
 
+async def test_aborted_events_that_a_waiting_read_passes_are_no_doubt(
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The input's. The read ends with the commit that it waited beside, when the consumer has passed them."""
+    commit, may_commit = KafkaWriter.commit, asyncio.Event()
+
+    async def held(writer: KafkaWriter, *arguments: Any) -> None:
+        await may_commit.wait()
+        await commit(writer, *arguments)
+
+    async def read_up_to(offset: int) -> None:
+        source = worker.worker._source
+        assert source is not None
+        await worker.until(lambda: source.position(0) == offset, f"read up to {offset}")
+
+    deployment.config["delivery"]["commit_interval_ms"] = 10
+    worker = start(deployment)
+    deployment.feed(keyed([0], 1))
+    await worker.consumed(1)
+    monkeypatch.setattr(KafkaWriter, "commit", held)
+    for number in range(1, 6):  # two fill transactions, the others the one that waits for room
+        await asyncio.to_thread(deployment.feed, keyed([number], 1))
+        await read_up_to(number + 1)
+    aborted = list(keyed(range(100, 120), 1))
+    name = unique_name("aborted")
+    where = deployment.bootstrap, deployment.source
+    producing = asyncio.create_task(asyncio.to_thread(produce, *where, aborted, name, abort=True))
+    await read_up_to(6 + len(aborted) + 1)
+    may_commit.set()
+    await producing
+    await asyncio.to_thread(deployment.feed, keyed([6], 1))
+    await worker.consumed(7)
+    assert worker.lines("doubt") == []
+    assert output_keys(deployment) == keys_of(range(7))
+
+
 async def test_a_second_writers_event_stops_before_the_commit(
     deployment: Deployment, start: Start
 ) -> None:

@@ -3,8 +3,9 @@
 If OLD names a commit, the matrix has one scenario more, `upgrade`; the page leaves it out, since it is about two
 versions, and its rounds are kept in a file for each OLD.
 
-If ALSO names the code of earlier rounds, as the page has it, they count for the scenarios that are not played: to play
-one scenario again after a change that matters to it alone. The page says which rounds are of which code.
+If ALSO names the codes of earlier rounds, as the page has them, they count for the scenarios that are not played, the
+first code before the next: to play one scenario again after a change that matters to it alone. The page says which
+rounds are of which code.
 
 docs/guarantees.md is written where the whole matrix has been played, in one run or several; else a page beside the
 rounds tells what there is.
@@ -15,7 +16,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +39,8 @@ class Wish:
     seed: int
     old: str | None
     """The commit to upgrade from."""
-    also: str | None = None
-    """Other code, by its id, whose rounds count for the scenarios that are not played."""
+    also: Sequence[str] = ()
+    """Other code, by its ids, whose rounds count for the scenarios that are not played."""
 
 
 def main() -> int:
@@ -80,7 +81,9 @@ def wish_of(variables: Mapping[str, str]) -> Wish:
         )
     if not (seed.isascii() and seed.isdigit()):
         raise ValueError(f"SEED={seed}: a whole number from 0 on is needed")
-    return Wish(only, float(scale), int(seed), old, variables.get("ALSO") or None)
+    return Wish(
+        only, float(scale), int(seed), old, variables.get("ALSO", "").replace(",", " ").split()
+    )
 
 
 def _play(scenarios: Iterable[Scenario], scale: float, results: Results) -> bool:

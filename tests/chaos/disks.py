@@ -17,6 +17,8 @@ from tests.deployment import WorkerProcess
 
 FOR_GOOD = 1_000_000
 UNREADABLE_TOLD = "snapshot_refused"
+# A save that failed; older generations given up for it; what an earlier process left that could not be deleted.
+REPORTS = ("snapshot_failed", "snapshots_given_up", "snapshot_leftover")
 DISK_BYTES = 64 << 20
 FIRST_CALLS = 60  # what four partitions ask of the disk for their first snapshots, and more
 SLOW_S = 0.3
@@ -65,7 +67,7 @@ def _bad_calls(trial: Trial, case: str, wanted: Wanted) -> None:
 
 
 def _wait_for_report(worker: WorkerProcess, known: int) -> None:
-    """Wait until the log says, once more than `known` times, that a save failed, or what was given up for it."""
+    """Wait until the log says, once more than `known` times, what failed, or what was given up for it."""
     wait_until(
         lambda: _reports(worker) > known or worker.process.poll() is not None,
         DEADLINE_S,
@@ -75,7 +77,7 @@ def _wait_for_report(worker: WorkerProcess, known: int) -> None:
 
 
 def _reports(worker: WorkerProcess) -> int:
-    return sum(len(worker.events(name)) for name in ("snapshot_failed", "snapshots_given_up"))
+    return sum(len(worker.events(name)) for name in REPORTS)
 
 
 def _unreadable(trial: Trial, case: str) -> None:

@@ -5,7 +5,7 @@ A round is known by scenario, number, attempt and seed, and holds only for the c
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -46,16 +46,19 @@ class Results:
     """The rounds of one seed and of the code as it is."""
 
     def __init__(
-        self, path: Path, seed: str, also: str | None = None, anew: Collection[str] = ()
+        self, path: Path, seed: str, also: Sequence[str] = (), anew: Collection[str] = ()
     ) -> None:
-        """Rounds of the code `also` count, too, but for the scenarios `anew`."""
+        """Rounds of other code count, too: for each scenario but `anew`, those of the first of `also` that has any."""
         self._path, self.seed, self.code = path, seed, code_id()
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = path.read_text("utf-8").splitlines() if path.exists() else []
         known = [json.loads(line) for line in lines]
         ours = [r for r in known if (r["seed"], r["code"]) == (seed, self.code)]
-        others = [r for r in known if (r["seed"], r["code"]) == (seed, also)]
-        ours += [r for r in others if r["scenario"] not in anew]
+        taken = set(anew)
+        for code in also:
+            others = [r for r in known if (r["seed"], r["code"]) == (seed, code)]
+            ours += [r for r in others if r["scenario"] not in taken]
+            taken |= {r["scenario"] for r in others}
         self.rounds = [_parsed(fields) for fields in ours]  # other code may have had other fields
 
     def add(self, result: Result) -> None:
