@@ -397,7 +397,7 @@ def test_a_keyed_hash_serves_the_worker(broker: Broker, tmp_path: Path) -> None:
     """A restart goes on from its snapshot; under another key it is refused, and the output is folded instead."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     secret, keys = tmp_path / "hash-key", ["0123456789abcdef" * 2, "fedcba9876543210" * 2]
-    options = {"hash": "siphash", "hash_key_file": str(secret), "probe": "double"}
+    options = {"kind": "bloom", "hash": "siphash", "hash_key_file": str(secret), "probe": "double"}
     deployment.config["filter"] |= options
     runs = []
     for number, key in enumerate([keys[0], keys[0], keys[1]]):
