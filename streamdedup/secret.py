@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, SecretStr, ValidationInfo
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationInfo
 
 from streamdedup.named_files import can_be_read_again, open_regular, read_short
 from streamdedup.units import LocalPath
@@ -46,6 +46,15 @@ def _check_secret(path: Path) -> Path:
 # The file of a list or a certificate is mapped, or looked at again; that of a secret is read once, and may be a pipe.
 RegularFile = Annotated[LocalPath, AfterValidator(_check_regular)]
 SecretFile = Annotated[LocalPath, AfterValidator(_check_secret)]
+
+# `ssl_cafile` and `ssl_certfile` of every section that has them.
+AuthoritiesFile = Annotated[
+    RegularFile | None,
+    Field(description="The certificates of trusted authorities, PEM; not set, the system's."),
+]
+CertificateFile = Annotated[
+    RegularFile | None, Field(description="The worker's certificate, PEM; requires `ssl_keyfile`.")
+]
 
 
 def read_secret(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:

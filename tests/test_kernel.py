@@ -624,14 +624,20 @@ def _json_used() -> Iterator[str]:
     yield from _since(before)
 
 
+def _columns(text: bytes) -> Iterator[Column]:
+    """Yield columns of `text`, twice: over buffers that are read-only and writable, with places of any layout."""
+    for buffer in (text, bytearray(text), np.frombuffer(text, dtype=np.uint8)):
+        for starts in (np.zeros(4, dtype=np.int64)[::2], np.zeros(2, dtype=np.int32)):
+            sizes = np.full(2, len(text))
+            yield Column(cast("bytes", buffer), cast("Any", starts), sizes)
+
+
 def _letters_used() -> Iterator[str]:
     """As `_hash_used`, for normalization."""
     ascii_text.warm_up()
     before = _compiled()
-    for buffer in (b" A", bytearray(b" A"), np.frombuffer(b" A", dtype=np.uint8)):
-        for starts in (np.zeros(4, dtype=np.int64)[::2], np.zeros(2, dtype=np.int32)):
-            column = Column(cast("bytes", buffer), cast("Any", starts), np.full(2, 2))
-            assert list(ascii_text.lower_column(ascii_text.trim_column(column))) == [b"a"] * 2
+    for column in _columns(b" A"):
+        assert list(ascii_text.lower_column(ascii_text.trim_column(column))) == [b"a"] * 2
     yield from _since(before)
 
 
@@ -640,14 +646,11 @@ def _addresses_used() -> Iterator[str]:
     email_column.warm_up()
     domains.warm_up()
     before = _compiled()
-    text = b"A@b.cd"
-    for buffer in (text, bytearray(text), np.frombuffer(text, dtype=np.uint8)):
-        for starts in (np.zeros(4, dtype=np.int64)[::2], np.zeros(2, dtype=np.int32)):
-            column = Column(cast("bytes", buffer), cast("Any", starts), np.full(2, 6))
-            for preset in get_args(EmailPreset):
-                plain = email_column.plain(column, EmailRules.of(preset))
-                assert list(plain) == [b"a@b.cd"] * 2
-            assert len(domains.candidates(column)[0]) == 6
+    for column in _columns(b"A@b.cd"):
+        for preset in get_args(EmailPreset):
+            plain = email_column.plain(column, EmailRules.of(preset))
+            assert list(plain) == [b"a@b.cd"] * 2
+        assert len(domains.candidates(column)[0]) == 6
     yield from _since(before)
 
 
@@ -656,15 +659,12 @@ def _urls_used() -> Iterator[str]:
     url_column.warm_up()
     host_column.warm_up()
     before = _compiled()
-    text = b"http://A"
-    for buffer in (text, bytearray(text), np.frombuffer(text, dtype=np.uint8)):
-        for starts in (np.zeros(4, dtype=np.int64)[::2], np.zeros(2, dtype=np.int32)):
-            column = Column(cast("bytes", buffer), cast("Any", starts), np.full(2, 8))
-            for rules in (UrlRules(), UrlRules(True, True, True, True, True)):
-                plain = url_column.plain(column, rules)
-                assert list(plain) == [b"http://a/"] * 2
-                keys = host_column.candidates(plain, drops_www=rules.www)[1]
-                assert list(keys) == [b"/a", b"a"] * 2
+    for column in _columns(b"http://A"):
+        for rules in (UrlRules(), UrlRules(True, True, True, True, True)):
+            plain = url_column.plain(column, rules)
+            assert list(plain) == [b"http://a/"] * 2
+            keys = host_column.candidates(plain, drops_www=rules.www)[1]
+            assert list(keys) == [b"/a", b"a"] * 2
     yield from _since(before)
 
 

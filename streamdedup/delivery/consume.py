@@ -87,8 +87,7 @@ class InputReader:
             )
         except asyncio.CancelledError:
             # The consumer may have passed aborted events meanwhile; what it stands at then is no doubt.
-            if self.ours and self._source.position(self._partition) != self.next_offset:
-                self._source.go_to(self._partition, self.next_offset)
+            self._stay()
             raise
         except UnreadableError as error:
             is_last_try = one_by_one and self._tries >= UNREADABLE_TRIES
@@ -96,8 +95,7 @@ class InputReader:
             damage = self._in_our_way(error.damage)
             if self._skips and damage is not None and (damage.is_checked or is_last_try):
                 return self._skipped(damage, reached)
-            if reached != self.next_offset:
-                self._source.go_to(self._partition, self.next_offset)
+            self._stay()
             if is_last_try:
                 raise DeliveryError(
                     f"{self._topic}/{self._partition} offset {self.next_offset} cannot be read: {error};"
@@ -115,6 +113,11 @@ class InputReader:
             self.next_offset = self._source.position(self._partition)
             self.large = batch
         return batch
+
+    def _stay(self) -> None:
+        """Have the consumer stand where the last read ended, if the epoch lasts."""
+        if self.ours and self._source.position(self._partition) != self.next_offset:
+            self._source.go_to(self._partition, self.next_offset)
 
     async def _ours_of(self, batch: EventBatch) -> EventBatch:
         """Return the events as they lay in the input, if this is the middle topic; none from a stranger on.

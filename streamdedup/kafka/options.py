@@ -23,6 +23,8 @@ from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.kafka.topic_pattern import refusal_of
 from streamdedup.keys.options import Tombstones
 from streamdedup.secret import (
+    AuthoritiesFile,
+    CertificateFile,
     RegularFile,
     SecretFile,
     conflicting_secrets,
@@ -114,13 +116,8 @@ class KafkaOptions(BaseModel):
         default="PLAINTEXT",
         description="Whether the connection is encrypted, and whether the worker authenticates itself by SASL.",
     )
-    ssl_cafile: RegularFile | None = Field(
-        default=None,
-        description="The certificates of trusted authorities, PEM; not set, the system's.",
-    )
-    ssl_certfile: RegularFile | None = Field(
-        default=None, description="The worker's certificate, PEM; requires `ssl_keyfile`."
-    )
+    ssl_cafile: AuthoritiesFile = None
+    ssl_certfile: CertificateFile = None
     ssl_keyfile: RegularFile | None = Field(
         default=None, description="The private key of `ssl_certfile`, PEM."
     )

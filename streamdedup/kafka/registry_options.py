@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from streamdedup.secret import (
+    AuthoritiesFile,
+    CertificateFile,
     RegularFile,
     SecretFile,
     conflicting_secrets,
@@ -59,13 +61,8 @@ class SchemaRegistryOptions(BaseModel):
         validate_default=True,
         description="The token, if the registry asks for one. Secret: only from the environment.",
     )
-    ssl_cafile: RegularFile | None = Field(
-        default=None,
-        description="The certificates of trusted authorities, PEM; not set, the system's.",
-    )
-    ssl_certfile: RegularFile | None = Field(
-        default=None, description="The worker's certificate, PEM; requires `ssl_keyfile`."
-    )
+    ssl_cafile: AuthoritiesFile = None
+    ssl_certfile: CertificateFile = None
     ssl_keyfile: RegularFile | None = Field(
         default=None, description="The private key of `ssl_certfile`, PEM, not encrypted."
     )

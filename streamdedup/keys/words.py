@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from streamdedup.kernel import kernel
+from streamdedup.kernel import inlined, kernel
 
 Bytes = npt.NDArray[np.uint8]
 Readable = Bytes | bytes  # a single key is passed to a kernel as it is
@@ -51,6 +51,15 @@ def last(buffer: Readable, end: np.uint64, count: np.uint64) -> np.uint64:
 def rotated(value: np.uint64, by: np.uint64) -> np.uint64:
     """Return `value` with its bits rotated up by `by`, 1 to 63."""
     return value << by | value >> (_64 - by)
+
+
+@inlined
+def holds(buffer: Bytes, start: int, size: int) -> bool:
+    """Return whether a cell from `start` on, of `size` bytes, is no null, and lies in the buffer.
+
+    It is asked without start + size, which may overflow.
+    """
+    return size >= 0 and 0 <= start <= buffer.shape[0] - size
 
 
 @kernel

@@ -33,7 +33,7 @@ from streamdedup.keys.formats.json_text import (
     string,
 )
 from streamdedup.keys.hashing import frozen
-from streamdedup.keys.words import BYTES_A_CALL, Bytes
+from streamdedup.keys.words import BYTES_A_CALL, Bytes, holds
 
 # The deepest nesting that the kernel follows: `objects` has a bit for each level. The exact reader goes deeper.
 DEPTH_MAX = np.uint64(64)
@@ -146,8 +146,7 @@ def fill(
         if taken > BYTES_A_CALL:
             return row
         key_starts[row], key_sizes[row] = 0, NULL
-        # Is the cell in the buffer? Asked without start + size, which may overflow.
-        if size >= 0 and 0 <= start <= buffer.shape[0] - size:
+        if holds(buffer, start, size):
             end = np.uint64(start + size)
             if not _found(
                 names,

@@ -37,7 +37,7 @@ from streamdedup.keys.formats.json_text import (
     unescaped,
 )
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
-from streamdedup.keys.words import BYTES_A_CALL, Bytes
+from streamdedup.keys.words import BYTES_A_CALL, Bytes, holds
 
 # The deepest nesting, which is orjson's: by its answers the tests hold this reader.
 DEPTH_MAX = np.uint64(1024)
@@ -137,8 +137,7 @@ def fill(
             return row
         key_starts[row], key_sizes[row] = 0, NULL
         kind = _NO_TEXT if size < 0 else _NOT_JSON
-        # Is the cell in the buffer? Asked without start + size, which may overflow.
-        if size >= 0 and 0 <= start <= buffer.shape[0] - size:
+        if holds(buffer, start, size):
             at, end = np.uint64(start), np.uint64(start + size)
             key, key_end, kind = _found(names, name_ends, indexes, opened, buffer, at, end)
             if kind <= _ESCAPED:

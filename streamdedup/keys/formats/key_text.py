@@ -6,9 +6,6 @@ from streamdedup.kernel import inlined
 from streamdedup.keys.formats.json_text import NOWHERE, past_letter
 from streamdedup.keys.words import Bytes, word
 
-DIGITS_MAX = 20  # of 64 bits, with a sign
-UUID_BYTES = 36
-
 _0, _1, _4, _8, _10, _16 = (np.uint64(number) for number in (0, 1, 4, 8, 10, 16))
 _TOPS = np.uint64(0x8080808080808080)
 _ASCII_END = np.uint8(0x80)

@@ -10,7 +10,7 @@ from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.cells import located
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
-from streamdedup.keys.words import BYTES_A_CALL, Bytes
+from streamdedup.keys.words import BYTES_A_CALL, Bytes, holds
 
 _0, _1 = np.uint64(0), np.uint64(1)
 _NOT_ASCII, _BYTE_1 = np.uint8(0x80), np.uint8(1)
@@ -63,8 +63,7 @@ def trim(
         if taken > BYTES_A_CALL:
             return row
         to_starts[row], to_sizes[row] = 0, NULL
-        # Is the cell in the buffer? Asked without start + size, which may overflow.
-        if size >= 0 and 0 <= start <= buffer.shape[0] - size:
+        if holds(buffer, start, size):
             at, end = np.uint64(start), np.uint64(start + size)
             if _is_ascii_text(buffer, at, end):
                 at, end = stripped(buffer, at, end)

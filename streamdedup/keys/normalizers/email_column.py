@@ -17,7 +17,7 @@ from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 from streamdedup.keys.normalizers.ascii_text import stripped
 from streamdedup.keys.normalizers.providers import providers
 from streamdedup.keys.options import EmailRules
-from streamdedup.keys.words import BYTES_A_CALL, Bytes
+from streamdedup.keys.words import BYTES_A_CALL, Bytes, holds
 
 ADDRESS_BYTES_MAX, DOMAIN_BYTES_MAX, LABEL_BYTES_MAX = 254, 253, np.uint64(63)
 NOWHERE = np.uint64(1 << 63)
@@ -142,8 +142,7 @@ def fill(
         if taken > BYTES_A_CALL:
             return row
         to_starts[row], to_sizes[row] = 0, NULL
-        # Is the cell in the buffer? Asked without start + size, which may overflow.
-        if size >= 0 and 0 <= start <= buffer.shape[0] - size:
+        if holds(buffer, start, size):
             at, last = stripped(buffer, np.uint64(start), np.uint64(start + size))
             taken += size
             if np.int64(last - at) <= ADDRESS_BYTES_MAX:

@@ -26,7 +26,7 @@ from streamdedup.keys.normalizers.url_escapes import (
 )
 from streamdedup.keys.normalizers.url_query import PARAMETERS_MAX, query
 from streamdedup.keys.options import UrlRules
-from streamdedup.keys.words import BYTES_A_CALL, Bytes
+from streamdedup.keys.words import BYTES_A_CALL, Bytes, holds
 
 LONGER = 3  # a byte may become an escape of so many
 
@@ -113,8 +113,7 @@ def fill(
         if taken > BYTES_A_CALL:
             return row
         to_starts[row], to_sizes[row] = 0, NULL
-        # Is the cell in the buffer? Asked without start + size, which may overflow.
-        if size >= 0 and 0 <= start <= buffer.shape[0] - size:
+        if holds(buffer, start, size):
             at, last = np.uint64(start), np.uint64(start + size)
             if size <= URL_BYTES_MAX:
                 taken += size
