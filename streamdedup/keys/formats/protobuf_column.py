@@ -171,9 +171,9 @@ def _walk(
 def _value(
     buffer: Bytes, at: np.uint64, end: np.uint64, wire: np.uint64
 ) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """Return the position after the value at `at`, where it begins, and its bits if it is a number.
+    """Return the position after the value at `at`, the position of its first byte, and its bits if it is a number.
 
-    The position is NOWHERE if the value ends beyond `end`, or is a group.
+    The first position is NOWHERE if the value ends beyond `end`, or is a group.
     """
     if wire == _VARINT:
         after, bits = varint(buffer, at, end)
