@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from streamdedup.version import __version__
+from tests.archives import unpack
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,14 +44,11 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Return a directory with the wheel of the checkout, or of the sdist, unpacked as pip does."""
     place, source = tmp_path_factory.mktemp("wheel"), ROOT
     if request.param == "sdist":
-        with tarfile.open(built(ROOT, "sdist", place / "sdist")) as archive:
-            # Python has filters from 3.11.4 on, and warns of a call without one from 3.12 on.
-            filtered: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            archive.extractall(place / "source", **filtered)  # noqa: S202 - we made it just now
+        unpack(built(ROOT, "sdist", place / "sdist"), place / "source")
         (source,) = (place / "source").iterdir()
     wheel = built(source, "wheel", place / "dist")
-    unpack = [sys.executable, "-m", "zipfile", "-e", str(wheel), str(place / "site")]
-    subprocess.run(unpack, check=True)
+    unzip = [sys.executable, "-m", "zipfile", "-e", str(wheel), str(place / "site")]
+    subprocess.run(unzip, check=True)
     return place / "site"
 
 

@@ -1,7 +1,6 @@
 """A real registry, Apicurio's with Confluent's REST API: fetched once, a process that has all in memory."""
 
 import subprocess
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ import pytest
 
 from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.registry.client import Client, RegistryAwayError
+from tests.archives import unpack
 from tests.broker.base import DEADLINE_S, Unavailable, free_ports, wait_until
 from tests.broker.jars import jars_of
 from tests.broker.java import find_java
@@ -33,8 +33,7 @@ def running() -> Iterator[str]:
     """Start a registry, and end it; raises `Unavailable`."""
     java, (archive,) = find_java(), jars_of(REGISTRY_LOCK)
     directory = Path(tempfile.mkdtemp(prefix="streamdedup-registry-"))
-    with tarfile.open(archive) as packed:
-        packed.extractall(directory, filter="data")
+    unpack(archive, directory)
     (jar,) = directory.glob("*-runner.jar")
     (port,) = free_ports(1)
     options = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
