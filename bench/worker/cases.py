@@ -26,7 +26,7 @@ class Case:
     duplicates: float = 0.2
     key: str = "key"
     guarantee: str = "exactly_once"
-    kind: str = "bloom"
+    kind: str = "cuckoo"
     capacity: int = 10_000_000
     compression: str = "none"
     output_compression: str | None = None
@@ -99,8 +99,8 @@ CASES = (
     replace(BASE, name="duplicates-0", what="no duplicates", duplicates=0.0),
     replace(BASE, name="duplicates-95", what="95 % duplicates", duplicates=0.95, events=6_000_000),
     replace(BASE, name="at-least-once", what="at least once", guarantee="at_least_once"),
+    replace(BASE, name="kind-bloom", what="filter `bloom`", kind="bloom"),
     replace(BASE, name="kind-blocked", what="filter `blocked`", kind="blocked"),
-    replace(BASE, name="kind-cuckoo", what="filter `cuckoo`", kind="cuckoo"),
     replace(BASE, name="kind-exact", what="filter `exact`", kind="exact"),
     replace(
         BASE,

@@ -47,6 +47,7 @@ def record_batch(base: int, bodies: Sequence[bytes], codec: int) -> bytes:
     encoder = BatchEncoder(codec=codec, transactional=False, bytes_max=size)
     encoder.add(Column.of(bodies), np.full(len(bodies), NOW_MS, dtype=np.int64))
     [made] = encoder.finish()
+    made.stamp(-1, -1, -1)
     made.data[:8] = base.to_bytes(8, "big")
     return bytes(made.data)
 

@@ -143,11 +143,11 @@ async def waited(records: Any) -> list[EventBatch]:
 
 
 async def test_large_events_come_few_at_a_time() -> None:
-    """Each chunk has a megabyte or so, and one event at least."""
-    data = batch(0, [bytes(300_000) for _ in range(10)] + [bytes(2_000_000)], size_max=8 << 20)
+    """Each chunk has two megabytes at most, or one event."""
+    data = batch(0, [bytes(600_000) for _ in range(10)] + [bytes(4_000_000)], size_max=16 << 20)
     found = await waited(fetched(data))
     assert as_events(found) == as_objects(data)
-    assert [len(one) for one in found] == [4, 4, 2, 1]
+    assert [len(one) for one in found] == [3, 3, 3, 1, 1]
 
 
 async def test_a_batch_that_decompresses_to_much_is_decoded_beside_the_loop(
@@ -418,7 +418,7 @@ def test_the_batches_that_are_whole_are_known() -> None:
 def test_a_chunk_ends_with_a_batch_where_one_ends_in_it() -> None:
     """So that what fits into chunks is not cut; one that is larger than any is."""
     data = b"".join(
-        batch(2 * n, [bytes(400_000), bytes(400_000 + n)], codec=4, size_max=1 << 23)
+        batch(2 * n, [bytes(800_000), bytes(800_000 + n)], codec=4, size_max=1 << 23)
         for n in range(3)
     )
     assert [len(one) for one in fetched(data)] == [2, 2, 2]

@@ -52,7 +52,9 @@ async def test_it_is_theirs_to_the_byte(version: int, monkeypatch: pytest.Monkey
         return theirs(cell)
 
     monkeypatch.setattr(Bytes, "encode", noted)
-    assert made.encode() == expected
+    message = b"header" + made.encode()
+    assert len(message) == 6 + len(expected)
+    assert b"size" + message == b"sizeheader" + expected
     assert asked == [None]
     assert version == made.API_VERSION
 

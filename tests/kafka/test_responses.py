@@ -31,10 +31,11 @@ class Connection:
         self.closed: list[Closed] = []
         self.wrong = b"(none)"
 
-    def _handle_frame(self, data: bytes) -> None:
+    def handle(self, data: memoryview) -> None:
+        """Keep an answer, unless it is wrong."""
         if data == self.wrong:
             raise ValueError(data)
-        self.answers.append(data)
+        self.answers.append(bytes(data))
 
     def close(self, reason: CloseReason, exc: BaseException | None) -> None:
         """Once, and in the order of theirs."""
@@ -100,7 +101,7 @@ async def fresh() -> AsyncIterator[Peers]:
 @pytest.fixture
 async def peers(fresh: Peers) -> Peers:
     """The same, with answers read in one piece."""
-    Responses.take_over(fresh.connection)
+    Responses.take_over(fresh.connection, Connection.handle)
     return fresh
 
 
@@ -226,7 +227,7 @@ async def test_a_connection_that_has_ended_already_is_closed(fresh: Peers, how: 
         case "read":
             fresh.connection._read_task.cancel()
             await asyncio.wait([fresh.connection._read_task])
-    Responses.take_over(fresh.connection)
+    Responses.take_over(fresh.connection, Connection.handle)
     [(reason, error)] = fresh.connection.closed
     assert (reason, type(error)) == (CloseReason.CONNECTION_BROKEN, EOFError)
     assert not isinstance(fresh.protocol, Responses)
@@ -235,7 +236,7 @@ async def test_a_connection_that_has_ended_already_is_closed(fresh: Peers, how: 
 async def test_a_connection_that_is_closed_already_stays_as_it_is(fresh: Peers) -> None:
     """As one to which the broker hangs up while it authenticates."""
     fresh.connection.close(CloseReason.CONNECTION_BROKEN, None)
-    Responses.take_over(fresh.connection)
+    Responses.take_over(fresh.connection, Connection.handle)
     assert len(fresh.connection.closed) == 1
 
 

@@ -144,7 +144,15 @@ def encoded(
     encoder = BatchEncoder(codec=codec, transactional=False, bytes_max=bytes_max)
     rows = np.arange(len(records))[chosen]
     encoder.add(records.bodies.take(rows), records.timestamps[rows])
-    return encoder.finish()
+    return stamped(encoder.finish())
+
+
+def stamped(batches: Iterable[EncodedBatch]) -> list[EncodedBatch]:
+    """The same batches, as a producer that is not idempotent sends them."""
+    sent = list(batches)
+    for batch in sent:
+        batch.stamp(-1, -1, -1)
+    return sent
 
 
 def contents(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
@@ -330,7 +338,7 @@ def test_whatever_time_a_record_has_it_keeps(
     bodies = Column.of([bytes(varint(len(key))) + key + b"\x01\x00" for key in keys])
     encoder = BatchEncoder(codec=NONE, transactional=True, bytes_max=bytes_max)
     encoder.add(bodies, np.array([time_ms for time_ms, _key in cells], dtype=np.int64))
-    batches = encoder.finish()
+    batches = stamped(encoder.finish())
     read = [row for batch in batches for row in ours(bytes(batch.data))]
     assert [(time_ms, key) for _offset, time_ms, key, _value, _headers in read] == cells
     assert all(len(batch.data) <= bytes_max or batch.count == 1 for batch in batches)
@@ -376,7 +384,7 @@ def test_batches_are_handed_over_once() -> None:
         early += encoder.full()
     late = encoder.finish()
     assert (encoder.full(), encoder.finish(), len(late)) == ([], [], 1)
-    assert [bytes(b.data) for b in (*early, *late)] == [
+    assert [bytes(b.data) for b in stamped((*early, *late))] == [
         bytes(b.data) for b in encoded(records, bytes_max=5000)
     ]
 
@@ -416,6 +424,7 @@ def whole(data: bytes, *, transactional: bool = False) -> EncodedBatch:
     (batch,) = record_batches(data)
     same = verbatim(batch, transactional=transactional)
     assert same is not None
+    same.stamp(-1, -1, -1)
     return same
 
 

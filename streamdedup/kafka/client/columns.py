@@ -42,7 +42,7 @@ from streamdedup.kafka.records.wire import (
     record_batches,
 )
 
-CHUNK_EVENTS, CHUNK_BYTES = 16_384, 1 << 20  # handled in one turn of the loop: less than 10 ms
+CHUNK_EVENTS, CHUNK_BYTES = 16_384, 2 << 20  # handled in one turn of the loop: less than 10 ms
 TOGETHER_MAX = (
     500  # record batches inspected in one turn; each costs some 5 us, apart from its events
 )
@@ -283,7 +283,8 @@ class _PartitionColumns(fetcher.PartitionRecords):
         large = origins(together, records, size_bytes)
         while row < count:
             most = self._events_max(self._tp)
-            fits = int(np.searchsorted(size_bytes, size_bytes[row] + CHUNK_BYTES))
+            before = size_bytes[row] - records.bodies.sizes[row]
+            fits = int(np.searchsorted(size_bytes, before + CHUNK_BYTES, side="right"))
             end = max(row + 1, min(count, row + most, fits))
             if (cut := int(ends[ends <= end].max(initial=0))) > row:
                 end = cut  # a record batch that stays whole may be written as it is

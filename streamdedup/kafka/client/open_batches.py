@@ -76,7 +76,7 @@ class ReadyBatch:
     def _set_producer_state(self, producer_id: int, epoch: int, sequence: int) -> None:
         self._state = (producer_id, epoch, sequence & SEQUENCE_BITS)
 
-    def _build(self) -> bytearray:
+    def _build(self) -> bytearray | memoryview:
         self._batch.stamp(*self._state)
         return self._batch.data
 

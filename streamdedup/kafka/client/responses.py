@@ -1,21 +1,23 @@
 """Read each answer of a broker into one buffer of ours, instead of through an asyncio stream.
 
 A fetch brings megabytes. A stream copies them once for each chunk and once for each answer, and then moves what is
-left.
+left. Ours are decoded where they lie, so that only what an answer says of each partition is copied, once.
 
 We rely on these private names of aiokafka: of `AIOKafkaClient`, `_get_conn`, a coroutine function that returns a
 connection or None; of `AIOKafkaConnection`, `_reader`, a StreamReader with a `_buffer` that is empty between two
 answers, and None once the connection is closed; `_writer`; `_protocol`, which `_writer` waits with; `_read_task`,
 which reads the answers, passes them to `_handle_frame(data)`, and is cancelled when the connection closes; and
-`close(reason, exc)`.
+`close(reason, exc)`. `_handle_frame` makes an `io.BytesIO` of the data, and decoders call only `read(size)` of it.
 """
 
 import asyncio
 import weakref
-from types import MethodType
+from collections.abc import Callable
+from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 import structlog
+from aiokafka import conn
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection, CloseReason
 from typing_extensions import override
@@ -29,6 +31,7 @@ ENDED = "the connection ended"
 LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # smallest and largest buffer kept between two answers
 
 _USED = {"_reader", "_writer", "_read_task", "_on_close_cb"}
+_THEIRS: Any = AIOKafkaConnection._handle_frame
 
 
 def lacking() -> str | None:
@@ -39,6 +42,8 @@ def lacking() -> str | None:
         return "AIOKafkaConnection.close uses other names"
     if "_protocol" not in AIOKafkaConnection.connect.__code__.co_names:
         return "AIOKafkaConnection.connect uses other names"
+    if not set(_THEIRS.__code__.co_names) >= {"io", "BytesIO"} or _THEIRS.__code__.co_freevars:
+        return "AIOKafkaConnection._handle_frame uses other names"
     return None
 
 
@@ -50,25 +55,46 @@ def read_in_one_piece(client: Any) -> None:
         connection = await theirs(*arguments, **options)
         if connection is not None and isinstance(connection._read_task, asyncio.Task):
             # Nothing was awaited since the connection was made, so no request has been sent on it.
-            Responses.take_over(connection)
+            Responses.take_over(connection, _handle_in_place)
         return connection
 
     client._get_conn = MethodType(get, client)
 
 
-class Responses(asyncio.BufferedProtocol):
-    """The reading half of a connection. The writing half stays with the protocol that the connection had before."""
+class Answer:
+    """The bytes of an answer, read where they lie, in place of an `io.BytesIO`, which would copy them all."""
 
-    def __init__(self, connection: Any, writing: Any) -> None:
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    def read(self, size: int) -> bytes:
+        """Return the next `size` bytes, or as many as are left."""
+        taken = bytes(self._data[self._at : self._at + size])
+        self._at += len(taken)
+        return taken
+
+
+_handle_in_place = FunctionType(
+    _THEIRS.__code__, {**vars(conn), "io": SimpleNamespace(BytesIO=Answer)}, _THEIRS.__name__
+)
+
+
+class Responses(asyncio.BufferedProtocol):
+    """The reading half of a connection. The writing half stays with the protocol that the connection had before.
+
+    `handle` takes the connection, and a whole answer, which is valid until it returns.
+    """
+
+    def __init__(self, connection: Any, writing: Any, handle: Callable[[Any, Any], None]) -> None:
         self._connection = weakref.ref(connection)
-        self._writing = writing
+        self._writing, self._handle = writing, handle
         self._buffer = bytearray(LEAST_BYTES)
         self._have = 0
         # Of the answer in bytes, without its size field; -1 until that field is complete.
         self._size = -1
 
     @classmethod
-    def take_over(cls, connection: Any) -> None:
+    def take_over(cls, connection: Any, handle: Callable[[Any, Any], None]) -> None:
         """Read the answers of `connection` from now on. No request may be under way on it.
 
         If the connection has ended already, this closes it: the task that would notice the end is no longer awaited.
@@ -81,7 +107,7 @@ class Responses(asyncio.BufferedProtocol):
             return
         connection._read_task.cancel()
         connection._read_task = asyncio.get_running_loop().create_future()
-        connection._writer.transport.set_protocol(cls(connection, connection._protocol))
+        connection._writer.transport.set_protocol(cls(connection, connection._protocol, handle))
 
     @override
     def get_buffer(self, _sizehint: int) -> memoryview:
@@ -104,11 +130,11 @@ class Responses(asyncio.BufferedProtocol):
                 )
                 return
         if self._have == SIZE_BYTES + self._size:
-            answer = bytes(memoryview(self._buffer)[SIZE_BYTES : self._have])
+            with memoryview(self._buffer) as whole, whole[SIZE_BYTES : self._have] as answer:
+                self._give(answer)
             self._have, self._size = 0, -1
             if len(self._buffer) > KEPT_BYTES:
                 self._buffer = bytearray(LEAST_BYTES)
-            self._give(answer)
 
     @override
     def eof_received(self) -> None:
@@ -129,12 +155,12 @@ class Responses(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writing.resume_writing()
 
-    def _give(self, answer: bytes) -> None:
+    def _give(self, answer: memoryview) -> None:
         connection = self._connection()
         if connection is None or _is_closing(connection):
             return
         try:
-            connection._handle_frame(answer)
+            self._handle(connection, answer)
         except Exception as error:
             log.warning("answer_unreadable", **describe_error(error))
             self._close(error)

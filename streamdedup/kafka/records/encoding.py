@@ -43,13 +43,16 @@ _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 
 @dataclass(slots=True)
 class EncodedBatch:
-    """A record batch to produce: `data` is all of its bytes, `count` the number of its records."""
+    """A record batch to produce: `data` is all of its bytes, `count` the number of its records.
 
-    data: bytearray
+    It has no checksum until it is stamped: each would read all of its bytes.
+    """
+
+    data: bytearray | memoryview
     count: int
 
     def stamp(self, producer_id: int, epoch: int, sequence: int) -> None:
-        """Write the fields that make a batch idempotent, each -1 if it is not, and compute the CRC-32C again."""
+        """Write the fields that make a batch idempotent, each -1 if it is not, and the CRC-32C."""
         _PRODUCER.pack_into(self.data, _PRODUCER_AT, producer_id, epoch, sequence)
         with memoryview(self.data) as whole, whole[CRC_FROM:] as covered:
             _CRC.pack_into(self.data, _CRC_AT, crc32c(covered))
@@ -78,7 +81,9 @@ def warm_up() -> None:
     encoder = BatchEncoder(codec=NONE, transactional=False, bytes_max=0)
     row = np.zeros(1, dtype=np.int64)
     encoder.add(Column.of([_NULLS]), row)
-    decode([head for batch in encoder.finish() for head in record_batches(bytes(batch.data))])
+    for batch in encoder.finish():
+        batch.stamp(-1, -1, -1)
+        decode(list(record_batches(bytes(batch.data))))
     headers = RawHeaders(Column.of([b"\0"]))
     headers.located("")
     headers.counts()
@@ -95,7 +100,7 @@ class BatchEncoder:
         self._attributes = _bits(transactional=transactional)
         self._codec, self._bytes_max = codec, bytes_max
         self._full: list[EncodedBatch] = []
-        self._room = np.empty(0, dtype=np.uint8)  # the open batch; the next one reuses it
+        self._room = np.empty(0, dtype=np.uint8)  # the open batch
         self._count, self._end = 0, HEAD_BYTES
         self._base_ms = self._last_ms = 0
 
@@ -150,11 +155,17 @@ class BatchEncoder:
     def _close(self) -> None:
         """Make a batch of the records gathered so far."""
         room, codec = self._room.data[: self._end], self._codec
-        data = bytearray(room[:HEAD_BYTES])
+        data: bytearray | memoryview = room
         if codec != NONE:
-            data += compress(codec, room[HEAD_BYTES:])
-        if codec == NONE or len(data) >= len(room):  # no gain, and it must not exceed the limit
-            data, codec = bytearray(room), NONE
+            packed = compress(codec, room[HEAD_BYTES:])
+            if HEAD_BYTES + len(packed) < len(room):
+                data = bytearray(HEAD_BYTES) + packed
+        if data is room:  # no compression, or no gain by it, and it must not exceed the limit
+            codec = NONE
+            if 2 * len(room) > len(self._room):
+                self._room = np.empty(0, dtype=np.uint8)  # the batch takes the memory along
+            else:
+                data = bytearray(room)
         attributes = self._attributes | codec
         self._full.append(
             _headed(data, attributes, self._base_ms, self._last_ms, count=self._count)
@@ -178,11 +189,9 @@ def _bits(*, transactional: bool) -> int:
 
 
 def _headed(
-    data: bytearray, attributes: int, first_ms: int, last_ms: int, *, count: int
+    data: bytearray | memoryview, attributes: int, first_ms: int, last_ms: int, *, count: int
 ) -> EncodedBatch:
-    """Write a producer's head before the records, which begin in `data` at HEAD_BYTES."""
+    """Write a producer's head before the records, which begin in `data` at HEAD_BYTES; leave the checksum out."""
     fields = (0, len(data) - LENGTH_END, -1, MAGIC, 0, attributes, count - 1, first_ms, last_ms)
     HEAD.pack_into(data, 0, *fields, -1, -1, -1, count)
-    batch = EncodedBatch(data, count)
-    batch.stamp(-1, -1, -1)
-    return batch
+    return EncodedBatch(data, count)
