@@ -63,10 +63,10 @@ class Case:
         }
 
 
-BASE = Case()
+BASE, LARGE = Case(), "size-1k"
 CASES = (
     BASE,
-    replace(BASE, name="size-1k", what="events of 1,000 bytes", size=1000, events=1_500_000),
+    replace(BASE, name=LARGE, what="events of 1,000 bytes", size=1000, events=1_500_000),
     replace(BASE, name="key-json", what="key from a JSON field", key="json"),
     replace(
         BASE,
