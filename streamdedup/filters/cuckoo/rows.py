@@ -36,7 +36,8 @@ from streamdedup.filters.stash import (
     stash_takes,
 )
 from streamdedup.filters.strain import STRAIN, STRAIN_MAX, charge, refuse, relieve
-from streamdedup.kernel import Words, inlined, kernel, prefetch
+from streamdedup.instructions import prefetch
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
 
 TAKEN = 1  # index in `counts` of the number of cells in use, after that of the keys
