@@ -34,10 +34,14 @@ def search_queue() -> Words:
 
 @inlined
 def ask_for(words: Words, layout: WindowLayout, bucket: np.uint64) -> None:
-    """Prefetch a bucket, which may lie in two cache lines."""
-    width = layout.bits * CELLS
-    prefetch(words, (bucket * width) >> _6)
-    prefetch(words, ((bucket + _1) * width - _1) >> _6)
+    """Prefetch a bucket, which may lie in two cache lines, unless its cells are whole words.
+
+    Of the last cell, the word after the one in which it begins is read, too.
+    """
+    first = bucket * CELLS * layout.bits
+    prefetch(words, first >> _6)
+    if layout.bits != WHOLE_BITS:
+        prefetch(words, ((first + (CELLS - _1) * layout.bits) >> _6) + _1)
 
 
 @inlined
