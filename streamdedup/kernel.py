@@ -1,4 +1,4 @@
-"""The only module that calls numba: it compiles every kernel of this package, and lists it in `KERNELS`.
+"""The only module that compiles with numba: it compiles every kernel of this package, and lists it in `KERNELS`.
 
 numba caches a function by its own source file only, so after a change in a module that it calls, the cache
 would be stale. Our cache directory therefore has in its name a digest of all sources that kernels are made
@@ -21,8 +21,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numba
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import extending as _untyped_extending
 from numba.core import caching as _untyped_caching
 from numba.core import event as _untyped_event
 from typing_extensions import override
@@ -32,8 +30,6 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _caching: Any = _untyped_caching
 _config: Any = numba.config  # its settings are made at run time, so no type checker knows them
 _event: Any = _untyped_event
-_extending: Any = _untyped_extending
-_types: Any = numba.types
 _njit: Any = numba.njit  # its types leave out `_nrt`
 
 Words = npt.NDArray[np.uint64]  # what most kernels work on, such as the table of a filter
@@ -86,84 +82,6 @@ def _compiled(function: _Function, *, in_line: bool) -> _Function:
     finally:
         _config.CACHE_DIR = outer  # other users of numba in this process keep theirs
     return cast("_Function", KERNELS[-1])
-
-
-def _prefetching(_context: object, table: Any, at: Any) -> Any:  # noqa: ANN401 - numba calls it with types
-    def compiled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        address, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
-        hint = builder.module.declare_intrinsic("llvm.prefetch", [address], kind)
-        word = builder.bitcast(builder.gep(array.data, [arguments[1]]), address)
-        builder.call(hint, [word, *(number(how) for how in READ_INTO_ALL_CACHES)])
-        return context.get_dummy_value()
-
-    if not isinstance(table, _types.Array) or table.layout != "C" or at != _types.uint64:
-        return None  # numba then reports that there is no such function
-    return _types.void(table, at), compiled
-
-
-def _upper_half(_context: object, a: Any, b: Any) -> Any:  # noqa: ANN401 - numba calls it with types
-    """Multiply in 128 bits and take the upper half.
-
-    numba has no 128-bit integer, and LLVM does not turn four products of halves into the one instruction.
-    """
-
-    def compiled(_context: Any, builder: Any, _signature: Any, factors: Any) -> Any:  # noqa: ANN401
-        wide = ir.IntType(128)
-        product = builder.mul(*(builder.zext(factor, wide) for factor in factors))
-        return builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
-
-    if (a, b) != (_types.uint64, _types.uint64):
-        return None
-    return _types.uint64(a, b), compiled
-
-
-def _copying(_context: object, source: Any, start: Any, count: Any, out: Any, at: Any) -> Any:  # noqa: ANN401
-    """Copy as C's memcpy does.
-
-    Of a loop over bytes, LLVM makes one that takes ten times as long for 200 bytes: it cannot know that the two
-    arrays do not overlap, and it copies the rest of each 32 bytes one by one.
-    """
-
-    def compiled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
-        arrays, number = signature.args, ir.IntType(64)
-        address = ir.IntType(8).as_pointer()
-        memory = [
-            builder.gep(context.make_array(arrays[i])(context, builder, arguments[i]).data, [where])
-            for i, where in ((3, arguments[4]), (0, arguments[1]))
-        ]
-        copy = builder.module.declare_intrinsic("llvm.memcpy", [address, address, number])
-        builder.call(copy, [*memory, arguments[2], ir.IntType(1)(0)])
-        return context.get_dummy_value()
-
-    are_bytes = all(
-        isinstance(array, _types.Array) and array.layout == "C" and array.dtype == _types.uint8
-        for array in (source, out)
-    )
-    if not are_bytes or not out.mutable or (start, count, at) != (_types.uint64,) * 3:
-        return None
-    return _types.void(source, start, count, out, at), compiled
-
-
-READ_INTO_ALL_CACHES = (0, 3, 1)  # to read; keep in all levels; data, not instructions
-
-prefetch: Callable[[npt.NDArray[Any], np.uint64], None] = _extending.intrinsic(_prefetching)
-"""In a kernel, `prefetch(table, at)` asks the memory for the cache line of table[at], and does not wait for it.
-
-`table` is contiguous, and `at` is uint64. The cache misses of many rows then overlap, instead of following one another.
-"""
-
-upper_half: Callable[[np.uint64, np.uint64], np.uint64] = _extending.intrinsic(_upper_half)
-"""In a kernel, `upper_half(a, b)` is the upper 64 bits of the product of two uint64."""
-
-copy_bytes: Callable[
-    [npt.NDArray[np.uint8], np.uint64, np.uint64, npt.NDArray[np.uint8], np.uint64], None
-] = _extending.intrinsic(_copying)
-"""In a kernel, `copy_bytes(source, start, count, out, at)` copies `count` bytes from `start` on to `out`, from `at` on.
-
-Both are contiguous arrays of uint8 that do not overlap, and the numbers are uint64. No bound is ever checked.
-"""
 
 
 @contextmanager

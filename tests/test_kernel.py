@@ -24,8 +24,6 @@ from typing import Any, cast, get_args, get_type_hints
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numba.core import compiler as untyped_compiler
 from numba.core import compiler_machinery as untyped_machinery
 from numba.core import ir
@@ -42,7 +40,7 @@ from streamdedup.kafka.records.encoding import BatchEncoder
 from streamdedup.kafka.records.encoding import warm_up as warm_up_records
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import decode, record_batches
-from streamdedup.kernel import KERNELS, cache_root, copy_bytes, prefetch, upper_half
+from streamdedup.kernel import KERNELS, cache_root
 from streamdedup.kernel import sources as kernel_sources
 from streamdedup.keys import join, placement
 from streamdedup.keys.formats import json_column, json_exact
@@ -195,67 +193,6 @@ def test_a_process_that_compiles_nothing_says_nothing(sources: Path) -> None:
     assert _run(["-c", source], sources, STREAMDEDUP_CACHE="/dev/null/none").stderr == ""
 
 
-# --- what every kernel may call ---
-
-WORDS = st.integers(0, (1 << 64) - 1).map(np.uint64)
-
-
-_copied: Any = numba.njit(lambda *arguments: copy_bytes(*arguments))  # noqa: PLW0108
-_upper_half_of: Any = numba.njit(lambda a, b: upper_half(a, b))  # noqa: PLW0108 - an intrinsic is no function
-_asked: Any = numba.njit(lambda words, at: prefetch(words, at))  # noqa: PLW0108
-
-
-@given(WORDS, WORDS)
-@settings(deadline=None)  # the first call compiles
-def test_the_upper_half_is_that_of_the_product(a: np.uint64, b: np.uint64) -> None:
-    """The upper 64 bits of a product of two words are those of Python's integers."""
-    assert int(_upper_half_of(a, b)) == int(a) * int(b) >> 64
-
-
-@given(WORDS)
-@settings(deadline=None)
-def test_asking_ahead_does_no_harm(at: np.uint64) -> None:
-    """Words may be asked for that are not there: nothing is read, nothing changes."""
-    words = np.arange(3, dtype=np.uint64)
-    _asked(words, at)
-    assert words.tolist() == [0, 1, 2]
-
-
-@given(st.binary(max_size=300), st.data())
-@settings(deadline=None)
-def test_bytes_are_copied(given: bytes, data: Any) -> None:
-    """Those that are asked for, to where they shall be, and no other byte changes."""
-    start, at, room = (data.draw(st.integers(0, most)) for most in (len(given), 50, 50))
-    count = data.draw(st.integers(0, len(given) - start))
-    source, out = np.frombuffer(given, np.uint8), np.full(at + count + room, 7, np.uint8)
-    _copied(source, *map(np.uint64, (start, count)), out, np.uint64(at))
-    assert out.tobytes() == b"\7" * at + given[start : start + count] + b"\7" * room
-
-
-def test_only_bytes_are_copied() -> None:
-    """Of other numbers, with steps between them, to what is read-only, or from a signed place: nothing is copied."""
-    eight, one = np.zeros(8, np.uint8), np.uint64(1)
-    fixed = np.frombuffer(bytes(8), np.uint8)
-    for arguments in (
-        (eight, 1, one, eight, one),
-        (eight, one, one, eight.view(np.int8), one),
-        (eight[::2], one, one, eight, one),
-        (eight, one, one, fixed, one),
-    ):
-        with pytest.raises(numba.TypingError):
-            _copied(*arguments)
-
-
-def test_only_words_are_taken() -> None:
-    """Of a signed integer there is no upper half, and nothing is asked for."""
-    with pytest.raises(numba.TypingError):
-        _upper_half_of(1, -1)
-    with pytest.raises(numba.TypingError):
-        _asked(np.arange(3, dtype=np.uint64), -1)
-    with pytest.raises(numba.TypingError):
-        _asked(np.arange(6, dtype=np.uint64)[::2], np.uint64(1))
-
-
 def _hits_and_misses(sources: Path, **environment: str) -> tuple[int, int]:
     """Call one kernel in a process: what it found in a cache, what it had to compile."""
     done = _run(["probe.py"], sources, **environment)
@@ -292,7 +229,8 @@ def _kernels(root: Path) -> list[Path]:
 LISTING = """
 import re
 import numpy as np
-from streamdedup.kernel import inlined, kernel, prefetch
+from streamdedup.instructions import prefetch
+from streamdedup.kernel import inlined, kernel
 
 four, one = np.uint64(4), np.uint64(1)
 

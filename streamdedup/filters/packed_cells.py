@@ -34,9 +34,3 @@ def write(words: Words, at: np.uint64, bits: np.uint64, value: np.uint64) -> Non
     words[word] = (words[word] & ~(ones << shift)) | (value << shift)
     ones, value = (ones >> _1) >> (_63 - shift), (value >> _1) >> (_63 - shift)
     words[word + _1] = (words[word + _1] & ~ones) | value
-
-
-@inlined
-def lanes_set(tops: np.uint64, ones: np.uint64, bits: np.uint64, lanes: np.uint64) -> np.uint64:
-    """How many lanes of `bits` bits have their highest bit set in `tops`. The product adds them up in the last lane."""
-    return (((tops >> (bits - _1)) * ones) >> (bits * (lanes - _1))) & mask(bits)

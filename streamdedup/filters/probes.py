@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
-from streamdedup.kernel import inlined, prefetch, upper_half
+from streamdedup.instructions import prefetch, upper_half
+from streamdedup.kernel import inlined
 
 PROBES = ("standard", "double")
 MULTIPLIER = np.uint64(0xD1342543DE82EF95)  # Steele, Vigna 2021: a multiplier with good spectra

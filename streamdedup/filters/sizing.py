@@ -99,13 +99,13 @@ def cuckoo_size(capacity: int, error_rate: float, cells: int = CUCKOO_CELLS) -> 
 WINDOW_GENERATIONS = 31  # unless stated: a key is kept at most a thirtieth longer than `retention`
 
 
-WINDOW_WHOLE_BITS = 32  # cells of this width are compared four words at a time
+WINDOW_WHOLE_BITS = 32  # all eight cells of a bucket are compared at once if they have this width
 
 
 def window_size(keys: int, error_rate: float, generations: int) -> tuple[int, int]:
     """Buckets and fingerprint bits that keep `error_rate` while `keys` keys are live.
 
-    A cell of 29 to 31 bits gets 32: for 3 to 10 % more memory, keys are found in two thirds of the time.
+    A cell of 29 to 31 bits gets 32: for 3 to 10 % more memory, keys are found in less than half of the time.
     """
     buckets, bits = cuckoo_size(keys, error_rate, WINDOW_CELLS)
     spare = WINDOW_WHOLE_BITS - bits - window_tag_bits(generations)

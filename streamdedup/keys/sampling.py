@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.events import Column, Integers, Verdict, Verdicts
-from streamdedup.kernel import Words, inlined, kernel, upper_half
+from streamdedup.instructions import upper_half
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import (
     MURMUR3,
     ROWS_A_CALL,

@@ -15,7 +15,8 @@ from streamdedup.events import Verdict, Verdicts
 from streamdedup.filters.base import Mask
 from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.filters.window.clock import Generations
-from streamdedup.kernel import Words, inlined, kernel, prefetch
+from streamdedup.instructions import prefetch
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests, checked
 from streamdedup.keys.multilinear import SecretWords, drawn_words, secret_bits, words_of
 

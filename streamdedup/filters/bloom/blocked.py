@@ -33,7 +33,8 @@ from streamdedup.filters.sizing import (
     blocked_keys,
     blocked_size,
 )
-from streamdedup.kernel import Words, inlined, kernel, prefetch
+from streamdedup.instructions import prefetch
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
 BLOCKS_MAX = TABLE_BITS_MAX // BLOCK_BITS

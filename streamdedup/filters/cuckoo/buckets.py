@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamdedup.filters.packed_cells import NOWHERE, lanes_set, mask, read, write
+from streamdedup.filters.packed_cells import NOWHERE, mask, read, write
 from streamdedup.filters.probes import high_word
 from streamdedup.filters.sizing import CUCKOO_CELLS
+from streamdedup.instructions import bits_set
 from streamdedup.kernel import Words, inlined, kernel
 
 _CELLS, _1, _0 = np.uint64(CUCKOO_CELLS), np.uint64(1), np.uint64(0)
@@ -70,7 +71,7 @@ def find(words: Words, layout: CuckooLayout, bucket: np.uint64, mark: np.uint64)
         cell -= layout.group
         holding = _holding(words, layout, cell, mark)
         before = ((holding & (~holding + _1)) - _1) & (layout.ones << (layout.bits - _1))
-        at = cell + lanes_set(before, layout.ones, layout.bits, layout.group)
+        at = cell + bits_set(before)
         found = at if holding != _0 else found
     return np.uint64(found)
 
@@ -100,7 +101,7 @@ def free(words: Words, layout: CuckooLayout, bucket: np.uint64) -> np.uint64:
     end = cell + _CELLS
     while cell < end:
         holding = _holding(words, layout, cell, _0)
-        count += lanes_set(holding, layout.ones, layout.bits, layout.group)
+        count += bits_set(holding)
         cell += layout.group
     return count
 

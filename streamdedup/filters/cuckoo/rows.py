@@ -1,7 +1,6 @@
 """Add, look up and remove the rows of a batch, or one row alone, in a cuckoo table and its stash.
 
-The kernels prefetch the buckets of ROWS_TOGETHER rows before they work on the first of them, so that the
-cache misses overlap.
+The kernels prefetch the buckets of a row long before its turn, so that the cache misses of many rows overlap.
 """
 
 import numpy as np
@@ -16,12 +15,11 @@ from streamdedup.filters.cuckoo.buckets import (
     put,
     spare_cell,
 )
-from streamdedup.filters.cuckoo.search import make_room
+from streamdedup.filters.cuckoo.search import ask_for, make_room
 from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.packed_cells import NOWHERE
 from streamdedup.filters.probes import high_word, partner
-from streamdedup.filters.sizing import CUCKOO_CELLS
 from streamdedup.filters.stash import (
     COPIES,
     NEW,
@@ -36,19 +34,18 @@ from streamdedup.filters.stash import (
     stash_takes,
 )
 from streamdedup.filters.strain import STRAIN, STRAIN_MAX, charge, refuse, relieve
-from streamdedup.kernel import Words, inlined, kernel, prefetch
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
 
 TAKEN = 1  # index in `counts` of the number of cells in use, after that of the keys
 # How many buckets one call may search: a few ms, even if each is a cache miss.
 SEARCHED_A_CALL = 1 << 15
-ROWS_TOGETHER = 32
+ROWS_AHEAD = 32  # the buckets of a row are prefetched so many rows before its turn
 
 Place = tuple[np.uint64, np.uint64, np.uint64]
 """A digest's fingerprint and its two buckets."""
 
-_CELLS, _19, _6 = np.uint64(CUCKOO_CELLS), np.uint64(19), np.uint64(6)
-_1, _0 = np.uint64(1), np.uint64(0)
+_19, _1, _0 = (np.uint64(number) for number in (19, 1, 0))
 
 
 @kernel
@@ -70,38 +67,32 @@ def add_rows(
     buckets that the caller should let other threads run. With `once`, a digest that is present gets no further
     copy.
     """
-    layout, places = layout_of(fields), _places()
+    layout = layout_of(fields)
     searched_in_all = 0
-    for first in range(start, digests.shape[0], ROWS_TOGETHER):
-        stop = min(first + ROWS_TOGETHER, digests.shape[0])
-        _locate(words, layout, digests[first:stop], places)
-        for i in range(first, stop):
-            place, a, b = _place(places, i - first), digests[i, 0], digests[i, 1]
-            said = NOT_DONE
-            if used[ROWS] == 0:
-                said = _added(words, layout, counts, place, once)
-            if said == NOT_DONE:
-                if searched_in_all > SEARCHED_A_CALL:
-                    return i
-                said, searched = _inserted(
-                    words, layout, stash, used, queue, counts, place, a, b, once
-                )
-                searched_in_all += searched
-            if said == NOT_DONE:
+    places = _places_from(words, layout, digests, start)
+    for i in range(start, digests.shape[0]):
+        place, a, b = _turn_of(words, layout, digests, i, places), digests[i, 0], digests[i, 1]
+        said = NOT_DONE
+        if used[ROWS] == 0:
+            said = _added(words, layout, counts, place, once)
+        if said == NOT_DONE:
+            if searched_in_all > SEARCHED_A_CALL:
                 return i
-            fresh[i] = said == NEW
+            said, searched = _inserted(words, layout, stash, used, queue, counts, place, a, b, once)
+            searched_in_all += searched
+        if said == NOT_DONE:
+            return i
+        fresh[i] = said == NEW
     return int(digests.shape[0])
 
 
 @kernel
 def contains_rows(words: Words, fields: Words, digests: Digests, present: Mask) -> None:
     """Write into `present` whether each digest is in a cell. The stash is not searched."""
-    layout, places = layout_of(fields), _places()
-    for first in range(0, digests.shape[0], ROWS_TOGETHER):
-        stop = min(first + ROWS_TOGETHER, digests.shape[0])
-        _locate(words, layout, digests[first:stop], places)
-        for i in range(first, stop):
-            present[i] = held(words, layout, *_place(places, i - first))
+    layout = layout_of(fields)
+    places = _places_from(words, layout, digests, 0)
+    for i in range(digests.shape[0]):
+        present[i] = held(words, layout, *_turn_of(words, layout, digests, i, places))
 
 
 @kernel
@@ -115,13 +106,11 @@ def remove_rows(
     gone: Mask,
 ) -> None:
     """Remove one copy of each digest, from the stash first. Write into `gone` whether there was one."""
-    layout, places = layout_of(fields), _places()
-    for first in range(0, digests.shape[0], ROWS_TOGETHER):
-        stop = min(first + ROWS_TOGETHER, digests.shape[0])
-        _locate(words, layout, digests[first:stop], places)
-        for i in range(first, stop):
-            place, a, b = _place(places, i - first), digests[i, 0], digests[i, 1]
-            gone[i] = _taken(words, layout, stash, used, counts, place, a, b)
+    layout = layout_of(fields)
+    places = _places_from(words, layout, digests, 0)
+    for i in range(digests.shape[0]):
+        place, a, b = _turn_of(words, layout, digests, i, places), digests[i, 0], digests[i, 1]
+        gone[i] = _taken(words, layout, stash, used, counts, place, a, b)
 
 
 @kernel
@@ -172,30 +161,33 @@ def remove_row(
 
 
 @kernel
-def _places() -> Words:
-    """Return the memory into which `_locate` writes."""
-    return np.empty((ROWS_TOGETHER, 3), np.uint64)
+def _places_from(words: Words, layout: CuckooLayout, digests: Digests, start: int) -> Words:
+    """Return the places of the first rows from `start` on, ROWS_AHEAD at most. Prefetch their buckets."""
+    places = np.empty((ROWS_AHEAD, 3), np.uint64)
+    for row in range(start, min(start + ROWS_AHEAD, digests.shape[0])):
+        _locate(words, layout, digests, row, places)
+    return places
 
 
 @inlined
-def _locate(words: Words, layout: CuckooLayout, digests: Digests, places: Words) -> None:
-    """Write the place of each digest into `places`, and prefetch both of its buckets.
-
-    A bucket may lie in two cache lines, so the kernel asks for both of its ends.
-    """
-    width = layout.bits * _CELLS
-    for row in range(digests.shape[0]):
-        mark, one, other = _place_of(digests[row, 0], digests[row, 1], layout)
-        places[row, 0], places[row, 1], places[row, 2] = mark, one, other
-        prefetch(words, (one * width) >> _6)
-        prefetch(words, ((one + _1) * width) >> _6)
-        prefetch(words, (other * width) >> _6)
-        prefetch(words, ((other + _1) * width) >> _6)
+def _turn_of(
+    words: Words, layout: CuckooLayout, digests: Digests, row: int, places: Words
+) -> Place:
+    """Return the place of the next row. In `places`, the row that comes ROWS_AHEAD later takes its room."""
+    at, later = row % ROWS_AHEAD, row + ROWS_AHEAD
+    place = places[at, 0], places[at, 1], places[at, 2]
+    if later < digests.shape[0]:
+        _locate(words, layout, digests, later, places)
+    return place
 
 
 @inlined
-def _place(places: Words, row: int) -> Place:
-    return places[row, 0], places[row, 1], places[row, 2]
+def _locate(words: Words, layout: CuckooLayout, digests: Digests, row: int, places: Words) -> None:
+    """Write the place of a row into `places`, and prefetch both of its buckets."""
+    at, (mark, one, other) = row % ROWS_AHEAD, _place_of(digests[row, 0], digests[row, 1], layout)
+    places[at, 0], places[at, 1], places[at, 2] = mark, one, other
+    ask_for(words, layout, one)
+    ask_for(words, layout, other)
 
 
 @inlined

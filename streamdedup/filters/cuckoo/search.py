@@ -1,7 +1,8 @@
 """Make room in two full buckets of a cuckoo table, by moving fingerprints to their other buckets.
 
-The search is breadth first. Fingerprints are moved only along the path that it found, so a search that
-fails has changed nothing. Nothing is random: the same additions give the same table.
+The search is breadth first, and prefetches all buckets that a bucket leads to before it looks at the first of them.
+Fingerprints are moved only along the path that it found, so a search that fails has changed nothing. Nothing is random:
+the same additions give the same table.
 """
 
 import numpy as np
@@ -10,17 +11,30 @@ from streamdedup.filters.cuckoo.buckets import CuckooLayout, find, get, put
 from streamdedup.filters.packed_cells import NOWHERE
 from streamdedup.filters.probes import partner
 from streamdedup.filters.sizing import CUCKOO_CELLS
+from streamdedup.instructions import prefetch
 from streamdedup.kernel import Words, inlined, kernel
 
 SEARCH_MAX = 500  # the most buckets that a search looks at: as many as the paper's kicks
 
 BUCKET, WAY = 0, 1  # the columns of the queue
-_CELLS, _3, _2, _0 = np.uint64(CUCKOO_CELLS), np.uint64(3), np.uint64(2), np.uint64(0)
+_CELLS = np.uint64(CUCKOO_CELLS)
+_6, _3, _2, _1, _0 = (np.uint64(number) for number in (6, 3, 2, 1, 0))
 
 
 def search_queue() -> Words:
     """Return the memory that a search needs."""
     return np.zeros((SEARCH_MAX, 2), dtype=np.uint64)
+
+
+@inlined
+def ask_for(words: Words, layout: CuckooLayout, bucket: np.uint64) -> None:
+    """Prefetch a bucket, which may lie in two cache lines.
+
+    Of the last cell, the word after the one in which it begins is read, too.
+    """
+    first = bucket * _CELLS * layout.bits
+    prefetch(words, first >> _6)
+    prefetch(words, ((first + _3 * layout.bits) >> _6) + _1)
 
 
 @kernel
@@ -37,6 +51,9 @@ def make_room(
     length = 2
     for node in range(SEARCH_MAX):
         bucket = queue[node, BUCKET]
+        for i in range(CUCKOO_CELLS):
+            mark = get(words, layout, bucket * _CELLS + np.uint64(i))
+            ask_for(words, layout, partner(mark, bucket, layout.buckets))
         for i in range(CUCKOO_CELLS):
             way = np.uint64(node) * _CELLS + np.uint64(i)
             mark = get(words, layout, bucket * _CELLS + np.uint64(i))

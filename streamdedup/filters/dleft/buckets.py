@@ -8,7 +8,8 @@ import numpy as np
 
 from streamdedup.filters.dleft.shape import DLeftLayout, layout_of
 from streamdedup.filters.memory import Counts
-from streamdedup.filters.packed_cells import lanes_set, mask, read, write
+from streamdedup.filters.packed_cells import mask, read, write
+from streamdedup.instructions import bits_set
 from streamdedup.kernel import Words, inlined, kernel
 
 NOWHERE = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -53,8 +54,7 @@ def find(words: Words, layout: DLeftLayout, bucket: np.uint64, remainder: np.uin
         match = matches(words, layout, bucket, run, remainder)
         if match != _0:
             before = ((match & (~match + _1)) - _1) & layout.tops
-            ones, bits, lanes = layout.ones, layout.remainder_bits, layout.lanes
-            cell = run * lanes + lanes_set(before, ones, bits, lanes)
+            cell = run * layout.lanes + bits_set(before)
         run += _1
     return cell if cell < load(words, layout, bucket) else NOWHERE
 
@@ -90,7 +90,7 @@ def _remainders_in_use(words: Words, layout: DLeftLayout, bucket: np.uint64) -> 
         run = np.uint64(i)
         lanes = read(words, _remainder(layout, bucket, run * layout.lanes))
         tops = (((lanes & below) + below) | lanes) & _tops(layout, run)
-        in_use += lanes_set(tops, layout.ones, layout.remainder_bits, layout.lanes)
+        in_use += bits_set(tops)
     return in_use
 
 

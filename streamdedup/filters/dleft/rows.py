@@ -35,7 +35,8 @@ from streamdedup.filters.stash import (
     stash_remove,
     stash_takes,
 )
-from streamdedup.kernel import Words, inlined, kernel, prefetch
+from streamdedup.instructions import prefetch
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
 
 # Index in `counts` of the number of cells in use. At KEYS, `counts` has the number of distinct fingerprints in

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamdedup.kernel import inlined, kernel, upper_half
+from streamdedup.instructions import upper_half
+from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import Bytes, Digests, checked, frozen
 
 Rows = npt.NDArray[np.uint64]

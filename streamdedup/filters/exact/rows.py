@@ -11,7 +11,8 @@ from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.probes import high_word
 from streamdedup.filters.strain import CREDIT, STRAIN, STRAIN_MAX, charge, refuse
-from streamdedup.kernel import Words, inlined, kernel, prefetch
+from streamdedup.instructions import prefetch
+from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
 
 # Index in `counts` of the number of keys at which the table grows, after that of the keys.

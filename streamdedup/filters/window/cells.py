@@ -2,21 +2,23 @@
 
 The tag is the generation modulo a power of two, in the lowest bits of a cell. A cell is free if it is 0, or if its
 generation has left the window. The cells of a group, as many as fit into one word, are looked at together and without
-branches. If a cell has 32 bits, a bucket is four whole words, of which the compiler looks at several together.
+branches. If a cell has 32 bits, all eight of a bucket are. What is found is a word with a bit for each cell of the
+bucket, the lowest for the first.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from streamdedup.filters.packed_cells import NOWHERE, lanes_set, mask, read, write
+from streamdedup.filters.packed_cells import mask, read, write
 from streamdedup.filters.probes import high_word
 from streamdedup.filters.sizing import WINDOW_CELLS, WINDOW_WHOLE_BITS
+from streamdedup.instructions import bits_set, lanes_within
 from streamdedup.kernel import Words, inlined
 
 CELLS = np.uint64(WINDOW_CELLS)
 WHOLE_BITS = np.uint64(WINDOW_WHOLE_BITS)
-_31, _4, _2, _1, _0 = (np.uint64(number) for number in (31, 4, 2, 1, 0))
+_ALL, _5, _4, _1, _0 = (np.uint64(number) for number in (255, 5, 4, 1, 0))
 
 
 class WindowLayout(NamedTuple):
@@ -27,6 +29,7 @@ class WindowLayout(NamedTuple):
     tag_bits: np.uint64
     group: np.uint64  # how many cells a group has: 4, 2 or 1
     ones: np.uint64  # the lowest bit of each lane
+    gather: np.uint64  # the factor that brings the highest bits of the lanes side by side
     generations: np.uint64  # how many are live
     searched: np.uint64  # no search begins if this many cells are in use
     capacity: np.uint64  # how many cells are in use at capacity
@@ -39,7 +42,8 @@ def layout_fields(
     """The fields of a `WindowLayout` but the last, as an array."""
     group = next(n for n in (4, 2, 1) if n * bits <= 64)
     ones = sum(1 << i * bits for i in range(group))
-    fields = [buckets, bits, tag_bits, group, ones, generations, searched, capacity]
+    gather = sum(1 << (group - 1 - i) * bits + i for i in range(group))
+    fields = [buckets, bits, tag_bits, group, ones, gather, generations, searched, capacity]
     return np.array(fields, dtype=np.uint64)
 
 
@@ -55,6 +59,7 @@ def layout_at(fields: Words, current: int) -> WindowLayout:
         fields[5],
         fields[6],
         fields[7],
+        fields[8],
         np.int64(current),
     )
 
@@ -88,108 +93,89 @@ def generation_in(content: np.uint64, layout: WindowLayout) -> int:
 @inlined
 def get(words: Words, layout: WindowLayout, cell: np.uint64) -> np.uint64:
     """The content of a cell: its fingerprint above its tag."""
+    if layout.bits == WHOLE_BITS:
+        return np.uint64(words[cell >> _1] >> ((cell & _1) << _5) & mask(WHOLE_BITS))
     return read(words, cell * layout.bits) & mask(layout.bits)
 
 
 @inlined
 def put(words: Words, layout: WindowLayout, cell: np.uint64, content: np.uint64) -> None:
     """Overwrite a cell."""
-    write(words, cell * layout.bits, layout.bits, content)
+    if layout.bits == WHOLE_BITS:
+        shift = (cell & _1) << _5
+        words[cell >> _1] = words[cell >> _1] & ~(mask(WHOLE_BITS) << shift) | content << shift
+    else:
+        write(words, cell * layout.bits, layout.bits, content)
 
 
 @inlined
 def held_in(words: Words, layout: WindowLayout, bucket: np.uint64, mark: np.uint64) -> np.uint64:
-    """The live cell of a bucket that holds `mark`, or NOWHERE. There is at most one."""
+    """What `look` returns first, in less time."""
     if layout.bits == WHOLE_BITS:
-        held = _0
-        for i in range(4):
-            group = words[bucket * _4 + np.uint64(i)]
-            held |= _holding(layout, group, mark) & ~_free(layout, group)
-        return _in_whole(words, layout, bucket, mark) if held != _0 else NOWHERE
-    cell, found = bucket * CELLS, NOWHERE
+        return np.uint64(look(words, layout, bucket, mark)[0])
+    cell, held = bucket * CELLS, _0
     end = cell + CELLS
-    while cell < end:
-        group = read(words, cell * layout.bits)
+    while end > cell:
+        end -= layout.group
+        group = read(words, end * layout.bits)
         holding = _holding(layout, group, mark)
+        held <<= layout.group
         if holding != _0:
-            holding &= ~_free(layout, group)
-            found = cell + _first(layout, holding) if holding != _0 else found
-        cell += layout.group
-    return np.uint64(found)
+            held |= _gathered(layout, holding & ~_free(layout, group))
+    return held
 
 
 @inlined
 def look(
     words: Words, layout: WindowLayout, bucket: np.uint64, mark: np.uint64
 ) -> tuple[np.uint64, np.uint64]:
-    """What `held_in` returns, and how many cells of the bucket are free."""
+    """Which cell of a bucket is live and holds `mark`, at most one; and which are free."""
     if layout.bits == WHOLE_BITS:
-        held, free = _0, _0
-        for i in range(4):
-            group = words[bucket * _4 + np.uint64(i)]
-            lanes = _free(layout, group)
-            held |= _holding(layout, group, mark) & ~lanes
-            free += lanes >> _31
-        found = _in_whole(words, layout, bucket, mark) if held != _0 else NOWHERE
-        return found, (free >> WHOLE_BITS) + (free & mask(WHOLE_BITS))
-    cell, found, count = bucket * CELLS, NOWHERE, _0
+        free = free_in(words, layout, bucket)
+        holding = lanes_within(
+            words, bucket * _4, mark << layout.tag_bits, _0, _1 << layout.tag_bits
+        )
+        return holding & ~free, free
+    cell, held, free = bucket * CELLS, _0, _0
     end = cell + CELLS
-    while cell < end:
-        group = read(words, cell * layout.bits)
+    while end > cell:  # from the last group to the first
+        end -= layout.group
+        group = read(words, end * layout.bits)
         lanes = _free(layout, group)
-        count += lanes_set(lanes, layout.ones, layout.bits, layout.group)
-        holding = _holding(layout, group, mark) & ~lanes
-        if holding != _0:
-            found = cell + _first(layout, holding)
-        cell += layout.group
-    return found, count
+        free = free << layout.group | _gathered(layout, lanes)
+        held = held << layout.group | _gathered(layout, _holding(layout, group, mark) & ~lanes)
+    return held, free
 
 
 @inlined
-def has_free(words: Words, layout: WindowLayout, bucket: np.uint64) -> bool:
-    """Whether a cell of a bucket is free."""
+def free_in(words: Words, layout: WindowLayout, bucket: np.uint64) -> np.uint64:
+    """Which cells of a bucket are free."""
     if layout.bits == WHOLE_BITS:
-        free = _0
-        for i in range(4):
-            free |= _free(layout, words[bucket * _4 + np.uint64(i)])
-        return bool(free != _0)
-    cell, lanes = bucket * CELLS, _0
+        above = WHOLE_BITS - layout.tag_bits
+        oldest = np.uint64(layout.current) - layout.generations + _1
+        live = lanes_within(words, bucket * _4, oldest, above, layout.generations << above)
+        return lanes_within(words, bucket * _4, _0, _0, _1 << layout.tag_bits) | (live ^ _ALL)
+    cell, free = bucket * CELLS, _0
     end = cell + CELLS
-    while cell < end:
-        lanes |= _free(layout, read(words, cell * layout.bits))
-        cell += layout.group
-    return bool(lanes != _0)
+    while end > cell:
+        end -= layout.group
+        lanes = _free(layout, read(words, end * layout.bits))
+        free = free << layout.group | _gathered(layout, lanes)
+    return free
 
 
 @inlined
-def first_free(words: Words, layout: WindowLayout, bucket: np.uint64) -> np.uint64:
-    """The first free cell of a bucket, or NOWHERE."""
-    first, found = bucket * CELLS, NOWHERE
-    cell = first + CELLS
-    while cell > first:  # from the last group to the first, so that the first free cell wins
-        cell -= layout.group
-        lanes = _free(layout, read(words, cell * layout.bits))
-        at = cell + _first(layout, lanes)
-        found = at if lanes != _0 else found
-    return np.uint64(found)
+def first_cell(bucket: np.uint64, cells: np.uint64) -> np.uint64:
+    """The first of these cells of a bucket; the first of all if there are none."""
+    return bucket * CELLS + (bits_set(~cells & (cells - _1)) & CELLS - _1)
 
 
 @inlined
-def _in_whole(words: Words, layout: WindowLayout, bucket: np.uint64, mark: np.uint64) -> np.uint64:
-    """The live cell of a bucket that holds `mark`, which one does; a cell has 32 bits."""
-    cell, holding = bucket * CELLS, _0
-    while holding == _0:
-        group = words[cell >> _1]
-        holding = _holding(layout, group, mark) & ~_free(layout, group)
-        cell += _2
-    return cell - (_1 if holding >> WHOLE_BITS else _2)
-
-
-@inlined
-def _first(layout: WindowLayout, lanes: np.uint64) -> np.uint64:
-    """The number of the first lane whose highest bit is set in `lanes`."""
-    before = ((lanes & (~lanes + _1)) - _1) & (layout.ones << (layout.bits - _1))
-    return lanes_set(before, layout.ones, layout.bits, layout.group)
+def _gathered(layout: WindowLayout, tops: np.uint64) -> np.uint64:
+    """The highest bits of the lanes, side by side. In the product, they meet above all others."""
+    group = layout.group - _1
+    side_by_side = (tops >> (layout.bits - _1)) * layout.gather >> (group * layout.bits)
+    return side_by_side & mask(layout.group)
 
 
 @inlined

@@ -28,7 +28,7 @@ from streamdedup.filters.strain import COUNTS, STRAIN, STRAIN_MAX, charge, refus
 from streamdedup.filters.window.cells import (
     WindowLayout,
     fingerprint_of,
-    first_free,
+    first_cell,
     generation_in,
     get,
     held_in,
@@ -38,12 +38,13 @@ from streamdedup.filters.window.cells import (
     tag_of,
 )
 from streamdedup.filters.window.clock import NEVER
-from streamdedup.filters.window.search import ask_for, make_room
+from streamdedup.filters.window.search import ask_around, ask_for, make_room
+from streamdedup.instructions import bits_set
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
 
 TAGS = COUNTS  # from this index on, `counts` has the number of keys of each tag
-ROWS_TOGETHER = 32
+ROWS_AHEAD = 32  # the buckets of a row are prefetched so many rows before its turn
 
 State = npt.NDArray[np.int64]
 # The elements of a state: the watermark, the current generation, then where the row leads that needs another one.
@@ -52,7 +53,7 @@ WATERMARK, CURRENT, REACHED, GENERATION = 0, 1, 2, 3
 Place = tuple[np.uint64, np.uint64, np.uint64]
 """A digest's fingerprint and its two buckets."""
 Spot = tuple[np.uint64, int, np.uint64]
-"""The live cell of a digest and its generation, or NOWHERE and NEVER; and a bucket with a free cell, or NOWHERE."""
+"""The live cell of a digest and its generation, or NOWHERE and NEVER; and a free cell for it, or NOWHERE."""
 
 _100, _19, _1, _0 = np.uint64(100), np.uint64(19), np.uint64(1), np.uint64(0)
 
@@ -73,25 +74,48 @@ class Table(NamedTuple):
 
 
 @kernel
-def places_of_rows() -> Words:
-    """The memory into which `locate` writes."""
-    return np.empty((ROWS_TOGETHER, 3), np.uint64)
+def places_from(words: Words, layout: WindowLayout, digests: Digests, start: int) -> Words:
+    """The places of the first rows from `start` on, ROWS_AHEAD at most. Their buckets are prefetched."""
+    places = np.empty((ROWS_AHEAD, 3), np.uint64)
+    for row in range(start, min(start + ROWS_AHEAD, digests.shape[0])):
+        _locate(words, layout, digests, row, places)
+    return places
 
 
 @inlined
-def locate(words: Words, layout: WindowLayout, digests: Digests, places: Words) -> None:
-    """Write the place of each digest into `places`, and prefetch both of its buckets."""
-    for row in range(digests.shape[0]):
-        mark, one, other = place_of(digests[row, 0], digests[row, 1], layout)
-        places[row, 0], places[row, 1], places[row, 2] = mark, one, other
-        ask_for(words, layout, one)
-        ask_for(words, layout, other)
+def turn_of(words: Words, layout: WindowLayout, digests: Digests, row: int, places: Words) -> Place:
+    """The place of the next row. In `places`, the row that comes ROWS_AHEAD later takes its room."""
+    place, later = _place_at(places, row), row + ROWS_AHEAD
+    if later < digests.shape[0]:
+        _locate(words, layout, digests, later, places)
+    return place
 
 
 @inlined
-def place_at(places: Words, row: int) -> Place:
-    """What `locate` has written for a row."""
-    return places[row, 0], places[row, 1], places[row, 2]
+def turn_to_add(
+    words: Words, layout: WindowLayout, digests: Digests, row: int, places: Words
+) -> Place:
+    """`turn_of`. What a search for the row that comes ROWS_AHEAD / 2 later would look at first is prefetched, too."""
+    later = row + ROWS_AHEAD // 2
+    if later < digests.shape[0]:
+        _, one, other = _place_at(places, later)
+        ask_around(words, layout, one, other)
+    return turn_of(words, layout, digests, row, places)
+
+
+@inlined
+def _locate(words: Words, layout: WindowLayout, digests: Digests, row: int, places: Words) -> None:
+    """Write the place of a row into `places`, and prefetch both of its buckets."""
+    at, (mark, one, other) = row % ROWS_AHEAD, place_of(digests[row, 0], digests[row, 1], layout)
+    places[at, 0], places[at, 1], places[at, 2] = mark, one, other
+    ask_for(words, layout, one)
+    ask_for(words, layout, other)
+
+
+@inlined
+def _place_at(places: Words, row: int) -> Place:
+    at = row % ROWS_AHEAD
+    return places[at, 0], places[at, 1], places[at, 2]
 
 
 @inlined
@@ -105,15 +129,19 @@ def place_of(a: np.uint64, b: np.uint64, layout: WindowLayout) -> Place:
 
 
 @inlined
-def in_cells(words: Words, layout: WindowLayout, place: Place) -> tuple[np.uint64, int]:
-    """The live cell of a row and its generation; NOWHERE and NEVER if there is none."""
+def in_cells(words: Words, layout: WindowLayout, place: Place) -> int:
+    """The generation of the live cell of a row; NEVER if there is none."""
     mark, one, other = place
-    cell, last = held_in(words, layout, one, mark), NEVER
-    if cell == NOWHERE:
-        cell = held_in(words, layout, other, mark)
-    if cell != NOWHERE:
-        last = generation_in(get(words, layout, cell), layout)
-    return cell, last
+    here, there = held_in(words, layout, one, mark), held_in(words, layout, other, mark)
+    cell = _held(place, here, there)
+    generation = generation_in(get(words, layout, cell), layout)
+    return generation if (here | there) != _0 else NEVER
+
+
+@inlined
+def _held(place: Place, here: np.uint64, there: np.uint64) -> np.uint64:
+    """The cell that one of these bits of the two buckets stands for, without branches; any cell if there is none."""
+    return first_cell(place[1] if here != _0 else place[2], here | there)
 
 
 @inlined
@@ -128,18 +156,23 @@ def in_stash(table: Table, layout: WindowLayout, place: Place) -> int:
 
 @inlined
 def looked_up(words: Words, layout: WindowLayout, place: Place) -> Spot:
-    """`in_cells`, and the emptier of the two buckets, or NOWHERE if both are full.
+    """`in_cells`, and the first free cell of the emptier of the two buckets.
 
     The choice of the emptier bucket delays the moment from which on searches are needed.
     """
     mark, one, other = place
-    cell, here = look(words, layout, one, mark)
-    also, there = look(words, layout, other, mark)
-    cell = also if cell == NOWHERE else cell
-    last = generation_in(get(words, layout, cell), layout) if cell != NOWHERE else NEVER
-    if here + there == _0:
-        return cell, last, NOWHERE
-    return cell, last, one if here >= there else other
+    here, free_here = look(words, layout, one, mark)
+    there, free_there = look(words, layout, other, mark)
+    cell = _held(place, here, there)
+    generation = generation_in(get(words, layout, cell), layout)
+    found = (here | there) != _0
+    first = bits_set(free_here) >= bits_set(free_there)
+    spare = first_cell(one if first else other, free_here if first else free_there)
+    return (
+        cell if found else NOWHERE,
+        generation if found else NEVER,
+        spare if (free_here | free_there) != _0 else NOWHERE,
+    )
 
 
 @inlined
@@ -147,15 +180,14 @@ def fitted(
     words: Words, layout: WindowLayout, counts: Counts, mark: np.uint64, spot: Spot, generation: int
 ) -> bool:
     """Put a row into its own cell, if it has one, or into a free one. Returns False if there is none."""
-    cell, last, emptier = spot
+    cell, last, spare = spot
     if cell != NOWHERE:
         if generation > last:
             put(words, layout, cell, mark << layout.tag_bits | tag_of(generation, layout))
             _moved(counts, layout, last, generation)
         return True
-    if emptier == NOWHERE:
+    if spare == NOWHERE:
         return False
-    spare = first_free(words, layout, emptier)
     _overwrite(words, layout, counts, spare, get(words, layout, spare), mark, generation)
     relieve(counts)
     return True

@@ -8,7 +8,6 @@ import numpy as np
 
 from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.memory import Counts
-from streamdedup.filters.packed_cells import NOWHERE
 from streamdedup.filters.stash import NOT_DONE
 from streamdedup.filters.window.cells import layout_at
 from streamdedup.filters.window.clock import (
@@ -24,19 +23,18 @@ from streamdedup.filters.window.placing import (
     CURRENT,
     GENERATION,
     REACHED,
-    ROWS_TOGETHER,
     WATERMARK,
     State,
     Table,
     fitted,
     in_cells,
     in_stash,
-    locate,
     looked_up,
-    place_at,
     place_of,
-    places_of_rows,
+    places_from,
     put_key,
+    turn_of,
+    turn_to_add,
 )
 from streamdedup.filters.window.rules import Rules
 from streamdedup.kernel import Words, inlined, kernel
@@ -64,32 +62,30 @@ def add_rows(table: Table, digests: Digests, times: Times, start: int, fresh: Ma
     or the call has searched so long that other threads should run.
     """
     state, (clock, late_passes, refresh) = table.state, _rules(table.state)
-    layout, places = layout_at(table.fields, state[CURRENT]), places_of_rows()
+    layout = layout_at(table.fields, state[CURRENT])
     state[REACHED] = NEVER
     searched_in_all, rows = 0, digests.shape[0]
-    for first in range(start, rows, ROWS_TOGETHER):
-        stop = min(first + ROWS_TOGETHER, rows)
-        locate(table.words, layout, digests[first:stop], places)
-        for row in range(first, stop):
-            place = place_at(places, row - first)
-            time = moment(clock, state[WATERMARK], 0 if clock.by_count else times[row])
-            spot, stashed = looked_up(table.words, layout, place), in_stash(table, layout, place)
-            last = max(spot[1], stashed)
-            flags, ahead, reached, generation = decided(
-                clock, state[WATERMARK], state[CURRENT], time, last, late_passes, refresh
-            )
-            fresh[row] = flags & FRESH != 0
-            if state[WATERMARK] == NEVER or reached != state[CURRENT]:
-                state[REACHED], state[GENERATION] = ahead, generation
+    places = places_from(table.words, layout, digests, start)
+    for row in range(start, rows):
+        place = turn_to_add(table.words, layout, digests, row, places)
+        time = moment(clock, state[WATERMARK], 0 if clock.by_count else times[row])
+        spot, stashed = looked_up(table.words, layout, place), in_stash(table, layout, place)
+        last = max(spot[1], stashed)
+        flags, ahead, reached, generation = decided(
+            clock, state[WATERMARK], state[CURRENT], time, last, late_passes, refresh
+        )
+        fresh[row] = flags & FRESH != 0
+        if state[WATERMARK] == NEVER or reached != state[CURRENT]:
+            state[REACHED], state[GENERATION] = ahead, generation
+            return row
+        if flags & TAKEN:
+            if searched_in_all > SEARCHED_A_CALL:
                 return row
-            if flags & TAKEN:
-                if searched_in_all > SEARCHED_A_CALL:
-                    return row
-                said, searched = put_key(table, layout, place, spot, stashed, generation)
-                if said == NOT_DONE:
-                    return row
-                searched_in_all += searched
-            state[WATERMARK] = ahead
+            said, searched = put_key(table, layout, place, spot, stashed, generation)
+            if said == NOT_DONE:
+                return row
+            searched_in_all += searched
+        state[WATERMARK] = ahead
     return int(rows)
 
 
@@ -101,38 +97,34 @@ def put_rows(table: Table, digests: Digests, generations: Generations, start: in
     that have left the window are skipped.
     """
     state = table.state
-    layout, places = layout_at(table.fields, state[CURRENT]), places_of_rows()
+    layout = layout_at(table.fields, state[CURRENT])
     oldest = state[CURRENT] - np.int64(layout.generations) + 1
     searched_in_all, rows = 0, digests.shape[0]
-    for first in range(start, rows, ROWS_TOGETHER):
-        stop = min(first + ROWS_TOGETHER, rows)
-        locate(table.words, layout, digests[first:stop], places)
-        for row in range(first, stop):
-            if generations[row] > state[CURRENT] or searched_in_all > SEARCHED_A_CALL:
-                return row
-            if generations[row] < oldest:
-                continue
-            place = place_at(places, row - first)
-            spot, stashed = looked_up(table.words, layout, place), in_stash(table, layout, place)
-            said, searched = put_key(table, layout, place, spot, stashed, generations[row])
-            if said == NOT_DONE:
-                return row
-            searched_in_all += searched
+    places = places_from(table.words, layout, digests, start)
+    for row in range(start, rows):
+        place = turn_to_add(table.words, layout, digests, row, places)
+        if generations[row] > state[CURRENT] or searched_in_all > SEARCHED_A_CALL:
+            return row
+        if generations[row] < oldest:
+            continue
+        spot, stashed = looked_up(table.words, layout, place), in_stash(table, layout, place)
+        said, searched = put_key(table, layout, place, spot, stashed, generations[row])
+        if said == NOT_DONE:
+            return row
+        searched_in_all += searched
     return int(rows)
 
 
 @kernel
 def find_rows(table: Table, digests: Digests, found: Generations) -> None:
     """Write into `found` the generation in which each digest is, or NEVER."""
-    layout, places = layout_at(table.fields, table.state[CURRENT]), places_of_rows()
-    for first in range(0, digests.shape[0], ROWS_TOGETHER):
-        stop = min(first + ROWS_TOGETHER, digests.shape[0])
-        locate(table.words, layout, digests[first:stop], places)
-        for row in range(first, stop):
-            place = place_at(places, row - first)
-            found[row] = in_cells(table.words, layout, place)[1]
-            if found[row] == NEVER:
-                found[row] = in_stash(table, layout, place)
+    layout = layout_at(table.fields, table.state[CURRENT])
+    places = places_from(table.words, layout, digests, 0)
+    for row in range(digests.shape[0]):
+        place = turn_of(table.words, layout, digests, row, places)
+        found[row] = in_cells(table.words, layout, place)
+        if found[row] == NEVER:
+            found[row] = in_stash(table, layout, place)
 
 
 @kernel
@@ -165,7 +157,7 @@ def add_row(
 def contains_row(words: Words, fields: Words, state: State, a: int, b: int) -> bool:
     """Whether a cell holds the digest. The stash is not searched."""
     layout = layout_at(fields, state[CURRENT])
-    return bool(in_cells(words, layout, place_of(np.uint64(a), np.uint64(b), layout))[0] != NOWHERE)
+    return bool(in_cells(words, layout, place_of(np.uint64(a), np.uint64(b), layout)) != NEVER)
 
 
 @inlined

@@ -9,13 +9,22 @@ import numpy as np
 from streamdedup.filters.packed_cells import NOWHERE
 from streamdedup.filters.probes import partner
 from streamdedup.filters.sizing import WINDOW_CELLS
-from streamdedup.filters.window.cells import CELLS, WindowLayout, first_free, get, has_free, put
-from streamdedup.kernel import Words, inlined, kernel, prefetch
+from streamdedup.filters.window.cells import (
+    CELLS,
+    WHOLE_BITS,
+    WindowLayout,
+    first_cell,
+    free_in,
+    get,
+    put,
+)
+from streamdedup.instructions import prefetch
+from streamdedup.kernel import Words, inlined, kernel
 
 SEARCH_MAX = 500  # the most buckets that a search looks at
 
 BUCKET, WAY = 0, 1  # the columns of the queue
-_6, _2, _1 = np.uint64(6), np.uint64(2), np.uint64(1)
+_6, _2, _1, _0 = (np.uint64(number) for number in (6, 2, 1, 0))
 
 
 def search_queue() -> Words:
@@ -25,10 +34,28 @@ def search_queue() -> Words:
 
 @inlined
 def ask_for(words: Words, layout: WindowLayout, bucket: np.uint64) -> None:
-    """Prefetch a bucket, which may lie in two cache lines."""
-    width = layout.bits * CELLS
-    prefetch(words, (bucket * width) >> _6)
-    prefetch(words, ((bucket + _1) * width - _1) >> _6)
+    """Prefetch a bucket, which may lie in two cache lines, unless its cells are whole words.
+
+    Of the last cell, the word after the one in which it begins is read, too.
+    """
+    first = bucket * CELLS * layout.bits
+    prefetch(words, first >> _6)
+    if layout.bits != WHOLE_BITS:
+        prefetch(words, ((first + (CELLS - _1) * layout.bits) >> _6) + _1)
+
+
+@inlined
+def ask_around(words: Words, layout: WindowLayout, one: np.uint64, other: np.uint64) -> None:
+    """If both buckets are full, prefetch those that a search looks at first.
+
+    Only if cells are whole words: to look into packed buckets takes longer than it saves.
+    """
+    if layout.bits != WHOLE_BITS:
+        return
+    if (free_in(words, layout, one) | free_in(words, layout, other)) == _0:
+        for i in range(WINDOW_CELLS):
+            content = get(words, layout, one * CELLS + np.uint64(i))
+            ask_for(words, layout, partner(content >> layout.tag_bits, one, layout.buckets))
 
 
 @kernel
@@ -53,13 +80,14 @@ def make_room(
             queue[length, WAY] = np.uint64(node) * CELLS + np.uint64(i)
             length += 1
         for row in range(start, length):
-            if has_free(words, layout, queue[row, BUCKET]):
-                cell = first_free(words, layout, queue[row, BUCKET])
+            free = free_in(words, layout, queue[row, BUCKET])
+            if free != _0:
+                cell = first_cell(queue[row, BUCKET], free)
                 taken = get(words, layout, cell)
                 return _shift(words, layout, queue, queue[row, WAY], cell), taken, row
         if start == length:
             break
-    return NOWHERE, np.uint64(0), length
+    return NOWHERE, _0, length
 
 
 @inlined

@@ -6,8 +6,9 @@
 import numpy as np
 
 from streamdedup.events import Integers
+from streamdedup.instructions import copy_bytes
 from streamdedup.kafka.records.walk import INT32, Bytes, varint
-from streamdedup.kernel import copy_bytes, inlined, kernel
+from streamdedup.kernel import inlined, kernel
 
 LEAST_MS = -(1 << 63)
 

@@ -8,7 +8,8 @@ has a byte at least, and those without bytes are not walked.
 import numpy as np
 
 from streamdedup.events import Integers
-from streamdedup.kernel import copy_bytes, inlined, kernel
+from streamdedup.instructions import copy_bytes
+from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.formats.avro_schema import Op
 from streamdedup.keys.formats.framed_kinds import (
     KEY,

@@ -8,7 +8,8 @@ member of a oneof unset the others. A field whose bytes are of another type than
 import numpy as np
 
 from streamdedup.events import Integers
-from streamdedup.kernel import copy_bytes, inlined, kernel
+from streamdedup.instructions import copy_bytes
+from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.formats.framed_kinds import (
     KEY,
     MISSING,

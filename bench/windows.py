@@ -1,0 +1,107 @@
+"""`python -m bench.windows`: a window at its capacity, at 1e-6, beside `cuckoo`; writes a table of docs/filters.md.
+
+Both are filled from empty to their capacity. Then keys go on to come to the window, evenly in time, so that they get
+the cells of keys that are forgotten. At last both are asked for keys that are in them and keys that are not. The kinds
+take turns. `python -m bench.windows 1e7` measures one size and writes nothing.
+"""
+
+import statistics
+import sys
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.clock import Clock
+from bench.machine import machine
+from bench.report import markdown, put_between
+from bench.samples import random_digests
+from streamdedup import build
+from streamdedup.filters.base import Times
+from streamdedup.filters.sizing import WINDOW_GENERATIONS
+from streamdedup.keys.hashing import Digests
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "filters.md"
+BEGIN, END = "<!-- written by `python -m bench.windows` -->", "<!-- end of the window -->"
+HEADS = ("Keys", "Kind", "Add, from empty", "Add, in the long run", "Hit", "Miss")
+SIZES = (10_000_000, 100_000_000)
+ERROR_RATE = 1e-6
+RETENTION_MS = 7 * 24 * 3_600_000
+TURNS = 2  # times its capacity comes to the full window; the last time counts
+BATCH = 1 << 16
+ROUNDS = 9
+BATCHES_ASKED = 4
+ABSENT = 1 << 40  # a seed that no added key has
+
+
+def main() -> int:
+    """Measure and print the table; without arguments, write it."""
+    clock, sizes = Clock(), [int(float(size)) for size in sys.argv[1:]]
+    measured(2 * BATCHES_ASKED * BATCH, clock)  # compiles and loads the kernels
+    rows = [row for size in sizes or SIZES for row in measured(size, clock)]
+    table = markdown(HEADS, rows)
+    print(
+        f"{machine('numba', 'numpy')}\n{table}nanoseconds a key; in {clock.disturbed} of {clock.calls} calls somebody"
+        " else took the core"
+    )
+    if not sizes:
+        put_between(DOCUMENT, BEGIN, END, table.rstrip())
+    return 0
+
+
+def measured(size: int, clock: Clock) -> list[list[str]]:
+    """The rows of the table for both kinds, made for `size` keys."""
+    options: dict[str, Any] = {"capacity": size, "error_rate": ERROR_RATE}
+    window: Any = build({**options, "kind": "window", "retention": RETENTION_MS})
+    cuckoo: Any = build({**options, "kind": "cuckoo"})
+    empty: dict[str, float] = defaultdict(float)
+    for first in range(0, size, BATCH):
+        digests = random_digests(first, BATCH)[: size - first]
+        empty["window"] += _added(window, digests, first, size, clock)
+        empty["cuckoo"] += clock.once(partial(cuckoo.add_many, digests))[0]
+    full = range(size, (1 + TURNS) * size, BATCH)
+    taken = [_added(window, random_digests(first, BATCH), first, size, clock) for first in full]
+    counted = taken[-(len(taken) // TURNS) :]
+    long_run = {"window": f"{1e9 * sum(counted) / len(counted) / BATCH:.0f}", "cuckoo": "-"}
+    batches = {"window": full[-(size // BATCH // 2) :], "cuckoo": range(0, size - BATCH, BATCH)}
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for number in range(ROUNDS):
+        for kind, filter_ in {"window": window, "cuckoo": cuckoo}.items():
+            asked = {"hit": _present(batches[kind], number), "miss": _absent(number)}
+            filter_.contains_many(_absent(-number - 1))  # the other kind had the cache
+            for what, digests in asked.items():
+                seconds, _ = clock.quiet(partial(filter_.contains_many, digests))
+                found[kind, what].append(1e9 * seconds / len(digests))
+    return [
+        [f"{size:,}", f"`{kind}`", f"{1e9 * empty[kind] / size:.0f}", text]
+        + [f"{statistics.median(found[kind, what]):.0f}" for what in ("hit", "miss")]
+        for kind, text in long_run.items()
+    ]
+
+
+def _added(window: Any, digests: Digests, first: int, size: int, clock: Clock) -> float:  # noqa: ANN401
+    """Add keys from the number `first` on, and return the seconds that it took.
+
+    They come evenly, `size` of them in any span of the retention and one generation.
+    """
+    span_ms = RETENTION_MS * WINDOW_GENERATIONS / (WINDOW_GENERATIONS - 1)
+    numbers = np.arange(first, first + len(digests))
+    times: Times = (numbers * (span_ms / size)).astype(np.int64)
+    return clock.once(partial(window.add_many, digests, times))[0]
+
+
+def _present(batches: range, number: int) -> Digests:
+    """Keys of neighbouring batches, others for each number of a round."""
+    start = number * (len(batches) - BATCHES_ASKED) // ROUNDS
+    chosen = batches[start : start + BATCHES_ASKED]
+    return np.concatenate([random_digests(first, BATCH) for first in chosen])
+
+
+def _absent(number: int) -> Digests:
+    return random_digests(ABSENT + number, BATCHES_ASKED * BATCH)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
