@@ -318,7 +318,7 @@ def test_what_is_written_is_read_by_aiokafka(codec: int) -> None:
         assert (head.first_ms, head.last_ms) == (times[0], max(times))
         assert not (head.is_transactional or head.is_control or head.is_appended)
         assert [row[0] for row in theirs(bytes(batch.data))] == list(range(batch.count))
-        assert batch.data[12:17] == b"\xff\xff\xff\xff\x02"  # leader epoch, magic
+        assert bytes(batch.data[12:17]) == b"\xff\xff\xff\xff\x02"  # leader epoch, magic
 
 
 @given(
