@@ -12,7 +12,6 @@ from streamdedup.filters import build
 from streamdedup.filters.stash import ROWS_MANY, stash_bytes
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
-from streamdedup.rules.duplicates import ROWS_A_STEP, ROWS_A_STEP_BEYOND
 from tests.delivery.test_recipe import recipe
 from tests.filters.cases import random_digests
 
@@ -84,7 +83,7 @@ def test_beyond_the_capacity_steps_are_short() -> None:
         for _ in shard.fold(column, np.zeros(len(keys_of_step), dtype=np.int64), 1, keys_of_step):
             held.append(len(shard.filter))
         steps.append(int(np.diff(held).max()))
-    assert steps == [ROWS_A_STEP, 1, ROWS_A_STEP_BEYOND]
+    assert steps == [4096, 1, 256]
 
 
 @pytest.mark.parametrize(

@@ -147,21 +147,8 @@ def test_kinds_of_one_size_are_never_overfull(kind: str) -> None:
     assert (seen.overfull, seen.size_bytes) == (False, size)
 
 
-def test_a_window_that_was_beyond_its_capacity_takes_keys_after_a_restart() -> None:
-    """Its stash then holds more than the spare rows, which random keys have needed."""
-    seen = built("window", 2000)
-    keys = random_digests(318, 6000)
-    seen.add_many(keys[:3000], np.arange(3000) // 1500 * 86_400_000 // 30)
-    restored: Any = filters.from_parts(seen.header(), copies(seen))
-    assert restored._table.stash.used[0] > ROWS_SPARE
-    seen.add_many(keys[3000:], np.full(3000, 86_400_000 // 30 + 1))
-    restored.add_many(keys[3000:], np.full(3000, 86_400_000 // 30 + 1))
-    assert state(restored) == state(seen)
-    assert not restored.strained
-
-
-def test_the_capacity_of_a_table_is_in_its_error() -> None:
-    """What the stash could take beyond `max_size` is part of the least `max_size`."""
+def test_the_least_max_size_has_room_for_a_stash() -> None:
+    """The error of a lower one names it."""
     least = footprint("cuckoo", 100, 1e-3 / 2).size_bytes + SPARE_BYTES
     assert built("cuckoo", 100, on_full="grow", max_size=least).capacity == 100
     with pytest.raises(ConfigError, match=f"the first stage, .* takes {least:,}"):

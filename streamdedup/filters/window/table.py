@@ -23,15 +23,7 @@ from streamdedup.filters.memory import (
 )
 from streamdedup.filters.sizing import WINDOW_CELLS, cuckoo_error, window_tag_bits
 from streamdedup.filters.stash import ROWS, ROWS_A_SLICE, Stash
-from streamdedup.filters.strain import (
-    COUNTS,
-    CREDIT,
-    FLAGS,
-    NEEDED,
-    STRAINED,
-    chosen_keys,
-    take_refusal,
-)
+from streamdedup.filters.strain import COUNTS, CREDIT, FLAGS, STRAINED, chosen_keys, take_refusal
 from streamdedup.filters.window.cells import layout_fields
 from streamdedup.filters.window.clock import (
     FRESH,
@@ -257,7 +249,6 @@ class WindowTable:
         tags = tags_of_rows(self._table, self._tags)
         self.counts[TAGS:] += np.bincount(tags, minlength=self._tags)
         self.counts[KEYS] = self.loads.sum()
-        self.counts[NEEDED] = self.stash.used[ROWS]
         tail = int(self.words[-2]) | int(self.words[-1]) << 64
         if tail >> (self.cells * self._bits % 64 or 64):
             raise ValueError(f"bits are set beyond the last cell of {self.cells}")
