@@ -46,9 +46,11 @@ class Recipe:
 
     @property
     def stash_bytes(self) -> int:
-        """What a shard's filter takes beyond its size until it is overfull, if it goes on beyond its capacity."""
-        celled = self.settings.filter.kind in CELLED
-        return stash_bytes(ROWS_MANY) if celled and not self.stops_when_full else 0
+        """What a shard's filter takes beyond its size if it goes on beyond its capacity: all in flight may be new."""
+        delivery = self.settings.delivery
+        if self.stops_when_full or self.settings.filter.kind not in CELLED:
+            return 0
+        return stash_bytes(ROWS_MANY + delivery.batch_events_max * (delivery.max_in_flight + 1))
 
     def held(self, filter_: Addable | Windowed) -> str:
         """Return how full `filter_` is, for messages."""

@@ -107,7 +107,8 @@ def test_the_remedy_is_one_that_helps(
     )
     assert made.stops_when_full == stops
     assert made.remedy().endswith(advice)
-    assert made.stash_bytes == (stash_bytes(ROWS_MANY) if (kind, stops) == ("cuckoo", False) else 0)
+    goes_on = (kind, stops) == ("cuckoo", False)
+    assert made.stash_bytes == (stash_bytes(ROWS_MANY + 150_000) if goes_on else 0) <= 6_300_000
 
 
 def test_the_reason_is_that_no_cell_is_left(tmp_path: Path) -> None:
