@@ -125,10 +125,11 @@ def test_until_it_is_overfull_no_call_moves_more_than_one_slice(
     seen, other = (built(kind, 1000, **on_full) for _ in range(2))
     size, keys = seen.size_bytes, random_digests(316, 80_000)
     count = 0
-    while not seen.overfull:
+    while not seen.overfull and count < len(keys):
         moved.append(0)
         added(seen, keys[count : count + ROWS_A_CALL])
         count += ROWS_A_CALL
+    assert seen.overfull
     assert 0 < max(moved) <= ROWS_A_SLICE
     assert size < seen.size_bytes <= 64 * 1024 + stash_bytes(ROWS_MANY + ROWS_A_CALL)
     for part in np.array_split(keys[:count], 11):
