@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.acceptance import bits, counting, cuckoo, dleft, kinds, sizes, window
+from bench.acceptance import bits, counting, cuckoo, dleft, growth, kinds, sizes, window
 from bench.acceptance.report import Section, document
 from bench.machine import machine
 
@@ -23,6 +23,7 @@ SECTIONS: dict[str, Callable[[], Section]] = {
     "errors": kinds.errors,
     "members": kinds.members,
     "window": window.section,
+    "growth": growth.section,
     "sizes": sizes.section,
 }
 

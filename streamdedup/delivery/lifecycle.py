@@ -555,15 +555,15 @@ class Delivery:
 
     async def _wait_full(self, shard: Shard) -> None:
         self._services.source.hold(self.partition)
-        held, larger = self._recipe.held(shard.filter), self._recipe.larger()
-        self.trouble = f"{held}: {larger}"
+        held = self._recipe.held(shard.filter)
+        self.trouble = f"{held}: {self._recipe.larger()}"
         self.state = State.FULL
         self._log.error(
             "filter_full",
             keys=len(shard.filter),
             capacity=shard.filter.capacity,
             reason=held,
-            remedy=f"{larger} and restart (which may fold the output again), or set filter.on_full: warn",
+            remedy=self._recipe.remedy(),
         )
         await self._leaving.wait()
 

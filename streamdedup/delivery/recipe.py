@@ -6,10 +6,11 @@ from typing import Any, cast
 
 from streamdedup.filters import GROWTH, build
 from streamdedup.filters.base import Addable, Filter, Growing
-from streamdedup.filters.kinds import WINDOW_TABLE
+from streamdedup.filters.kinds import CELLED, WINDOW_TABLE
 from streamdedup.filters.memory import touch_pages
 from streamdedup.filters.no_filter import NoFilter
 from streamdedup.filters.options import PROBED, WINDOWED
+from streamdedup.filters.stash import ROWS_MANY, stash_bytes
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Extractor
@@ -36,12 +37,36 @@ class Recipe:
 
     @property
     def stops_when_full(self) -> bool:
-        """Whether a shard stops at its capacity, rather than exceed its error rate."""
-        return self.settings.filter.on_full != "warn"
+        """Whether a shard stops at its capacity, rather than exceed its error rate.
+
+        An `exact` set does so in any case: it would not err more, but move to a table half as large again, at once.
+        """
+        options = self.settings.filter
+        return options.on_full != "warn" or options.kind == "exact"
+
+    @property
+    def stash_bytes(self) -> int:
+        """What a shard's filter takes beyond its size if it goes on beyond its capacity: all in flight may be new."""
+        delivery = self.settings.delivery
+        if self.stops_when_full or self.settings.filter.kind not in CELLED:
+            return 0
+        return stash_bytes(ROWS_MANY + delivery.batch_events_max * (delivery.max_in_flight + 1))
 
     def held(self, filter_: Addable | Windowed) -> str:
         """Return how full `filter_` is, for messages."""
-        return f"its filter holds {len(filter_)} keys of {filter_.capacity}"
+        held = f"its filter holds {len(filter_)} keys of {filter_.capacity}"
+        return f"{held}, and has no cells for more" if filter_.overfull else held
+
+    def remedy(self) -> str:
+        """Return what to set if a filter is full; for messages."""
+        options = self.settings.filter
+        other = "grow" if options.on_full == "warn" or options.kind == "exact" else "warn"
+        restarted = f"{self.larger()} and restart (which may fold the output again)"
+        return (
+            f"{restarted}, or set filter.on_full: {other}"
+            if other != options.on_full
+            else restarted
+        )
 
     def larger(self) -> str:
         """Return which option to raise, and from what value, for a larger filter; for messages."""

@@ -61,7 +61,7 @@ class Shard:
         # Whether `admit` or `fold` has done some of its steps and not all: `filter` is not the fold up to any offset.
         self.moving = False
         self.tally = Tally() if tally is None else tally
-        self._stop_when_full = stop_when_full
+        self._stops_when_full = stop_when_full
         self._rule = duplicates_rule(filter_)
         self._grows = filter_ if isinstance(filter_, Growing) else None
         self._counted = Tally()
@@ -74,8 +74,8 @@ class Shard:
 
     @property
     def full(self) -> bool:
-        """Whether the shard stops at its capacity, and one more key would exceed the filter's error budget."""
-        return self._stop_when_full and self._rule.room <= 0
+        """Whether the shard stops here: one more key would exceed the error budget, or the filter is overfull."""
+        return self._stops and self._rule.room <= 0
 
     @property
     def beyond_capacity(self) -> bool:
@@ -115,7 +115,7 @@ class Shard:
             verdicts[blocked.rows] = Verdict.BLOCKED
             left = verdicts[rows] == Verdict.PASS
             rows, given, digests = rows[left], given.take(left.nonzero()[0]), digests[left]
-        judged = self._rule.judge(digests, times[rows], within_budget=self._stop_when_full)
+        judged = self._rule.judge(digests, times[rows], within_budget=self._stops)
         if len(judged) < len(rows):
             verdicts, rows = verdicts[: rows[len(judged)]], rows[: len(judged)]
             blocked = blocked.head(len(verdicts))
@@ -179,6 +179,11 @@ class Shard:
         """Take that memory. This blocks."""
         if self._grows is not None:
             self._grows.grow()
+
+    @property
+    def _stops(self) -> bool:
+        """Whether no key is taken beyond the capacity; once the filter is `overfull`, none is in any case."""
+        return self._stops_when_full or self.filter.overfull
 
     def _digests(self, keys: Column) -> Digests:
         return self.filter.hash.of_column(keys)

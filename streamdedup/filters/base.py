@@ -80,6 +80,13 @@ class Filter(Protocol):
         Keys at random never get there. An addition beyond twice that raises ChosenKeysError.
         """
 
+    @property
+    def overfull(self) -> bool:
+        """Whether the table is so far beyond its capacity that further keys take ever more memory, and time to move.
+
+        It refuses none; a caller that must not wait adds none.
+        """
+
     def __len__(self) -> int:
         """The additions that returned True, minus the removals that left their key absent.
 

@@ -54,6 +54,11 @@ class DigestFilter:
         return False
 
     @property
+    def overfull(self) -> bool:
+        """False: the table takes any number of keys, with more errors."""
+        return False
+
+    @property
     def hash(self) -> Hash:
         """The hash that makes digests of keys."""
         return self._hash

@@ -35,10 +35,11 @@ from streamdedup.filters.sizing import (
     window_size,
     window_tag_bits,
 )
-from streamdedup.filters.stash import STASH_BYTES_MIN
+from streamdedup.filters.stash import ROWS_SPARE, STASH_BYTES_MIN, stash_bytes
 
 # After the cells come one more word, because the last cell is read from two words, and an empty stash.
 BEHIND_CELLS_BYTES = 8 + STASH_BYTES_MIN
+SPARE_BYTES = stash_bytes(ROWS_SPARE) - STASH_BYTES_MIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,14 @@ class Footprint:
     """The size and error rate of a filter that could be made.
 
     `hashes` is the number of places in which a key is looked up: bits, counters, slots or buckets. `error` returns the
-    error rate that theory predicts for a number of keys.
+    error rate that theory predicts for a number of keys. `spare_bytes` is what the stash may take beyond `size_bytes`
+    up to the capacity, if somebody chooses keys.
     """
 
     size_bytes: int
     hashes: int
     error: Callable[[int], float]
+    spare_bytes: int = 0
 
 
 def footprint(kind: str, capacity: int, error_rate: float, **options: object) -> Footprint:
@@ -88,7 +91,7 @@ def _cuckoo(capacity: int, error_rate: float) -> Footprint:
     buckets, bits = cuckoo_size(capacity, error_rate)
     _check("fingerprints", bits, CUCKOO_BITS_MAX)
     size_bytes = _bytes(buckets * CUCKOO_CELLS * bits) + BEHIND_CELLS_BYTES
-    return Footprint(size_bytes, 2, partial(cuckoo_error, buckets, bits))
+    return Footprint(size_bytes, 2, partial(cuckoo_error, buckets, bits), SPARE_BYTES)
 
 
 def _dlcbf(capacity: int, error_rate: float, permutations: str = "any") -> Footprint:
@@ -109,7 +112,7 @@ def _dleft(
         _check("fingerprints", shape.fingerprint_bits, dlcbf.FINGERPRINT_BITS_MAX)
     size_bytes = _bytes(shape.bits) + BEHIND_CELLS_BYTES
     error = partial(dleft_error, shape.buckets, shape.remainders)
-    return Footprint(size_bytes, DLEFT_TABLES, error)
+    return Footprint(size_bytes, DLEFT_TABLES, error, SPARE_BYTES)
 
 
 def _exact(
@@ -161,7 +164,7 @@ def _window(
     _check("cells", bits, window.CELL_BITS_MAX)
     size_bytes = _bytes(buckets * WINDOW_CELLS * bits) + BEHIND_CELLS_BYTES
     error = partial(cuckoo_error, buckets, fingerprint_bits, cells=WINDOW_CELLS)
-    return Footprint(size_bytes, 2, error)
+    return Footprint(size_bytes, 2, error, SPARE_BYTES)
 
 
 _OF: Mapping[str, Callable[..., Footprint]] = {

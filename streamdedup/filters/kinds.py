@@ -53,6 +53,9 @@ GROWABLE = ("blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact",
 """The kinds that accept `on_full: grow`."""
 GROWTH = 16  # without `max_size`, such a filter grows to at most 16 times its first stage
 
+CELLED = ("cuckoo", "dlcbf", "dleft", "window")
+"""The kinds in which each key takes a cell, or, if there is none for it, a row of the stash."""
+
 OPTIONS: dict[str, tuple[str, ...]] = {
     "bitmap": ("probe", "range"),
     "blocked": (),

@@ -14,7 +14,7 @@ class NoFilter:
 
     kind: ClassVar[str] = "none"
     only_sets_bits = True
-    strained = False
+    strained = overfull = False
     layout = capacity = size_bytes = 0
     error_rate = error_rate_now = fill_ratio = 0.0
 

@@ -67,9 +67,9 @@ class FilterOptions(BaseModel):
         description="What happens when a partition's filter is at capacity. `grow`: it gets another stage, twice as "
         "large, until `max_size` is reached; all stages together keep `error_rate`. A `window` also gives back stages "
         "whose keys it has forgotten. `stop`, and `grow` at `max_size`: the worker stops consuming the partition and "
-        "reports it. `warn`: the worker goes on and logs a warning; the error rate grows, and of kinds with cells "
-        "(`cuckoo`, `dleft`, `dlcbf`, `window`) the memory, too. A `bitmap` cannot grow, "
-        "and a `window` without `retention` is never full: their default is `stop`.",
+        "reports it. `warn`: the worker goes on and logs a warning; the error rate grows. Kinds with cells (`cuckoo`, "
+        "`dleft`, `dlcbf`, `window`) go on until 32,768 keys have no cell, then stop; `exact` stops at capacity. A "
+        "`bitmap` cannot grow, and a `window` without `retention` is never full: their default is `stop`.",
     )
     max_size: Annotated[int | None, size_bytes(1024, 1 << 50)] = Field(
         default=None,

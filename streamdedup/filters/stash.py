@@ -7,6 +7,9 @@ It grows between their calls, as soon as it is full, so that the borders of batc
 Up to a table's capacity, random keys leave it next to empty. Who knows the hash can choose keys that all overflow, to
 one place. So `stash_takes` bounds its rows, and its runs: every search ends at the end of a run, also that for a digest
 that is not there. A larger table has no longer runs, since each run spreads over twice its rows.
+
+Beyond the capacity each key without a cell takes a row, and all rows move whenever their table doubles. A worker does
+not let it come to that: it stops at ROWS_MANY (`overfull`).
 """
 
 from collections.abc import Callable
@@ -31,8 +34,9 @@ COLUMNS = 3
 ROWS_MIN = 16
 STASH_BYTES_MIN = ROWS_MIN * COLUMNS * 8  # the size of an empty stash
 ROWS_A_SLICE = 1 << 15  # of a kernel: it takes less than 10 ms
-# Random keys overflow about once in a table of 10^11 keys, up to its capacity.
+# Up to the capacity, a random key overflows about once in a table of 10^11; up to 7 do in one of 10,000 tables of 100.
 ROWS_SPARE = 64
+ROWS_MANY = ROWS_A_SLICE  # from here on a filter is overfull; its table has been moved in one slice at a time
 # Rows in use without a free one between them. In a stash of 10^11 rows, random ones have runs of up to 700.
 RUN_MAX = 2048
 # What a kernel returns for an addition that may have to wait for a larger stash, or is refused.
@@ -61,6 +65,11 @@ class Stash:
     def size_bytes(self) -> int:
         """The memory of the rows, in bytes."""
         return int(self.table.nbytes)
+
+    @property
+    def overfull(self) -> bool:
+        """Whether it has so many rows that a caller which must not wait adds no further key."""
+        return bool(self.used[ROWS] >= ROWS_MANY)
 
     @property
     def full(self) -> bool:
@@ -147,6 +156,14 @@ class Stash:
         """
         free = np.flatnonzero(self.table[:, COUNT] == 0)
         return int(len(self.table) - 1 - free[-1])
+
+
+def stash_bytes(rows: int) -> int:
+    """The memory of a stash that has grown to this many rows in use, in bytes."""
+    held = ROWS_MIN
+    while rows >= _rows_max(held):
+        held *= 2
+    return held * COLUMNS * 8
 
 
 def _table(rows: int) -> Rows:

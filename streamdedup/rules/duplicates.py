@@ -15,7 +15,10 @@ from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.pending import PendingDigests
 
-ROWS_A_STEP = 4096  # keys added in one step, while the event loop waits: at most a few ms
+# Keys added in one step, while the event loop waits: at most a few ms. Beyond the capacity of a `cuckoo` filter, the
+# search for a cell looks at up to 500 buckets for each key.
+ROWS_A_STEP = 4096
+ROWS_A_STEP_BEYOND = 256
 
 
 class DuplicatesRule(Protocol):
@@ -108,7 +111,7 @@ class Duplicates:
         if not self._sealed:
             self.seal()
         while self._sealed[0]:
-            digests = self._waiting.first(min(self._sealed[0], ROWS_A_STEP))
+            digests = self._waiting.first(min(self._sealed[0], self._rows_a_step))
             self._add(digests)
             self._sealed[0] -= len(digests)
             self._waiting.drop(len(digests))
@@ -123,13 +126,21 @@ class Duplicates:
 
     def fold(self, digests: Digests, _times: Integers) -> Iterator[None]:
         """Admit the keys of committed events, in their order."""
-        for start in range(0, len(digests), ROWS_A_STEP):
-            self._add(digests[start : start + ROWS_A_STEP])
+        start = 0
+        while start < len(digests):
+            stop = start + self._rows_a_step
+            self._add(digests[start:stop])
+            start = stop
             yield
 
     def start_at(self, _watermark: int | None) -> Iterator[None]:
         """Do nothing: this filter has no time."""
         yield from ()
+
+    @property
+    def _rows_a_step(self) -> int:
+        within = len(self._filter) <= self._filter.capacity
+        return ROWS_A_STEP if within else ROWS_A_STEP_BEYOND
 
 
 def room_of(filter_: Addable | Windowed) -> int:

@@ -31,8 +31,9 @@ def unfit(options: FilterOptions) -> Iterator[Unfit]:
     except ConfigError as error:
         yield _refused(options, str(error))
         return
-    if options.on_full == "grow" and (options.max_size or made.size_bytes) < made.size_bytes:
-        least = size_bytes(1, made.size_bytes).format(made.size_bytes)
+    most = made.size_bytes + made.spare_bytes
+    if options.on_full == "grow" and (options.max_size or most) < most:
+        least = size_bytes(1, most).format(most)
         yield (
             ("max_size", "capacity", "error_rate", "kind"),
             f"is less than the filters start with, which is {least} for filter.capacity at half of filter.error_rate;"

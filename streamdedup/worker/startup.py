@@ -200,6 +200,7 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter, inputs: str | N
         )
         return
     grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
+    grown += recipe.stash_bytes
     log.info(
         "worker_starts",
         source=settings.source.topic,

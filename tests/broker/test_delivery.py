@@ -292,6 +292,25 @@ def test_going_beyond_the_capacity_is_said(deployment: Deployment) -> None:
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
+async def test_going_beyond_the_capacity_has_an_end(
+    broker: Broker, tmp_path: Path, start: Start
+) -> None:
+    """Keys without a cell take 24 bytes each: the partition stops, again after a restart, until the filter may grow."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.config["filter"] = {"kind": "cuckoo", "capacity": 1000, "on_full": "warn"}
+    deployment.config["delivery"] |= {"batch_events_max": 2000, "max_in_flight": 2}
+    deployment.feed(keyed(range(60_000), 1))
+    for _ in range(2):
+        async with start(deployment) as worker:
+            (full,) = await worker.logged("filter_full")
+            assert full["reason"].endswith("and has no cells for more")
+            assert full["remedy"].endswith("or set filter.on_full: grow")
+    assert 32_768 < len(read_all(deployment.bootstrap, deployment.sink)) < 60_000
+    deployment.config["filter"] |= {"on_full": "grow", "max_size": "1MB"}
+    await start(deployment).to_the_end()
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
 async def test_markers_behind_the_last_event_are_committed(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:

@@ -14,6 +14,7 @@ from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.events import Verdict
 from streamdedup.filters.base import Growing
+from streamdedup.filters.footprint import SPARE_BYTES
 from streamdedup.filters.growing import window_stages
 from streamdedup.filters.growing.windows import GrowingWindow
 from streamdedup.filters.memory import TABLE_PIECE_BYTES
@@ -43,7 +44,7 @@ from tests.filters.test_window import (
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-SMALL = {"capacity": 3, "max_size": 20_000}  # four stages and more for the 40 keys of the streams
+SMALL = {"capacity": 3, "max_size": 40_000}  # four stages and more for the 40 keys of the streams
 
 
 def build(capacity: int = 1000, error_rate: float = EXACT, **options: Any) -> GrowingWindow:
@@ -125,7 +126,7 @@ def crowded(seed: int) -> tuple[GrowingWindow, Digests, Generations]:
         own += [at - chance.choice(late) for _ in range(chance.randrange(90))]
     digests = random_digests(150 + seed, len(own))
     twice = [chance.randrange(len(own)) for _ in range(200)]
-    window = build(20, 0.4, retention=7, max_size=2200)
+    window = build(20, 0.4, retention=7, max_size=13_000)
     return window, np.concatenate((digests, digests[twice])), np.array(own + [at] * 200)
 
 
@@ -164,7 +165,7 @@ def test_the_stages_follow_from_what_was_put(seed: int) -> None:
 def test_times_add_alike_in_any_batches(seed: int, refresh: bool) -> None:
     """Keys that look alike are found or not, whatever the batches: answers and bytes."""
     _, digests, own = crowded(seed)
-    windows = [build(20, 0.4, retention=7, max_size=2200, refresh=refresh) for _ in range(3)]
+    windows = [build(20, 0.4, retention=7, max_size=13_000, refresh=refresh) for _ in range(3)]
     whole, single, parted = windows
     expected = whole.add_many(digests, own)
     rows = range(len(own))
@@ -270,7 +271,7 @@ def test_no_stage_outlives_its_keys() -> None:
 
 def test_thousands_of_turns_keep_the_budget() -> None:
     """Stages come and go with the traffic; however long, those that are there at once are of different indexes."""
-    chance, window = random.Random(1), build(50, 0.01, retention=700, max_size="8KiB")
+    chance, window = random.Random(1), build(50, 0.01, retention=700, max_size=20_000)
     made, at = set[tuple[int, ...]](), 0
     capacity, error_rate = window.capacity, window.error_rate
     promised = any_of(error_rate / 2 ** (index + 1) for index in range(20))
@@ -445,13 +446,14 @@ def test_headers_that_contradict_are_refused() -> None:
 
 def test_a_larger_max_size_lets_it_go_on() -> None:
     """And a smaller one keeps the stages that there are."""
-    window = build(40, max_size=build(40).size_bytes)
+    least = build(40).size_bytes + SPARE_BYTES
+    window = build(40, max_size=least)
     assert window.capacity == 40
     window.permit("64KiB")
     assert window.capacity > 600
     window.add_many(random_digests(181, 150), np.zeros(150, dtype=np.int64))
     assert indexes(window) == [0, 1, 2]
-    window.permit(build(40).size_bytes)
+    window.permit(least)
     assert window.capacity == 40 + 80 + 160
     with pytest.raises(ConfigError, match=r"filter\.max_size 10 is 10 bytes, and the first stage"):
         window.permit(10)

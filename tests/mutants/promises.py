@@ -5,6 +5,7 @@ from tests.mutants import (
     columns,
     fencing,
     folding,
+    growing,
     invariants,
     lists,
     membership,
@@ -29,4 +30,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *partitions.MUTANTS,
     *repartition.MUTANTS,
     *chosen.MUTANTS,
+    *growing.MUTANTS,
 )

@@ -98,7 +98,7 @@ class TestContradictions:
             ),
             (
                 ["filter.capacity=100M", "filter.max_size=1KiB"],
-                "filter.max_size = '1KiB': is less than the filters start with, which is 315789872B for "
+                "filter.max_size = '1KiB': is less than the filters start with, which is 315792560B for "
                 "filter.capacity at half of filter.error_rate; raise it",
             ),
             (

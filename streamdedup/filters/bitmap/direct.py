@@ -71,6 +71,11 @@ class DirectBitmap(BitTable):
         return False
 
     @property
+    def overfull(self) -> bool:
+        """False: each integer has its own bit."""
+        return False
+
+    @property
     def range(self) -> tuple[int, int]:
         """The first and the last integer of the range."""
         return self._first, self._last

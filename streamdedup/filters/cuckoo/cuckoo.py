@@ -110,6 +110,11 @@ class Cuckoo(DigestFilter):
 
     @property
     @override
+    def overfull(self) -> bool:
+        return self._stash.overfull
+
+    @property
+    @override
     def size_bytes(self) -> int:
         return int(self._words.nbytes) + self._stash.size_bytes
 

@@ -76,6 +76,11 @@ class DLeft(DigestFilter):
         return self._table.strained
 
     @property
+    @override
+    def overfull(self) -> bool:
+        return self._table.stash.overfull
+
+    @property
     def fill_ratio(self) -> float:
         """The share of cells in use; three quarters at capacity."""
         return int(self._table.counts[CELLS]) / self._table.shape.cells_all

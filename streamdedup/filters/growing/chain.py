@@ -20,7 +20,6 @@ from streamdedup.filters.digest_filter import DigestFilter, describe, empty_mask
 from streamdedup.filters.growing.stages import (
     Stage,
     adding_up,
-    bound,
     expected_error,
     follows,
     stages,
@@ -49,11 +48,11 @@ class Chain(DigestFilter):
     """A filter of kind `of` that begins with `capacity` keys and stays within `error_rate` while it grows.
 
     `of` is one of `filters.GROWABLE`, and `options` are those of that kind. `max_size`, in bytes or as text ("4GiB"),
-    bounds all stages together; unless given, it is 16 times the size of the first stage. When the last stage that it
-    permits is full, further keys go into that one, as into any filter beyond its capacity, and none is refused. Then
-    `error_rate` no longer holds, nor does `max_size` for kinds that grow by themselves (`exact`, and the stash of
-    `cuckoo`, `dleft` and `dlcbf`). A caller detects this by `len(f) > f.capacity`, and the effect by `error_rate_now`
-    and `size_bytes`.
+    bounds all stages together, with what chosen keys make their stashes take; unless given, it is 16 times the size of
+    the first stage. When the last stage that it permits is full, further keys go into that one, as into any filter
+    beyond its capacity, and none is refused. Then `error_rate` no longer holds, nor does `max_size` for kinds that grow
+    by themselves (`exact`, and the stash of `cuckoo`, `dleft` and `dlcbf`). A caller detects this by
+    `len(f) > f.capacity`, and the effect by `error_rate_now`, `size_bytes` and `overfull`.
 
     A chain is only `Addable`: it has no `discard` and no `|=`. A removal could take a look-alike out of the wrong
     stage, so that a key that was added would be reported absent. Two chains with keys in different stages have no union
@@ -76,17 +75,16 @@ class Chain(DigestFilter):
         super().__init__(capacity, error_rate, hash_)
         self._of, self._options = of, options
         first = self._first()
-        self._hold([first], self._permitted(first, max_size))
+        self._hold([first], self._permitted(max_size))
 
     def permit(self, max_size: int | str | None) -> None:
         """Set another `max_size`, from now on. Existing stages stay. Raises ConfigError if the first would not fit."""
-        plan = self._permitted(self._stages[0], max_size)
+        plan = self._permitted(max_size)
         there = islice(stages(self._of, *self._stated, self._options), self._next)
         self._plan = max(plan, tuple(there), key=len)
 
-    def _permitted(self, first: _Stage, max_size: int | str | None) -> tuple[Stage, ...]:
-        size_bytes_max = bound(max_size, first.size_bytes, self._capacity)
-        return within(size_bytes_max, self._of, *self._stated, self._options)
+    def _permitted(self, max_size: int | str | None) -> tuple[Stage, ...]:
+        return within(max_size, self._of, *self._stated, self._options)
 
     def _hold(self, made: list[_Stage], plan: tuple[Stage, ...]) -> None:
         self._stages, self._plan = made, plan
@@ -119,6 +117,11 @@ class Chain(DigestFilter):
     @override
     def strained(self) -> bool:
         return any(stage.strained for stage in self._stages)
+
+    @property
+    @override
+    def overfull(self) -> bool:
+        return any(stage.overfull for stage in self._stages)
 
     @property
     def fill_ratio(self) -> float:

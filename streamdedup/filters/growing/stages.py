@@ -23,11 +23,12 @@ BUFFERS_MAX = 8  # of one stage
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A filter that could be made: its parameters, the bytes of its table, and its error rate with n keys in it."""
+    """A filter that could be made: its parameters, its bytes as in `Footprint`, and its error with n keys in it."""
 
     capacity: int
     error_rate: float
     size_bytes: int
+    spare_bytes: int
     error: Callable[[int], float]
 
 
@@ -43,14 +44,34 @@ def stages(
             made = footprint(kind, keys, rate, **options)
         except ConfigError:
             return
-        yield Stage(keys, rate, made.size_bytes, made.error)
+        yield Stage(keys, rate, made.size_bytes, made.spare_bytes, made.error)
 
 
-def bound(max_size: int | str | None, first_bytes: int, capacity: int) -> int:
-    """The bytes that all stages together may take, if the first one, for `capacity` keys, takes `first_bytes`.
+def within(
+    max_size: int | str | None,
+    kind: str,
+    capacity: int,
+    error_rate: float,
+    options: Mapping[str, Any],
+) -> tuple[Stage, ...]:
+    """The stages that together take no more than `max_size`, whatever keys come; the first one can be made.
 
     Raises ConfigError if `max_size` is not a size, or is less than the first stage takes.
     """
+    fitting: list[Stage] = []
+    left, counts_spare = 0, max_size is not None
+    for stage in stages(kind, capacity, error_rate, options):
+        most = stage.size_bytes + counts_spare * stage.spare_bytes
+        if not fitting:
+            left = _bound(max_size, most, capacity)
+        left -= most
+        if left < 0:
+            break
+        fitting.append(stage)
+    return tuple(fitting)
+
+
+def _bound(max_size: int | str | None, first_bytes: int, capacity: int) -> int:
     if max_size is None:
         return first_bytes * GROWTH
     try:
@@ -63,19 +84,6 @@ def bound(max_size: int | str | None, first_bytes: int, capacity: int) -> int:
             f" {capacity}, takes {first_bytes:,}; raise the one or lower the other"
         )
     return size_bytes_max
-
-
-def within(
-    size_bytes_max: int, kind: str, capacity: int, error_rate: float, options: Mapping[str, Any]
-) -> tuple[Stage, ...]:
-    """The stages that together take no more than `size_bytes_max`."""
-    fitting, left = [], size_bytes_max
-    for stage in stages(kind, capacity, error_rate, options):
-        left -= stage.size_bytes
-        if left < 0:
-            break
-        fitting.append(stage)
-    return tuple(fitting)
 
 
 def adding_up(

@@ -100,6 +100,11 @@ class StagedTable(TableInTime):
         return any(table.strained for table in self.tables.values())
 
     @property
+    @override
+    def overfull(self) -> bool:
+        return any(table.overfull for table in self.tables.values())
+
+    @property
     def size_bytes(self) -> int:
         """The memory of all stages, in bytes, including those that were made ahead."""
         return sum(table.size_bytes for table in (*self.tables.values(), *self._ahead.values()))

@@ -18,7 +18,6 @@ from streamdedup.filters.growing.stages import (
     STAGES_MAX,
     Stage,
     adding_up,
-    bound,
     expected_error,
     stages,
     stated_for,
@@ -84,14 +83,13 @@ class GrowingWindow(InTime):
         capacity, error_rate = stated_for(0, *self._stated)
         options = _options(rules)
         try:
-            first = footprint("window", capacity, error_rate, **options)
+            footprint("window", capacity, error_rate, **options)
         except ConfigError as error:
             raise ConfigError(
                 f"filter.capacity {capacity}: the first stage of a filter that grows has half of its error rate:"
                 f" {error}; lower the capacity or raise the error rate"
             ) from None
-        size_bytes_max = bound(max_size, first.size_bytes, capacity)
-        return within(size_bytes_max, "window", *self._stated, options)
+        return within(max_size, "window", *self._stated, options)
 
     def _stages(self, rules: Rules) -> Iterator[Stage]:
         return stages("window", *self._stated, _options(rules))

@@ -55,6 +55,10 @@ class TableInTime(Protocol):
     def strained(self) -> bool:
         """Whether keys have taken so long that more of them are soon refused."""
 
+    @property
+    def overfull(self) -> bool:
+        """Whether further keys take ever more memory, and time to move."""
+
     def add(self, digests: Digests, moments: Times) -> Mask:
         """Add digests at `moments`, and return which were absent."""
 
@@ -115,6 +119,11 @@ class InTime(DigestFilter):
     @override
     def strained(self) -> bool:
         return self._table.strained
+
+    @property
+    @override
+    def overfull(self) -> bool:
+        return self._table.overfull
 
     @override
     def __len__(self) -> int:

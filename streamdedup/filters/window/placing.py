@@ -55,7 +55,7 @@ Place = tuple[np.uint64, np.uint64, np.uint64]
 Spot = tuple[np.uint64, int, np.uint64]
 """The live cell of a digest and its generation, or NOWHERE and NEVER; and a free cell for it, or NOWHERE."""
 
-_100, _19, _1, _0 = np.uint64(100), np.uint64(19), np.uint64(1), np.uint64(0)
+_19, _1, _0 = np.uint64(19), np.uint64(1), np.uint64(0)
 
 
 class Table(NamedTuple):
@@ -225,7 +225,7 @@ def put_key(
                 charge(counts, searched)
             return NEW, searched
     if not (
-        stash_takes(stash, table.used, row[0], row[1], _spare_rows(layout, counts), counts)
+        stash_takes(stash, table.used, row[0], row[1], _beyond(layout, counts), counts)
         and stash_put(stash, table.used, *row)
     ):
         return NOT_DONE, searched
@@ -236,10 +236,9 @@ def put_key(
 
 
 @inlined
-def _spare_rows(layout: WindowLayout, counts: Counts) -> int:
-    """How many rows the stash may have: 1 % of the capacity, and one for each key beyond it."""
-    beyond = max(np.int64(0), counts[KEYS] - np.int64(layout.capacity))
-    return int(np.int64(layout.capacity // _100) + beyond)
+def _beyond(layout: WindowLayout, counts: Counts) -> int:
+    """How many keys are beyond the capacity: as many rows of the stash as random keys may need."""
+    return int(max(np.int64(0), counts[KEYS] - np.int64(layout.capacity)))
 
 
 @inlined

@@ -5,10 +5,28 @@ import numpy as np
 from streamdedup.filters.sizing import WINDOW_CELLS
 from streamdedup.filters.stash import COUNT, A, B, Rows, stash_put
 from streamdedup.filters.window.cells import generation_in, get, layout_at, put, tag_in
+from streamdedup.filters.window.clock import Generations
 from streamdedup.filters.window.placing import CURRENT, TAGS, Table
 from streamdedup.kernel import kernel
 
 _1, _0 = np.uint64(1), np.uint64(0)
+
+
+def tags_of_rows(table: Table, tags: int) -> Generations:
+    """The tag, below `tags`, of each row in use of a saved stash. Raises ValueError if no window can have one."""
+    layout = layout_at(table.fields, table.state[CURRENT])
+    rows = table.stash[table.stash[:, COUNT] != _0]
+    found: Generations = rows[:, COUNT].astype(np.int64) - 1
+    ages = (table.state[CURRENT] - found) & tags - 1
+    if (
+        (rows[:, A] == _0).any()
+        or (rows[:, A] >> (layout.bits - layout.tag_bits)).any()
+        or (rows[:, B] >= layout.buckets).any()
+        or (found >= tags).any()
+        or (ages >= np.int64(layout.generations)).any()
+    ):
+        raise ValueError("a row of the stash is not one that a window can have")
+    return found
 
 
 @kernel

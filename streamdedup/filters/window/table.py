@@ -22,7 +22,7 @@ from streamdedup.filters.memory import (
     writable,
 )
 from streamdedup.filters.sizing import WINDOW_CELLS, cuckoo_error, window_tag_bits
-from streamdedup.filters.stash import COUNT, ROWS, ROWS_A_SLICE, A, B, Stash
+from streamdedup.filters.stash import ROWS, ROWS_A_SLICE, Stash
 from streamdedup.filters.strain import COUNTS, CREDIT, FLAGS, STRAINED, chosen_keys, take_refusal
 from streamdedup.filters.window.cells import layout_fields
 from streamdedup.filters.window.clock import (
@@ -51,7 +51,7 @@ from streamdedup.filters.window.rows import (
 )
 from streamdedup.filters.window.rules import Rules
 from streamdedup.filters.window.search import search_queue
-from streamdedup.filters.window.sweeping import keep_rows, sweep, tally
+from streamdedup.filters.window.sweeping import keep_rows, sweep, tags_of_rows, tally
 from streamdedup.keys.hashing import Digests, Hash, checked
 
 SEARCH_LOAD = 0.97  # of the cells in use; above it no search begins, since hardly any succeeds
@@ -161,6 +161,11 @@ class WindowTable:
         """Whether keys have taken so long that more of them are soon refused."""
         return bool(self.counts[FLAGS] & STRAINED)
 
+    @property
+    def overfull(self) -> bool:
+        """Whether the stash has so many keys that a caller which must not wait adds none."""
+        return self.stash.overfull
+
     def add(self, digests: Digests, moments: Times) -> Mask:
         """Add all of `digests` at `moments`, which are times as the kernels take them.
 
@@ -241,25 +246,12 @@ class WindowTable:
             for start, stop in self._pieces(part):
                 if not tally(self._table, start, stop, oldest):
                     raise ValueError("a cell is of no generation that the window can have")
-        self._count_stash()
+        tags = tags_of_rows(self._table, self._tags)
+        self.counts[TAGS:] += np.bincount(tags, minlength=self._tags)
         self.counts[KEYS] = self.loads.sum()
         tail = int(self.words[-2]) | int(self.words[-1]) << 64
         if tail >> (self.cells * self._bits % 64 or 64):
             raise ValueError(f"bits are set beyond the last cell of {self.cells}")
-
-    def _count_stash(self) -> None:
-        rows = self.stash.table[self.stash.table[:, COUNT] != 0]
-        tags = rows[:, COUNT].astype(np.int64) - 1
-        ages = (self.current - tags) & self._tags - 1
-        if (
-            (rows[:, A] == 0).any()
-            or (rows[:, A] >> np.uint64(self.fingerprint_bits)).any()
-            or (rows[:, B] >= self.buckets).any()
-            or (tags >= self._tags).any()
-            or (ages >= self.clock.generations).any()
-        ):
-            raise ValueError("a row of the stash is not one that a window can have")
-        self.counts[TAGS:] += np.bincount(tags, minlength=self._tags)
 
     @property
     def _table(self) -> Table:
