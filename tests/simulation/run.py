@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -20,7 +21,8 @@ from tests.simulation.staged import StagedDriver
 from tests.simulation.world import World
 
 LAG_S_MAX = 0.01
-COLLECT_EVERY = 250
+COLLECT_EVERY = 25  # runs: each leaves some 10 MB, which its worker has frozen
+_runs = count(1)
 _RAM = Path("/dev/shm")  # noqa: S108 - each run has a directory of its own, which is to be fast
 
 
@@ -56,8 +58,8 @@ def simulate(
                 loop.run_until_complete(driver(world).run())
             except BreachError as error:
                 breach = str(error)
-    if seed % COLLECT_EVERY == 0:
-        gc.unfreeze()  # a worker freezes what it finds
+    if next(_runs) % COLLECT_EVERY == 0:
+        gc.unfreeze()
         gc.collect()
     return Outcome(seed, plan, breach, world.digest, loop.time(), world.trace)
 
