@@ -36,8 +36,8 @@ from streamdedup.keys.steps import Steps, drained
 
 ROWS_A_TURN = 100_000
 PERHAPS_READ_A_TURN = 8_192
-# How much Python code may do for each row of an origin, in units of some 0.7 us. Of `json`, it gives the reason if there
-# is no key. An event may have many headers.
+# How much Python code may do for each row of an origin, in units of some 0.7 us. Of `json`, it gives the reason if
+# there is no key. An event may have many headers.
 READINGS = {"key": 0, "value": 0, "json": 1, "header": 8}
 NORMALIZING = 4  # the same, of a normalizer
 BYTES_A_TURN = 1 << 20  # read in the event loop: below 10 ms, whatever the bytes are
