@@ -1,6 +1,6 @@
-"""What kernels ask of the processor for which numba has no word, written in LLVM's language.
+"""Instructions of the processor that numba does not offer, written in LLVM's language.
 
-LLVM has all of it on every processor. If one has no such instruction, LLVM takes several, or none for a hint.
+LLVM compiles them for every processor: into several instructions if there is no single one, and a hint into none.
 """
 
 from collections.abc import Callable
@@ -34,6 +34,13 @@ def _prefetching(_context: object, table: Any, at: Any) -> Any:  # noqa: ANN401 
     return _types.void(table, at), compiled
 
 
+prefetch: Callable[[npt.NDArray[Any], np.uint64], None] = _extending.intrinsic(_prefetching)
+"""In a kernel, `prefetch(table, at)` asks the memory for the cache line of table[at], and does not wait for it.
+
+`table` is contiguous, and `at` is uint64. The cache misses of many rows then overlap, instead of following one another.
+"""
+
+
 def _upper_half(_context: object, a: Any, b: Any) -> Any:  # noqa: ANN401 - numba calls it with types
     """Multiply in 128 bits and take the upper half.
 
@@ -48,6 +55,10 @@ def _upper_half(_context: object, a: Any, b: Any) -> Any:  # noqa: ANN401 - numb
     if (a, b) != (_types.uint64, _types.uint64):
         return None
     return _types.uint64(a, b), compiled
+
+
+upper_half: Callable[[np.uint64, np.uint64], np.uint64] = _extending.intrinsic(_upper_half)
+"""In a kernel, `upper_half(a, b)` is the upper 64 bits of the product of two uint64."""
 
 
 def _copying(_context: object, source: Any, start: Any, count: Any, out: Any, at: Any) -> Any:  # noqa: ANN401
@@ -77,11 +88,24 @@ def _copying(_context: object, source: Any, start: Any, count: Any, out: Any, at
     return _types.void(source, start, count, out, at), compiled
 
 
+copy_bytes: Callable[
+    [npt.NDArray[np.uint8], np.uint64, np.uint64, npt.NDArray[np.uint8], np.uint64], None
+] = _extending.intrinsic(_copying)
+"""In a kernel, `copy_bytes(source, start, count, out, at)` copies `count` bytes from `start` on to `out`, from `at` on.
+
+Both are contiguous arrays of uint8 that do not overlap, and the numbers are uint64. No bound is ever checked.
+"""
+
+
 def _bits_set(_context: object, word: Any) -> Any:  # noqa: ANN401
     def compiled(_context: Any, builder: Any, _signature: Any, words: Any) -> Any:  # noqa: ANN401
         return builder.ctpop(words[0])
 
     return (_types.uint64(word), compiled) if word == _types.uint64 else None
+
+
+bits_set: Callable[[np.uint64], np.uint64] = _extending.intrinsic(_bits_set)
+"""In a kernel, `bits_set(word)` is how many bits of a uint64 are set."""
 
 
 def _lanes_within(_context: object, words: Any, at: Any, start: Any, shift: Any, size: Any) -> Any:  # noqa: ANN401
@@ -102,33 +126,6 @@ def _lanes_within(_context: object, words: Any, at: Any, start: Any, shift: Any,
     return _types.uint64(words, at, start, shift, size), compiled
 
 
-def _in_all_lanes(builder: Any, lanes: Any, number: Any) -> Any:  # noqa: ANN401
-    one = builder.insert_element(
-        lanes(ir.Undefined), builder.trunc(number, lanes.element), ir.IntType(32)(0)
-    )
-    return builder.shuffle_vector(one, one, lanes([0] * LANES))
-
-
-prefetch: Callable[[npt.NDArray[Any], np.uint64], None] = _extending.intrinsic(_prefetching)
-"""In a kernel, `prefetch(table, at)` asks the memory for the cache line of table[at], and does not wait for it.
-
-`table` is contiguous, and `at` is uint64. The cache misses of many rows then overlap, instead of following one another.
-"""
-
-upper_half: Callable[[np.uint64, np.uint64], np.uint64] = _extending.intrinsic(_upper_half)
-"""In a kernel, `upper_half(a, b)` is the upper 64 bits of the product of two uint64."""
-
-copy_bytes: Callable[
-    [npt.NDArray[np.uint8], np.uint64, np.uint64, npt.NDArray[np.uint8], np.uint64], None
-] = _extending.intrinsic(_copying)
-"""In a kernel, `copy_bytes(source, start, count, out, at)` copies `count` bytes from `start` on to `out`, from `at` on.
-
-Both are contiguous arrays of uint8 that do not overlap, and the numbers are uint64. No bound is ever checked.
-"""
-
-bits_set: Callable[[np.uint64], np.uint64] = _extending.intrinsic(_bits_set)
-"""In a kernel, `bits_set(word)` is how many bits of a uint64 are set."""
-
 lanes_within: Callable[
     [npt.NDArray[np.uint64], np.uint64, np.uint64, np.uint64, np.uint64], np.uint64
 ] = _extending.intrinsic(_lanes_within)
@@ -138,3 +135,11 @@ Bit i of the result is set if (number i - start) * 2^shift mod 2^32 < size. So a
 above 0, and the highest bits may be left out. The numbers are the halves of words[at] to words[at + 3], the lower one
 of each first. `words` is contiguous, all else is uint64, and `shift` is below 32. No bound is ever checked.
 """
+
+
+def _in_all_lanes(builder: Any, lanes: Any, number: Any) -> Any:  # noqa: ANN401
+    """A vector of the type `lanes` with the low 32 bits of a uint64 in each lane."""
+    one = builder.insert_element(
+        lanes(ir.Undefined), builder.trunc(number, lanes.element), ir.IntType(32)(0)
+    )
+    return builder.shuffle_vector(one, one, lanes([0] * LANES))

@@ -1,4 +1,4 @@
-"""Claims about what kernels may call besides each other: what the processor gives is what Python's integers give."""
+"""Claims about instructions that kernels call: they give what Python's integers and bytes give."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from streamdedup.instructions import bits_set, copy_bytes, lanes_within, prefetc
 pytestmark = pytest.mark.slow
 
 WORDS = st.integers(0, (1 << 64) - 1).map(np.uint64)
-
+NUMBERS = st.integers(0, (1 << 32) - 1)
 
 _copied: Any = numba.njit(lambda *arguments: copy_bytes(*arguments))  # noqa: PLW0108
 _upper_half_of: Any = numba.njit(lambda a, b: upper_half(a, b))  # noqa: PLW0108 - an intrinsic is no function
-_asked: Any = numba.njit(lambda words, at: prefetch(words, at))  # noqa: PLW0108
+_prefetched: Any = numba.njit(lambda words, at: prefetch(words, at))  # noqa: PLW0108
 _bits_set_in: Any = numba.njit(lambda word: bits_set(word))  # noqa: PLW0108
 _within: Any = numba.njit(lambda *arguments: lanes_within(*arguments))  # noqa: PLW0108
 
@@ -31,10 +31,10 @@ def test_the_upper_half_is_that_of_the_product(a: np.uint64, b: np.uint64) -> No
 
 @given(WORDS)
 @settings(deadline=None)
-def test_asking_ahead_does_no_harm(at: np.uint64) -> None:
-    """Words may be asked for that are not there: nothing is read, nothing changes."""
+def test_prefetching_does_no_harm(at: np.uint64) -> None:
+    """A place outside of the array may be prefetched: nothing is read, nothing changes."""
     words = np.arange(3, dtype=np.uint64)
-    _asked(words, at)
+    _prefetched(words, at)
     assert words.tolist() == [0, 1, 2]
 
 
@@ -43,9 +43,6 @@ def test_asking_ahead_does_no_harm(at: np.uint64) -> None:
 def test_bits_are_counted(word: np.uint64) -> None:
     """As many as Python counts."""
     assert int(_bits_set_in(word)) == int(word).bit_count()
-
-
-NUMBERS = st.integers(0, (1 << 32) - 1)
 
 
 @given(
@@ -70,7 +67,7 @@ def test_numbers_within_a_range_are_found(
 @given(st.binary(max_size=300), st.data())
 @settings(deadline=None)
 def test_bytes_are_copied(given: bytes, data: Any) -> None:
-    """Those that are asked for, to where they shall be, and no other byte changes."""
+    """From their place to the other, and no other byte changes."""
     start, at, room = (data.draw(st.integers(0, most)) for most in (len(given), 50, 50))
     count = data.draw(st.integers(0, len(given) - start))
     source, out = np.frombuffer(given, np.uint8), np.full(at + count + room, 7, np.uint8)
@@ -93,15 +90,15 @@ def test_only_bytes_are_copied() -> None:
 
 
 def test_only_words_are_taken() -> None:
-    """Of a signed integer there is no upper half, no bits are counted, and nothing is asked for."""
+    """Of a signed integer there is no upper half, no bits are counted, and nothing is prefetched."""
     with pytest.raises(numba.TypingError):
         _upper_half_of(1, -1)
     with pytest.raises(numba.TypingError):
         _bits_set_in(-1)
     with pytest.raises(numba.TypingError):
-        _asked(np.arange(3, dtype=np.uint64), -1)
+        _prefetched(np.arange(3, dtype=np.uint64), -1)
     with pytest.raises(numba.TypingError):
-        _asked(np.arange(6, dtype=np.uint64)[::2], np.uint64(1))
+        _prefetched(np.arange(6, dtype=np.uint64)[::2], np.uint64(1))
 
 
 def test_only_ranges_of_words_are_looked_through() -> None:
