@@ -472,10 +472,8 @@ def test_what_is_put_moves_the_window_on() -> None:
 # --- the table follows from what was put ---
 
 
-ALIKE, WHOLE = (
-    0.4,
-    1e-6,
-)  # error rates: with many look-alikes; with cells of 32 bits if there are 31 generations
+ALIKE = 0.4  # an error rate with many look-alikes
+WHOLE = 1e-6  # an error rate with cells of 32 bits, if there are 31 generations
 
 
 def crowded(

@@ -70,7 +70,7 @@ def find(words: Words, layout: CuckooLayout, bucket: np.uint64, mark: np.uint64)
     while cell > first:  # from the last group to the first, so that the first match wins
         cell -= layout.group
         holding = _holding(words, layout, cell, mark)
-        before = ((holding & (~holding + _1)) - _1) & (layout.ones << (layout.bits - _1))
+        before = ~holding & (holding - _1) & (layout.ones << (layout.bits - _1))
         at = cell + bits_set(before)
         found = at if holding != _0 else found
     return np.uint64(found)

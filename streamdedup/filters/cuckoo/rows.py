@@ -15,7 +15,7 @@ from streamdedup.filters.cuckoo.buckets import (
     put,
     spare_cell,
 )
-from streamdedup.filters.cuckoo.search import ask_for, make_room
+from streamdedup.filters.cuckoo.search import make_room, prefetch_bucket
 from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.packed_cells import NOWHERE
@@ -162,7 +162,10 @@ def remove_row(
 
 @kernel
 def _places_from(words: Words, layout: CuckooLayout, digests: Digests, start: int) -> Words:
-    """Return the places of the first rows from `start` on, ROWS_AHEAD at most. Prefetch their buckets."""
+    """Return the places of the first rows from `start` on, (ROWS_AHEAD, 3) uint64, and prefetch their buckets.
+
+    The place of a row is in row `row % ROWS_AHEAD`.
+    """
     places = np.empty((ROWS_AHEAD, 3), np.uint64)
     for row in range(start, min(start + ROWS_AHEAD, digests.shape[0])):
         _locate(words, layout, digests, row, places)
@@ -173,7 +176,7 @@ def _places_from(words: Words, layout: CuckooLayout, digests: Digests, start: in
 def _turn_of(
     words: Words, layout: CuckooLayout, digests: Digests, row: int, places: Words
 ) -> Place:
-    """Return the place of the next row. In `places`, the row that comes ROWS_AHEAD later takes its room."""
+    """Return the place of a row. In `places`, that of the row ROWS_AHEAD later replaces it, and is prefetched."""
     at, later = row % ROWS_AHEAD, row + ROWS_AHEAD
     place = places[at, 0], places[at, 1], places[at, 2]
     if later < digests.shape[0]:
@@ -186,8 +189,8 @@ def _locate(words: Words, layout: CuckooLayout, digests: Digests, row: int, plac
     """Write the place of a row into `places`, and prefetch both of its buckets."""
     at, (mark, one, other) = row % ROWS_AHEAD, _place_of(digests[row, 0], digests[row, 1], layout)
     places[at, 0], places[at, 1], places[at, 2] = mark, one, other
-    ask_for(words, layout, one)
-    ask_for(words, layout, other)
+    prefetch_bucket(words, layout, one)
+    prefetch_bucket(words, layout, other)
 
 
 @inlined

@@ -27,14 +27,14 @@ def search_queue() -> Words:
 
 
 @inlined
-def ask_for(words: Words, layout: CuckooLayout, bucket: np.uint64) -> None:
+def prefetch_bucket(words: Words, layout: CuckooLayout, bucket: np.uint64) -> None:
     """Prefetch a bucket, which may lie in two cache lines.
 
-    Of the last cell, the word after the one in which it begins is read, too.
+    `read` takes two words for a cell, so the last one of a bucket is that after the word in which its last cell begins.
     """
     first = bucket * _CELLS * layout.bits
     prefetch(words, first >> _6)
-    prefetch(words, ((first + _3 * layout.bits) >> _6) + _1)
+    prefetch(words, ((first + (_CELLS - _1) * layout.bits) >> _6) + _1)
 
 
 @kernel
@@ -53,7 +53,7 @@ def make_room(
         bucket = queue[node, BUCKET]
         for i in range(CUCKOO_CELLS):
             mark = get(words, layout, bucket * _CELLS + np.uint64(i))
-            ask_for(words, layout, partner(mark, bucket, layout.buckets))
+            prefetch_bucket(words, layout, partner(mark, bucket, layout.buckets))
         for i in range(CUCKOO_CELLS):
             way = np.uint64(node) * _CELLS + np.uint64(i)
             mark = get(words, layout, bucket * _CELLS + np.uint64(i))

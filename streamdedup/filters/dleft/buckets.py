@@ -53,7 +53,7 @@ def find(words: Words, layout: DLeftLayout, bucket: np.uint64, remainder: np.uin
     while run < layout.runs and cell == NOWHERE:
         match = matches(words, layout, bucket, run, remainder)
         if match != _0:
-            before = ((match & (~match + _1)) - _1) & layout.tops
+            before = ~match & (match - _1) & layout.tops
             cell = run * layout.lanes + bits_set(before)
         run += _1
     return cell if cell < load(words, layout, bucket) else NOWHERE

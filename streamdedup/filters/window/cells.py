@@ -2,8 +2,8 @@
 
 The tag is the generation modulo a power of two, in the lowest bits of a cell. A cell is free if it is 0, or if its
 generation has left the window. The cells of a group, as many as fit into one word, are looked at together and without
-branches. If a cell has 32 bits, all eight of a bucket are. What is found is a word with a bit for each cell of the
-bucket, the lowest for the first.
+branches. If a cell has 32 bits, so are all eight cells of a bucket. Functions that look at a bucket return its cells as
+the bits of a word, the lowest for the first cell.
 """
 
 from typing import NamedTuple
@@ -110,7 +110,7 @@ def put(words: Words, layout: WindowLayout, cell: np.uint64, content: np.uint64)
 
 @inlined
 def held_in(words: Words, layout: WindowLayout, bucket: np.uint64, mark: np.uint64) -> np.uint64:
-    """What `look` returns first, in less time."""
+    """The cell of a bucket that is live and holds `mark`, at most one. Takes less time than `look`."""
     if layout.bits == WHOLE_BITS:
         return np.uint64(look(words, layout, bucket, mark)[0])
     cell, held = bucket * CELLS, _0
@@ -129,7 +129,7 @@ def held_in(words: Words, layout: WindowLayout, bucket: np.uint64, mark: np.uint
 def look(
     words: Words, layout: WindowLayout, bucket: np.uint64, mark: np.uint64
 ) -> tuple[np.uint64, np.uint64]:
-    """Which cell of a bucket is live and holds `mark`, at most one; and which are free."""
+    """The cell of a bucket that is live and holds `mark`, at most one; and its free cells."""
     if layout.bits == WHOLE_BITS:
         free = free_in(words, layout, bucket)
         holding = lanes_within(
@@ -138,7 +138,7 @@ def look(
         return holding & ~free, free
     cell, held, free = bucket * CELLS, _0, _0
     end = cell + CELLS
-    while end > cell:  # from the last group to the first
+    while end > cell:
         end -= layout.group
         group = read(words, end * layout.bits)
         lanes = _free(layout, group)
@@ -149,7 +149,7 @@ def look(
 
 @inlined
 def free_in(words: Words, layout: WindowLayout, bucket: np.uint64) -> np.uint64:
-    """Which cells of a bucket are free."""
+    """The free cells of a bucket."""
     if layout.bits == WHOLE_BITS:
         above = WHOLE_BITS - layout.tag_bits
         oldest = np.uint64(layout.current) - layout.generations + _1
@@ -166,15 +166,15 @@ def free_in(words: Words, layout: WindowLayout, bucket: np.uint64) -> np.uint64:
 
 @inlined
 def first_cell(bucket: np.uint64, cells: np.uint64) -> np.uint64:
-    """The first of these cells of a bucket; the first of all if there are none."""
+    """The first of some cells of a bucket, which are given as bits; its first cell if no bit is set."""
     return bucket * CELLS + (bits_set(~cells & (cells - _1)) & CELLS - _1)
 
 
 @inlined
 def _gathered(layout: WindowLayout, tops: np.uint64) -> np.uint64:
-    """The highest bits of the lanes, side by side. In the product, they meet above all others."""
-    group = layout.group - _1
-    side_by_side = (tops >> (layout.bits - _1)) * layout.gather >> (group * layout.bits)
+    """The highest bits of the lanes, side by side. The product has them in its highest lane."""
+    last = layout.group - _1
+    side_by_side = (tops >> (layout.bits - _1)) * layout.gather >> (last * layout.bits)
     return side_by_side & mask(layout.group)
 
 

@@ -38,7 +38,7 @@ from streamdedup.filters.window.cells import (
     tag_of,
 )
 from streamdedup.filters.window.clock import NEVER
-from streamdedup.filters.window.search import ask_around, ask_for, make_room
+from streamdedup.filters.window.search import make_room, prefetch_around, prefetch_bucket
 from streamdedup.instructions import bits_set
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
@@ -75,7 +75,10 @@ class Table(NamedTuple):
 
 @kernel
 def places_from(words: Words, layout: WindowLayout, digests: Digests, start: int) -> Words:
-    """The places of the first rows from `start` on, ROWS_AHEAD at most. Their buckets are prefetched."""
+    """The places of the first rows from `start` on, (ROWS_AHEAD, 3) uint64. Their buckets are prefetched.
+
+    The place of a row is in row `row % ROWS_AHEAD`.
+    """
     places = np.empty((ROWS_AHEAD, 3), np.uint64)
     for row in range(start, min(start + ROWS_AHEAD, digests.shape[0])):
         _locate(words, layout, digests, row, places)
@@ -84,7 +87,7 @@ def places_from(words: Words, layout: WindowLayout, digests: Digests, start: int
 
 @inlined
 def turn_of(words: Words, layout: WindowLayout, digests: Digests, row: int, places: Words) -> Place:
-    """The place of the next row. In `places`, the row that comes ROWS_AHEAD later takes its room."""
+    """The place of a row. In `places`, that of the row ROWS_AHEAD later replaces it, and is prefetched."""
     place, later = _place_at(places, row), row + ROWS_AHEAD
     if later < digests.shape[0]:
         _locate(words, layout, digests, later, places)
@@ -95,11 +98,11 @@ def turn_of(words: Words, layout: WindowLayout, digests: Digests, row: int, plac
 def turn_to_add(
     words: Words, layout: WindowLayout, digests: Digests, row: int, places: Words
 ) -> Place:
-    """`turn_of`. What a search for the row that comes ROWS_AHEAD / 2 later would look at first is prefetched, too."""
+    """The same as `turn_of`. Also prefetches what a search for the row ROWS_AHEAD / 2 later would look at first."""
     later = row + ROWS_AHEAD // 2
     if later < digests.shape[0]:
         _, one, other = _place_at(places, later)
-        ask_around(words, layout, one, other)
+        prefetch_around(words, layout, one, other)
     return turn_of(words, layout, digests, row, places)
 
 
@@ -108,8 +111,8 @@ def _locate(words: Words, layout: WindowLayout, digests: Digests, row: int, plac
     """Write the place of a row into `places`, and prefetch both of its buckets."""
     at, (mark, one, other) = row % ROWS_AHEAD, place_of(digests[row, 0], digests[row, 1], layout)
     places[at, 0], places[at, 1], places[at, 2] = mark, one, other
-    ask_for(words, layout, one)
-    ask_for(words, layout, other)
+    prefetch_bucket(words, layout, one)
+    prefetch_bucket(words, layout, other)
 
 
 @inlined
@@ -140,7 +143,10 @@ def in_cells(words: Words, layout: WindowLayout, place: Place) -> int:
 
 @inlined
 def _held(place: Place, here: np.uint64, there: np.uint64) -> np.uint64:
-    """The cell that one of these bits of the two buckets stands for, without branches; any cell if there is none."""
+    """The live cell of a row, of which `held_in` found a bit in one of its two buckets; any cell if in none.
+
+    No branch: the processor would often guess it wrongly.
+    """
     return first_cell(place[1] if here != _0 else place[2], here | there)
 
 
@@ -156,7 +162,7 @@ def in_stash(table: Table, layout: WindowLayout, place: Place) -> int:
 
 @inlined
 def looked_up(words: Words, layout: WindowLayout, place: Place) -> Spot:
-    """`in_cells`, and the first free cell of the emptier of the two buckets.
+    """The live cell of a row and its generation, and the first free cell of the emptier of the two buckets.
 
     The choice of the emptier bucket delays the moment from which on searches are needed.
     """
@@ -166,8 +172,8 @@ def looked_up(words: Words, layout: WindowLayout, place: Place) -> Spot:
     cell = _held(place, here, there)
     generation = generation_in(get(words, layout, cell), layout)
     found = (here | there) != _0
-    first = bits_set(free_here) >= bits_set(free_there)
-    spare = first_cell(one if first else other, free_here if first else free_there)
+    in_one = bits_set(free_here) >= bits_set(free_there)
+    spare = first_cell(one if in_one else other, free_here if in_one else free_there)
     return (
         cell if found else NOWHERE,
         generation if found else NEVER,

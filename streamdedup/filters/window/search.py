@@ -1,7 +1,7 @@
 """Make room in two full buckets of a window, by moving live cells to their other buckets.
 
-The search is breadth first, and asks the memory for all buckets that a bucket leads to before it looks at the first of
-them. Nothing is random: the same additions give the same table.
+The search is breadth first, and prefetches all buckets that a bucket leads to before it looks at the first of them.
+Nothing is random: the same additions give the same table.
 """
 
 import numpy as np
@@ -33,10 +33,10 @@ def search_queue() -> Words:
 
 
 @inlined
-def ask_for(words: Words, layout: WindowLayout, bucket: np.uint64) -> None:
-    """Prefetch a bucket, which may lie in two cache lines, unless its cells are whole words.
+def prefetch_bucket(words: Words, layout: WindowLayout, bucket: np.uint64) -> None:
+    """Prefetch a bucket, which may lie in two cache lines, unless its cells have 32 bits.
 
-    Of the last cell, the word after the one in which it begins is read, too.
+    `read` takes two words for a cell, so the last one of a bucket is that after the word in which its last cell begins.
     """
     first = bucket * CELLS * layout.bits
     prefetch(words, first >> _6)
@@ -45,17 +45,17 @@ def ask_for(words: Words, layout: WindowLayout, bucket: np.uint64) -> None:
 
 
 @inlined
-def ask_around(words: Words, layout: WindowLayout, one: np.uint64, other: np.uint64) -> None:
+def prefetch_around(words: Words, layout: WindowLayout, one: np.uint64, other: np.uint64) -> None:
     """If both buckets are full, prefetch those that a search looks at first.
 
-    Only if cells are whole words: to look into packed buckets takes longer than it saves.
+    Only if cells have 32 bits: to look into other buckets takes longer than it saves.
     """
     if layout.bits != WHOLE_BITS:
         return
     if (free_in(words, layout, one) | free_in(words, layout, other)) == _0:
         for i in range(WINDOW_CELLS):
             content = get(words, layout, one * CELLS + np.uint64(i))
-            ask_for(words, layout, partner(content >> layout.tag_bits, one, layout.buckets))
+            prefetch_bucket(words, layout, partner(content >> layout.tag_bits, one, layout.buckets))
 
 
 @kernel
@@ -75,7 +75,7 @@ def make_room(
         for i in range(min(WINDOW_CELLS, SEARCH_MAX - length)):
             content = get(words, layout, bucket * CELLS + np.uint64(i))
             next_ = partner(content >> layout.tag_bits, bucket, layout.buckets)
-            ask_for(words, layout, next_)
+            prefetch_bucket(words, layout, next_)
             queue[length, BUCKET] = next_
             queue[length, WAY] = np.uint64(node) * CELLS + np.uint64(i)
             length += 1
