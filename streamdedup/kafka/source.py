@@ -55,8 +55,8 @@ from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import CHUNK_EVENTS, EventConsumer
 from streamdedup.kafka.records.wire import DamagedBatchError
 
-# What is fetched of a partition at once: some 16,000 small events, which are decided together. Each decision takes the
-# same Python, whatever its size.
+# What is fetched of a partition at once: some 16,000 small events, which are decided together. The Python of a decision
+# takes as long for few events as for many.
 FETCH_BYTES = 2 << 20
 NOWHERE = TopicPartition("-", 0)  # not assigned to us: to poll it only keeps the membership alive
 POLL_SLACK_S = 0.2  # beyond the time-out that a poll was given, before we end it ourselves

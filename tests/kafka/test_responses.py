@@ -279,6 +279,7 @@ def test_what_is_relied_on_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> Non
     changes: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
         lambda patch: patch.delattr(AIOKafkaClient, "_get_conn"),
         lambda patch: patch.delattr(AIOKafkaConnection, "_handle_frame"),
+        lambda patch: patch.setattr(AIOKafkaConnection, "_handle_frame", Connection.close),
         lambda patch: patch.setattr(AIOKafkaConnection, "close", Connection.__init__),
         lambda patch: patch.setattr(AIOKafkaConnection, "connect", Connection.close),
     )

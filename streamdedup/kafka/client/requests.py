@@ -5,8 +5,8 @@ it copies a record batch eight times before the request is whole. Ours copies it
 
 We rely on these names of aiokafka: `AIOKafkaClient.send(node_id, request)`; of `ProduceRequest`, `_CLASSES`, the
 structs of its versions, of which `prepare` makes one; and of that, `encode()`, `SCHEMA`, and a field for each of its
-names. A `Schema` has `names` and `fields`, an `Array` has `array_of`. Without `_CLASSES`, requests are encoded by
-aiokafka. `AIOKafkaConnection.send` puts the header and then the size before what `encode` returns, each by `+`.
+names. A `Schema` has `names` and `fields`, an `Array` has `array_of`. `AIOKafkaConnection.send` puts the header and
+then the size before what `encode` returns, each by `+`. Without `_CLASSES`, requests are encoded by aiokafka.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ def encode_in_one_piece(client: Any) -> None:
 
 
 class Pieces:
-    """The bytes of a request in pieces, which are joined as soon as the last of `heads` is added to their front."""
+    """The bytes of a request in pieces. Adding bytes to the front `heads` times joins all of them to one `bytes`."""
 
     def __init__(self, pieces: Iterable[bytes], heads: int = HEADS) -> None:
         self._pieces, self._heads = tuple(pieces), heads
@@ -40,7 +40,7 @@ class Pieces:
         return sum(map(len, self._pieces))
 
     def __radd__(self, head: bytes) -> "bytes | Pieces":
-        pieces = (head, *self._pieces)
+        pieces = head, *self._pieces
         return Pieces(pieces, self._heads - 1) if self._heads > 1 else b"".join(pieces)
 
 

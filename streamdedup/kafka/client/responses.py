@@ -1,13 +1,14 @@
 """Read each answer of a broker into one buffer of ours, instead of through an asyncio stream.
 
 A fetch brings megabytes. A stream copies them once for each chunk and once for each answer, and then moves what is
-left. Ours are decoded where they lie, so that only what an answer says of each partition is copied, once.
+left. We decode an answer in the buffer: each of its fields is copied once; all records of a partition are one field.
 
 We rely on these private names of aiokafka: of `AIOKafkaClient`, `_get_conn`, a coroutine function that returns a
 connection or None; of `AIOKafkaConnection`, `_reader`, a StreamReader with a `_buffer` that is empty between two
 answers, and None once the connection is closed; `_writer`; `_protocol`, which `_writer` waits with; `_read_task`,
 which reads the answers, passes them to `_handle_frame(data)`, and is cancelled when the connection closes; and
-`close(reason, exc)`. `_handle_frame` makes an `io.BytesIO` of the data, and decoders call only `read(size)` of it.
+`close(reason, exc)`. `_handle_frame` is a function without a closure that makes an `io.BytesIO` of the data, and
+decoders call only `read(size)` of it.
 """
 
 import asyncio
@@ -30,8 +31,9 @@ SIZE_BYTES = 4
 ENDED = "the connection ended"
 LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # smallest and largest buffer kept between two answers
 
+Handle = Callable[[Any, memoryview], None]
+
 _USED = {"_reader", "_writer", "_read_task", "_on_close_cb"}
-_THEIRS: Any = AIOKafkaConnection._handle_frame
 
 
 def lacking() -> str | None:
@@ -42,27 +44,35 @@ def lacking() -> str | None:
         return "AIOKafkaConnection.close uses other names"
     if "_protocol" not in AIOKafkaConnection.connect.__code__.co_names:
         return "AIOKafkaConnection.connect uses other names"
-    if not set(_THEIRS.__code__.co_names) >= {"io", "BytesIO"} or _THEIRS.__code__.co_freevars:
+    handle = AIOKafkaConnection._handle_frame.__code__
+    if not set(handle.co_names) >= {"io", "BytesIO"} or handle.co_freevars:
         return "AIOKafkaConnection._handle_frame uses other names"
     return None
 
 
 def read_in_one_piece(client: Any) -> None:
     """Make every connection that `client` opens from now on read its answers through `Responses`."""
-    theirs = client._get_conn
+    theirs, handle = client._get_conn, _handle_in_place()
 
     async def get(_client: Any, *arguments: Any, **options: Any) -> Any:
         connection = await theirs(*arguments, **options)
         if connection is not None and isinstance(connection._read_task, asyncio.Task):
             # Nothing was awaited since the connection was made, so no request has been sent on it.
-            Responses.take_over(connection, _handle_in_place)
+            Responses.take_over(connection, handle)
         return connection
 
     client._get_conn = MethodType(get, client)
 
 
+def _handle_in_place() -> Handle:
+    """Return aiokafka's `_handle_frame`, in which `io.BytesIO`, which would copy the whole answer, is an `Answer`."""
+    theirs: Any = AIOKafkaConnection._handle_frame
+    names = {**vars(conn), "io": SimpleNamespace(BytesIO=Answer)}
+    return FunctionType(theirs.__code__, names, theirs.__name__)
+
+
 class Answer:
-    """The bytes of an answer, read where they lie, in place of an `io.BytesIO`, which would copy them all."""
+    """The bytes of an answer, read where they lie."""
 
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0
@@ -74,18 +84,13 @@ class Answer:
         return taken
 
 
-_handle_in_place = FunctionType(
-    _THEIRS.__code__, {**vars(conn), "io": SimpleNamespace(BytesIO=Answer)}, _THEIRS.__name__
-)
-
-
 class Responses(asyncio.BufferedProtocol):
     """The reading half of a connection. The writing half stays with the protocol that the connection had before.
 
-    `handle` takes the connection, and a whole answer, which is valid until it returns.
+    `handle` takes the connection and a whole answer without its size field; the answer is valid until `handle` returns.
     """
 
-    def __init__(self, connection: Any, writing: Any, handle: Callable[[Any, Any], None]) -> None:
+    def __init__(self, connection: Any, writing: Any, handle: Handle) -> None:
         self._connection = weakref.ref(connection)
         self._writing, self._handle = writing, handle
         self._buffer = bytearray(LEAST_BYTES)
@@ -94,7 +99,7 @@ class Responses(asyncio.BufferedProtocol):
         self._size = -1
 
     @classmethod
-    def take_over(cls, connection: Any, handle: Callable[[Any, Any], None]) -> None:
+    def take_over(cls, connection: Any, handle: Handle) -> None:
         """Read the answers of `connection` from now on. No request may be under way on it.
 
         If the connection has ended already, this closes it: the task that would notice the end is no longer awaited.

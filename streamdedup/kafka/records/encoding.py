@@ -34,6 +34,7 @@ from streamdedup.keys.hashing import frozen
 VERBATIM_BYTES_MIN = 512 << 10
 ROWS_A_CALL = 1 << 15  # rows in one call of a kernel: less than 1 ms, unless the bodies are large
 
+_NO_ROOM = np.empty(0, dtype=np.uint8)
 _NULLS = b"\x01\x01\x00"  # the body of a record without key, value and headers
 # Bytes before the body of a first record, at most: size, attributes, two deltas of 0.
 _BEFORE_BODY = 5 + 3
@@ -45,7 +46,7 @@ _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 class EncodedBatch:
     """A record batch to produce: `data` is all of its bytes, `count` the number of its records.
 
-    It has no checksum until it is stamped: each would read all of its bytes.
+    It has no checksum until it is stamped, since to compute one takes reading all bytes.
     """
 
     data: bytearray | memoryview
@@ -100,7 +101,7 @@ class BatchEncoder:
         self._attributes = _bits(transactional=transactional)
         self._codec, self._bytes_max = codec, bytes_max
         self._full: list[EncodedBatch] = []
-        self._room = np.empty(0, dtype=np.uint8)  # the open batch
+        self._room = _NO_ROOM  # the open batch
         self._count, self._end = 0, HEAD_BYTES
         self._base_ms = self._last_ms = 0
 
@@ -155,24 +156,26 @@ class BatchEncoder:
     def _close(self) -> None:
         """Make a batch of the records gathered so far."""
         room, codec = self._room.data[: self._end], self._codec
-        data: bytearray | memoryview = room
-        if codec != NONE:
-            packed = compress(codec, room[HEAD_BYTES:])
-            if HEAD_BYTES + len(packed) < len(room):
-                data = bytearray(HEAD_BYTES) + packed
-        if data is room:  # no compression, or no gain by it, and it must not exceed the limit
-            codec = NONE
-            if 2 * len(room) > len(self._room):
-                self._room = np.empty(0, dtype=np.uint8)  # the batch takes the memory along
-            else:
-                data = bytearray(room)
+        packed = room[HEAD_BYTES:] if codec == NONE else compress(codec, room[HEAD_BYTES:])
+        data: bytearray | memoryview
+        if HEAD_BYTES + len(packed) < len(room):
+            data = bytearray(HEAD_BYTES) + packed
+        else:  # no compression, or no gain by it: what it makes larger might exceed the limit
+            data, codec = self._uncompressed(room), NONE
         attributes = self._attributes | codec
         self._full.append(
             _headed(data, attributes, self._base_ms, self._last_ms, count=self._count)
         )
         if self._end > self._bytes_max:
-            self._room = self._room[:0].copy()  # so that it does not stay in memory
+            self._room = _NO_ROOM  # so that it does not stay in memory
         self._count, self._end = 0, HEAD_BYTES
+
+    def _uncompressed(self, room: memoryview) -> bytearray | memoryview:
+        """Return `room`, which takes the memory of the open batch along; a copy if it has at most half of that."""
+        if 2 * len(room) <= len(self._room):
+            return bytearray(room)
+        self._room = _NO_ROOM
+        return room
 
 
 class _Rows(NamedTuple):
