@@ -4,9 +4,10 @@ Whoever writes events may name any schema. So all waiting together has one allow
 by the time that passes, and otherwise it grows again by a tenth of that. No clock: the caller brings the time.
 """
 
+from streamdedup.keys.formats.schemas import GIVEN_UP_MAX
+
 UNKNOWN_S = 60.0  # for which an id is asked for again, and the most that the allowance holds
 SHARE = 0.1  # of the time for which all partitions may wait in the long run
-GIVEN_UP_MAX = 10_000  # ids that were given up, of which we know
 
 
 class Unknown:

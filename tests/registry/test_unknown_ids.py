@@ -7,9 +7,10 @@ import pytest
 
 from streamdedup.delivery import schemas as delivery
 from streamdedup.keys.formats import schemas as formats
+from streamdedup.keys.formats.schemas import GIVEN_UP_MAX
 from streamdedup.registry.client import RegistryAwayError
 from streamdedup.registry.registry import ASK_AGAIN_S, NUMBER_MAX
-from streamdedup.registry.unknown import GIVEN_UP_MAX, SHARE, UNKNOWN_S, Unknown
+from streamdedup.registry.unknown import SHARE, UNKNOWN_S, Unknown
 from tests.keys.avro import framed
 from tests.registry.test_workers import Scene, Stage, play, value
 

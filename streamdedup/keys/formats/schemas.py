@@ -15,7 +15,7 @@ from streamdedup.keys.formats.schema_registry import GIVEN_UP, UNREADABLE
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 
 MET_MAX = 1_000  # ids that a snapshot has
-GIVEN_UP_MAX = 10_000  # ids that are known to be unknown
+GIVEN_UP_MAX = 10_000  # ids that were given up, of which we know
 ROW_BYTES = 40  # of a key that is no part of its value: digits, or a UUID; a symbol comes on top
 
 _TYPES: Mapping[str, SchemaType] = {
