@@ -63,10 +63,11 @@ class Case:
         }
 
 
-BASE, LARGE = Case(), "size-1k"
+BASE = Case()
+LARGE = replace(BASE, name="size-1k", what="events of 1,000 bytes", size=1000, events=1_500_000)
 CASES = (
     BASE,
-    replace(BASE, name=LARGE, what="events of 1,000 bytes", size=1000, events=1_500_000),
+    LARGE,
     replace(BASE, name="key-json", what="key from a JSON field", key="json"),
     replace(
         BASE,

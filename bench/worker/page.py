@@ -98,10 +98,10 @@ def _throughput(found: Found, cells: Found) -> Iterator[str]:
     yield circumstances(found) + f"- `{found['command']}`, {found['minutes']} minutes\n"
     yield "### Targets\n"
     streams = results.streams_target(cells)
-    large = [results.large_target(cases[LARGE]["rounds"])] if LARGE in cases else []
-    yield _targets(
-        [*results.targets(cases["base"]["rounds"]), *large, *([streams] if streams else [])]
-    )
+    targets = results.targets(cases["base"]["rounds"])
+    if LARGE.name in cases:
+        targets.append(results.large_target(cases[LARGE.name]["rounds"]))
+    yield _targets([*targets, *([streams] if streams else [])])
     yield "### One thing changed at a time\n"
     base = cases["base"]["case"]
     yield (
