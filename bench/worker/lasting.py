@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,32 +50,24 @@ def lasting(
     look_every_s: float = LOOK_EVERY_S,
     grows: bool = False,
 ) -> dict[str, Any]:
-    """Resident bytes every so often; how far their median over the last `span_s` is above that right after `warm_s`.
+    """Resident bytes every so often, and their medians over the first `span_s` after `warm_s` and the last `span_s`.
 
     If the filters grow, the bytes are those beside them.
     """
+    keys, feed = int(rate * seconds), _Feed(rate, seconds)
     with (
         log.made(bootstrap, BASE.partitions) as (source, sink),
         tempfile.TemporaryDirectory(prefix="bench-") as name,
     ):
-        keys = int(rate * seconds)
-        case = Case(capacity=keys // GROWN_TIMES if grows else keys)
-        settings = case.settings(bootstrap, unique_name("bench"), source, sink)
-        if grows:
-            settings["filter"]["max_size"] = f"{8 * keys}B"
+        settings = _settings(bootstrap, source, sink, keys, grows=grows)
         settings |= {"snapshot": {"directory": name}, "server": {"port": 0}}
         with contending(run_command(settings, Path(name)), Path(name)) as worker:
             worker.wait_for("shard_live", BASE.partitions)
-            feed = _Feed(rate, seconds)
             resident = asyncio.run(
                 _watched(bootstrap, source, feed, worker, look_every_s, beside=grows)
             )
             filter_bytes = worker.lines("worker_starts")[0]["filter_bytes_in_all"]
             worker.end()
-    first, last = (
-        statistics.median(size for at, size in resident if begins <= at < begins + span_s)
-        for begins in (warm_s, seconds - span_s)
-    )
     return {
         "rate": rate,
         "seconds": seconds,
@@ -83,9 +76,22 @@ def lasting(
         "events": feed.sent,
         "filter_bytes": filter_bytes,
         "resident": resident,
-        "first_bytes": first,
-        "last_bytes": last,
+        "first_bytes": _median_bytes(resident, warm_s, span_s),
+        "last_bytes": _median_bytes(resident, seconds - span_s, span_s),
     }
+
+
+def _settings(bootstrap: str, source: str, sink: str, keys: int, *, grows: bool) -> dict[str, Any]:
+    """Those of a worker whose filters have room for `keys` keys in all, or begin with a part of it if they grow."""
+    case = Case(capacity=keys // GROWN_TIMES if grows else keys)
+    settings = case.settings(bootstrap, unique_name("bench"), source, sink)
+    if grows:
+        settings["filter"]["max_size"] = f"{8 * keys}B"
+    return settings
+
+
+def _median_bytes(resident: Sequence[tuple[float, int]], begin_s: float, span_s: float) -> float:
+    return statistics.median(size for at, size in resident if begin_s <= at < begin_s + span_s)
 
 
 class _Feed:
