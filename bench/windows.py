@@ -1,8 +1,8 @@
 """`python -m bench.windows`: a window at its capacity, at 1e-6, beside `cuckoo`; writes a table of docs/filters.md.
 
-Both are filled from empty to their capacity. Then keys go on to come to the window, evenly in time, so that they get
-the cells of keys that are forgotten. At last both are asked for keys that are in them and keys that are not. The kinds
-take turns. `python -m bench.windows 1e7` measures one size and writes nothing.
+Both are filled from empty to their capacity. Then the window gets more keys, evenly in time, which take the cells of
+those that it forgets. At last both are asked for keys that are in them and keys that are not. The kinds take turns.
+`python -m bench.windows 1e7` measures one size and writes nothing.
 """
 
 import statistics
@@ -29,7 +29,7 @@ HEADS = ("Keys", "Kind", "Add, from empty", "Add, in the long run", "Hit", "Miss
 SIZES = (10_000_000, 100_000_000)
 ERROR_RATE = 1e-6
 RETENTION_MS = 7 * 24 * 3_600_000
-TURNS = 2  # times its capacity comes to the full window; the last time counts
+TURNS = 2  # the full window gets so many times its capacity in keys; the last time counts
 BATCH = 1 << 16
 ROUNDS = 9
 BATCHES_ASKED = 4
@@ -68,7 +68,7 @@ def measured(size: int, clock: Clock) -> list[list[str]]:
     batches = {"window": full[-(size // BATCH // 2) :], "cuckoo": range(0, size - BATCH, BATCH)}
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for number in range(ROUNDS):
-        for kind, filter_ in {"window": window, "cuckoo": cuckoo}.items():
+        for kind, filter_ in (("window", window), ("cuckoo", cuckoo)):
             asked = {"hit": _present(batches[kind], number), "miss": _absent(number)}
             filter_.contains_many(_absent(-number - 1))  # the other kind had the cache
             for what, digests in asked.items():
@@ -93,7 +93,7 @@ def _added(window: Any, digests: Digests, first: int, size: int, clock: Clock) -
 
 
 def _present(batches: range, number: int) -> Digests:
-    """Keys of neighbouring batches, others for each number of a round."""
+    """The keys of BATCHES_ASKED batches in a row, other ones in each round."""
     start = number * (len(batches) - BATCHES_ASKED) // ROUNDS
     chosen = batches[start : start + BATCHES_ASKED]
     return np.concatenate([random_digests(first, BATCH) for first in chosen])
