@@ -21,7 +21,6 @@ from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.partitions import InputPartition
-from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import DoubtError, RefusedError, TransactionalProducer
 
@@ -86,9 +85,10 @@ class KafkaGroupWriter(TransactionalProducer):
 
         What would hold up the event loop is copied and compressed in a thread, also if it comes in many small calls.
         """
-        copying = self._of(partition).copy(topic, batch, rows, self._size_max(bytes_max))
+        open_batches = self._of(partition)
+        copying = open_batches.copy(topic, batch, rows, self._size_max(bytes_max))
         self._loop_bytes += 0 if batch.bodies is None else int(batch.bodies.sizes[rows].sum())
-        if self._loop_bytes <= LOOP_BYTES_MAX:
+        if self._loop_bytes <= open_batches.loop_bytes_max:
             for full in copying:
                 await self._post(topic, partition, full)
             return

@@ -42,7 +42,6 @@ from streamdedup.kafka.client.protocol import InvalidRecordError
 from streamdedup.kafka.client.requests import encode_in_one_piece
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.codecs import CODECS
-from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import sink_topics
 
@@ -313,7 +312,7 @@ class KafkaWriter(TransactionalProducer):
         What would hold up the event loop is copied and compressed in a thread.
         """
         copying = self._open.copy(topic, batch, rows, self._size_max(bytes_max))
-        if batch.bodies is None or int(batch.bodies.sizes[rows].sum()) <= LOOP_BYTES_MAX:
+        if batch.bodies is None or int(batch.bodies.sizes[rows].sum()) <= self._open.loop_bytes_max:
             for full in copying:
                 await self._post(topic, full)
             return
