@@ -28,7 +28,11 @@ from streamdedup.events import (
 from streamdedup.keys.cells import completed, each
 from streamdedup.keys.formats.framed_keys import of_framed_field
 from streamdedup.keys.formats.json_kinds import NAMES, Kind, Kinds
-from streamdedup.keys.formats.schema_registry import PREFIX_BYTES, UNKNOWN_SCHEMA, looks_registered
+from streamdedup.keys.formats.schema_registry import (
+    LOOKS_REGISTERED,
+    PREFIX_BYTES,
+    UNKNOWN_SCHEMA,
+)
 from streamdedup.keys.formats.schemas import Schemas
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import SCHEMA_FORMATS, Format, Origin, Tombstones
@@ -42,6 +46,10 @@ READINGS = {"key": 0, "value": 0, "json": 1, "header": 8}
 NORMALIZING = 4  # the same, of a normalizer
 BYTES_A_TURN = 1 << 20  # read in the event loop: below 10 ms, whatever the bytes are
 NOT_JSON = "the value is not valid JSON"
+_FRAMED = (
+    f"the value {LOOKS_REGISTERED}: set key.format to that of its serializer, or take the record key"
+    " (key.from: key)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,11 +294,15 @@ def _reasons(steps: tuple[str, ...], texts: Column, rows: Integers, kinds: Kinds
         )
     )
     long = ((kinds == Kind.NOT_JSON) & (texts.sizes >= PREFIX_BYTES)).nonzero()[0]
-    framed = long[np.frombuffer(texts.buffer, dtype=np.uint8)[texts.starts[long]] == 0]
-    beginnings = Column(texts.buffer, texts.starts[framed], np.full_like(framed, PREFIX_BYTES))
-    heads = [head or b"" for head in beginnings]
-    whys = {head: _why_not_json(head) for head in set(heads)}
-    return told | dict(zip(rows[framed].tolist(), map(whys.__getitem__, heads), strict=True))
+    buffer = np.frombuffer(texts.buffer, dtype=np.uint8)
+    framed = long[buffer[texts.starts[long]] == 0]
+    heads = buffer[texts.starts[framed, None] + np.arange(1, PREFIX_BYTES)].view(">u4")
+    numbers, which = np.unique(heads, return_inverse=True)
+    whys = list(map(_FRAMED.__mod__, numbers.tolist()))
+    told.update(
+        zip(rows[framed].tolist(), map(whys.__getitem__, which.ravel().tolist()), strict=True)
+    )
+    return told
 
 
 def _unknown(malformed: dict[int, str]) -> dict[int, str]:
@@ -360,13 +372,6 @@ def _steps(field: str) -> tuple[str, ...]:
     if not field.startswith("/"):
         return tuple(field.split("."))
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in field[1:].split("/"))
-
-
-def _why_not_json(head: bytes) -> str:
-    looks = looks_registered(head)
-    if looks is None:
-        return NOT_JSON
-    return f"the value {looks}: set key.format to that of its serializer, or take the record key (key.from: key)"
 
 
 def _name(steps: tuple[str, ...]) -> str:
