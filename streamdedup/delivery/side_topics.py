@@ -22,7 +22,7 @@ from streamdedup.kafka.records.marks import appended
 from streamdedup.kafka.records.records import copies
 
 LETTERS_A_TURN = 4_000  # as columns, in one turn of the event loop
-OBJECTS_A_TURN = 500  # as objects, made one by one
+OBJECTS_A_TURN = 500  # as objects, or with many reasons, made one by one
 SKIPPED_BYTES_MAX = 900_000  # of a record batch that was skipped; as much as a record batch of ours
 SKIPPED_HEADERS_BYTES_MAX = 2_048  # a topic's name has at most 249 bytes, a reason less than 300
 
@@ -47,9 +47,18 @@ class Letters(NamedTuple):
         for start in range(0, len(self.rows), count):
             yield self.some(slice(start, start + count))
 
-    def some(self, which: Integers | slice) -> "Letters":
-        """Return those at `which` places."""
-        return self._replace(rows=self.rows[which], which=self.which[which])
+    def some(self, places: Integers | slice) -> "Letters":
+        """Return those at `places`, with their own reasons alone."""
+        used, which = np.unique(self.which[places], return_inverse=True)
+        numbers = used.tolist()
+        return self._replace(
+            rows=self.rows[places],
+            whys=[self.whys[number] for number in numbers],
+            which=which,
+            headerless=frozenset(
+                at for at, number in enumerate(numbers) if number in self.headerless
+            ),
+        )
 
 
 class _Form(NamedTuple):
@@ -62,7 +71,8 @@ class _Form(NamedTuple):
 
 async def send(writer: Sender, limits: Limits, part: DecidedBatch, letters: Letters) -> None:
     """Send letters about events of `part`, in their order, to the topic that `limits` belong to."""
-    for turn in letters.turns(OBJECTS_A_TURN if part.batch.bodies is None else LETTERS_A_TURN):
+    by_objects = part.batch.bodies is None or len(letters.whys) > OBJECTS_A_TURN
+    for turn in letters.turns(OBJECTS_A_TURN if by_objects else LETTERS_A_TURN):
         forms = await beside(is_large(part.batch), _forms, part, turn, limits)
         _log_cut(part, turn, limits, forms)
         for lettered, positions in _in_order(forms, len(turn.rows)):

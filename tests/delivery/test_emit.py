@@ -14,6 +14,7 @@ from streamdedup.delivery.side_topics import OBJECTS_A_TURN
 from streamdedup.delivery.transactions import DecidedBatch
 from streamdedup.events import Verdict
 from streamdedup.kafka import limits as limits_module
+from streamdedup.kafka.header_limits import TOO_MANY
 from streamdedup.kafka.records.records import Record, copies
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.logs import EVERY_S
@@ -268,3 +269,23 @@ async def test_letters_of_columns_are_those_of_objects(bytes_max: int, cut: int)
     assert letters[0] == letters[1]
     assert len(letters[0]) == 301
     assert sum("streamdedup.cut" in dict(record[3]) for _, record in letters[0]) == cut
+
+
+async def test_letters_of_many_reasons_leave_the_loop_its_turns() -> None:
+    """As each has a header to encode, columns are made so many at a time as objects are; each has its own reason."""
+    count, writer = 2 * OBJECTS_A_TURN + 1, Kept()
+    reasons = {row: TOO_MANY if row % 7 == 0 else f"because of {row}" for row in range(count)}
+    part = DecidedBatch(
+        batch=as_columns([(row, 1, b"k", b"v", ()) for row in range(count)]),
+        verdicts=np.full(count, Verdict.MALFORMED, dtype=np.uint8),
+        malformed=reasons,
+        rejected={},
+        letter_ms=NOW_MS,
+    )
+    await emission_to(writer).emit(part)
+    assert writer.sizes == [OBJECTS_A_TURN, OBJECTS_A_TURN, 1]
+    headers = [dict(record[3]) for _, record in writer.records]
+    sent = [one["streamdedup.reason"] for one in headers]
+    assert sent == [reason.encode() for reason in reasons.values()]
+    cut = [row for row, one in enumerate(headers) if "streamdedup.cut" in one]
+    assert cut == list(range(0, count, 7))
