@@ -22,6 +22,7 @@ from streamdedup.events import EventBatch
 from streamdedup.kafka.base import Membership
 from streamdedup.kafka.client import fenced_offsets
 from streamdedup.kafka.client.fenced_offsets import FencedOffsets
+from streamdedup.kafka.client.open_batches import GZIP_LOOP_BYTES_MAX
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.client.protocol import FencedOffsetCommit
 from streamdedup.kafka.group_sink import KafkaGroupWriter, StaleGenerationError
@@ -241,10 +242,10 @@ class Producer:
                 future.set_result(SimpleNamespace(offset=answer))
 
 
-def a_writer() -> tuple[KafkaGroupWriter, Producer]:
+def a_writer(compression: Any = "zstd") -> tuple[KafkaGroupWriter, Producer]:
     """One that has started."""
     options = KafkaOptions(bootstrap_servers="localhost:9092", group_id="g")
-    sink = SinkOptions(topic="out", compression="zstd")
+    sink = SinkOptions(topic="out", compression=compression)
     writer = KafkaGroupWriter(options, sink, "fence", Patience(None), timeout_ms=10_000)
     producer = Producer()
     writer._producer = producer
@@ -299,8 +300,11 @@ async def test_rows_go_to_their_partitions_and_topics() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("compression", "bytes_max"), [("zstd", LOOP_BYTES_MAX), ("gzip", GZIP_LOOP_BYTES_MAX)]
+)
 async def test_many_small_copies_leave_the_loop_as_one_large_does(
-    monkeypatch: pytest.MonkeyPatch,
+    compression: str, bytes_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was copied since the last thread counts; what is left is compressed in one, too."""
     used = list[bool]()
@@ -311,8 +315,8 @@ async def test_many_small_copies_leave_the_loop_as_one_large_does(
         return compress(codec, data)
 
     monkeypatch.setattr(encoding, "compress", noted)
-    writer, producer = a_writer()
-    size = LOOP_BYTES_MAX // 4 + 1
+    writer, producer = a_writer(compression)
+    size = bytes_max // 4 + 1
     batch, small = await events(size), await events(9)
     used.clear()
     await writer.begin()
