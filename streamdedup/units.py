@@ -19,9 +19,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 
-def parse_milliseconds(value: object) -> int:
-    """Return the milliseconds in `250`, `250ms`, `1s`; a number without a unit is in milliseconds."""
-    return _natural(value, _MILLISECONDS)
+def parse_milliseconds(value: object, *, bare: bool = True) -> int:
+    """Return the milliseconds in `250`, `250ms`, `1s`; a number without a unit is in ms, or refused unless `bare`."""
+    return _natural(value, _MILLISECONDS, bare=bare)
 
 
 def parse_bytes(value: object) -> int:
@@ -197,8 +197,8 @@ def _resembles(text: str, choices: Iterable[str]) -> bool:
     return bool(difflib.get_close_matches(text.lower(), known, n=1, cutoff=_LIKENESS_MIN))
 
 
-def _natural(value: object, scale: _Scale) -> int:
-    number = _whole(_read(value, scale), scale)
+def _natural(value: object, scale: _Scale, *, bare: bool = True) -> int:
+    number = _whole(_read(value, scale, bare=bare), scale)
     if number < 0:
         raise ValueError("out of range, must be 0 or more")
     return number

@@ -123,13 +123,19 @@ def _on_full(arguments: argparse.Namespace) -> str:
     """Return what happens at capacity: what is asked for, or else `grow` if the kind can grow."""
     from streamdedup.filters.options import can_grow
 
-    if arguments.on_full is None:
-        return "grow" if can_grow(arguments.kind, arguments.error_rate) else "stop"
-    if arguments.on_full == "grow" and arguments.kind == "window":
+    grows = can_grow(arguments.kind, arguments.error_rate)
+    on_full = arguments.on_full or ("grow" if grows else "stop")
+    if arguments.kind == "window" and (on_full == "grow" or arguments.max_size is not None):
+        option = "--on-full grow" if on_full == "grow" else "--max-size"
         raise ConfigError(
-            "--on-full grow is not for --kind window, which counts lines here and is never full; leave it out"
+            f"{option} is not for --kind window, which counts lines here and is never full; leave it out"
         )
-    return str(arguments.on_full)
+    if arguments.max_size is not None and on_full != "grow":
+        instead = "give --on-full grow" if grows else "choose a --kind that can grow"
+        raise ConfigError(
+            f"--max-size is the size to which a filter may grow; {instead}, or leave it out"
+        )
+    return str(on_full)
 
 
 def _filter_of(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -92,16 +92,17 @@ class Fit:
         window = "" if self.window_ms is None else f" within any {_lasting(self.window_ms)}"
         held = f"distinct keys{window}: {self.busiest:,}, and filter.capacity is {self.capacity:,}"
         if self.is_too_small:
-            return f"warning: {held}; raise it to the keys that are remembered at once"
+            return f"warning: {held}; raise it to as many keys as are remembered at once"
         if not self.span_ms:
             return held
         if self.window_ms is None:
             left_ms = self.span_ms * self.capacity / self.busiest
             return f"{held}: used up in about {_lasting(left_ms)} if new keys come at this rate"
         expected = self.distinct * max(1.0, self.window_ms / self.span_ms)
-        within = "enough" if expected <= self.capacity else "more than that"
+        suits = "which is enough" if expected <= self.capacity else "which may be too few"
         return (
-            f"{held}; at this rate of new keys at most {counted(round(expected), 'key')}, {within}"
+            f"{held}, {suits}: at this rate of new keys they become at most"
+            f" {counted(round(expected), 'key')}"
         )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from streamdedup.commands.lines import Chunk, LineReader, LineSource, digests_of, whole_lines
 from streamdedup.errors import StreamdedupError
 from streamdedup.filters.base import Addable, Growing, Mask
+from streamdedup.filters.kinds import CELLED
 from streamdedup.filters.options import can_grow
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
@@ -125,10 +126,17 @@ def deduplicate(
         if had_room and room_of(filter_) < 0:
             warn(
                 f"the filter is full: by line {summary.lines:,} it holds more than {counted(filter_.capacity, 'key')};"
-                " from here on, more and more new lines are dropped wrongly; give a larger --capacity"
+                f" from here on, {_beyond(filter_)}; give a larger --capacity"
             )
         if is_unread():
             return
+
+
+def _beyond(filter_: Addable) -> str:
+    """Return what becomes of a filter beyond its capacity."""
+    if filter_.kind in CELLED:
+        return "each key takes much more memory and time"
+    return "more and more new lines are dropped wrongly"
 
 
 def _remedy(filter_: Addable, on_full: str) -> str:

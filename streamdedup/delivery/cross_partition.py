@@ -19,6 +19,7 @@ REMEDY = (
     " the key alone (docs/partitioning.md)"
 )
 GROWN_MUCH = 0.1  # of the share of all duplicates
+SHOWN_MIN = 0.001  # the least share that has a digit in a text
 SUSPICIOUS = 0.01  # the share of events without a record key that cannot be a few odd ones
 
 
@@ -41,10 +42,9 @@ class Evidence:
     @property
     def text(self) -> str:
         """The evidence in words."""
-        return (
-            f"events of one key come in several partitions, and about {self.unseen_share:.1%} of all duplicates pass"
-            " for that reason"
-        )
+        little = self.unseen_share < SHOWN_MIN
+        share = f"less than {SHOWN_MIN:.1%}" if little else f"about {self.unseen_share:.1%}"
+        return f"events of one key come in several partitions, and {share} of all duplicates pass for that reason"
 
 
 class Watch:

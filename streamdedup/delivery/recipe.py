@@ -9,7 +9,7 @@ from streamdedup.filters.base import Addable, Filter, Growing
 from streamdedup.filters.kinds import CELLED, WINDOW_TABLE
 from streamdedup.filters.memory import touch_pages
 from streamdedup.filters.no_filter import NoFilter
-from streamdedup.filters.options import PROBED, WINDOWED
+from streamdedup.filters.options import PROBED, WINDOWED, can_grow
 from streamdedup.filters.stash import ROWS_MANY, stash_bytes
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.topics import Topology
@@ -60,21 +60,19 @@ class Recipe:
     def remedy(self) -> str:
         """Return what to set if a filter is full; for messages."""
         options = self.settings.filter
-        other = "grow" if options.on_full == "warn" or options.kind == "exact" else "warn"
         restarted = f"{self.larger()} and restart (which may fold the output again)"
-        return (
-            f"{restarted}, or set filter.on_full: {other}"
-            if other != options.on_full
-            else restarted
-        )
+        no_help = options.on_full == "warn" or options.kind == "exact"
+        return restarted if no_help else f"{restarted}, or set filter.on_full: warn"
 
     def larger(self) -> str:
-        """Return which option to raise, and from what value, for a larger filter; for messages."""
+        """Return which option to change, and from what value, for a larger filter; for messages."""
         options = self.settings.filter
         if options.on_full == "grow":
             given = options.max_size or f"{GROWTH} times what the filters begin with"
             return f"raise filter.max_size ({given} for all partitions together) or filter.capacity"
-        return f"raise filter.capacity ({options.capacity} for all partitions together)"
+        raised = f"raise filter.capacity ({options.capacity} for all partitions together)"
+        grows = can_grow(options.kind, options.error_rate, options.retention)
+        return f"set filter.on_full: grow, or {raised}" if grows else raised
 
     @property
     def shard_capacity(self) -> int:

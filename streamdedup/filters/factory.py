@@ -87,7 +87,7 @@ def _grows(kind: str, arguments: dict[str, Any]) -> bool:
     if "on_full" not in arguments:
         if "max_size" in arguments:
             raise ConfigError(
-                "filter.max_size is the size to which a filter may grow; give on_full: grow, or leave it out"
+                "filter.max_size is the size to which a filter may grow; give filter.on_full: grow, or leave it out"
             )
         return False
     on_full = arguments.pop("on_full")
@@ -98,8 +98,8 @@ def _grows(kind: str, arguments: dict[str, Any]) -> bool:
         )
     if kind not in GROWABLE:
         raise ConfigError(
-            f"filter.on_full grow is not for filter.kind {kind}: {_no_stages(kind)}; leave on_full out, or choose one"
-            f" of: {', '.join(GROWABLE)}"
+            f"filter.on_full grow is not for filter.kind {kind}: {_no_stages(kind)}; leave filter.on_full out, or"
+            f" choose one of: {', '.join(GROWABLE)}"
         )
     return True
 

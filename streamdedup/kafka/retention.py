@@ -10,7 +10,7 @@ from streamdedup.kafka.topics import FOREVER, Topic
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """That an output deletes events whose keys its filter remembers: what it does, and what to do about it."""
+    """That an output deletes events before its filter forgets their keys: what it does, and what to do about it."""
 
     reason: str
     remedy: str
@@ -49,9 +49,9 @@ def shortfall(output: Topic, remembered_ms: int | None) -> Shortfall | None:
         return None
     found = ", ".join(f"{name}={output.settings[name]}" for name in short)
     needed = ", ".join(f"{name}={value}" for name, value in short.items())
-    forgets = "never forgets" if remembered_ms is None else "remembers longer"
+    forgets = "which it never does" if remembered_ms is None else f"after {remembered_ms} ms"
     return Shortfall(
-        f"{output.name} deletes events ({found}) whose keys its filter remembers, since that {forgets}: without a"
-        " snapshot that fits, they are lost",
-        f"set {needed} on {output.name}; snapshots carry the memory as long as they are kept and fit",
+        f"{output.name} deletes events ({found}) before the filter forgets their keys ({forgets}), so only snapshots"
+        " keep these keys: without one that fits, they are lost",
+        f"set {needed} on {output.name}",
     )

@@ -435,7 +435,8 @@ FILL = Metric(
     "streamdedup_filter_fill_ratio",
     "gauge",
     "ratio",
-    "The share of the filter's table that is in use; its value at capacity depends on the kind.",
+    "The share of the filter's table that is in use; with `on_full: grow`, of all the memory that it may come to take."
+    " Its value at capacity depends on the kind.",
     SHARD,
 )
 ERROR = Metric(

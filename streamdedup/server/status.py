@@ -201,7 +201,7 @@ class Status:
     transaction on the input was reported. `group_shared_with` counts members of the new group protocol (KIP-848).
     `unserved` are the partitions (topic and number) that no member of the group has, for longer than it takes to assign
     them. `leaderless` are the partitions (topic and number) that were reported to have no leader. `output_forgets` says
-    that the output deletes events whose keys its filter remembers, and the remedy; None if it does not.
+    that the output deletes events before its filter forgets their keys, and the remedy; None if it does not.
     """
 
     topic: str

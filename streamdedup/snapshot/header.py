@@ -85,7 +85,10 @@ class Identity:
         names = [_OPTIONS.get(name, name) for name in self._differing(other)]
         ways = [_hash_of(other)] if _OPTIONS["hash_check"] in names else []
         ways += ["start the version of then"] if _TABLE in names else []
-        others = [name for name in names if name not in (_OPTIONS["hash_check"], _TABLE)]
+        ways += (
+            [f"set {_KIND}: {other.kind}"] if _KIND in names else []
+        )  # the default may have changed
+        others = [name for name in names if name not in (_OPTIONS["hash_check"], _TABLE, _KIND)]
         return " and ".join([*ways, *([f"put {', '.join(others)} back"] if others else [])])
 
     def _differing(self, other: "Identity") -> list[str]:
@@ -109,6 +112,7 @@ class Identity:
         return leaves
 
 
+_KIND = "filter.kind"
 _TABLE = "filter.table"  # a leaf that no option decides, but the version
 # How the options are called that decide a leaf of an identity, if not by its name.
 _OPTIONS = {

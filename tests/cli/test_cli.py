@@ -182,8 +182,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (
             ["pipe", "--on-full", "stop", "--max-size", "1GiB"],
-            "--max-size is the size to which a",
+            "--max-size is the size to which a filter may grow; give --on-full grow, or leave it out",
         ),
+        (
+            ["pipe", "--kind", "bitmap", "--max-size", "1GiB"],
+            "--max-size is the size to which a filter may grow; choose a --kind that can grow, or",
+        ),
+        (["pipe", "--kind", "window", "--max-size", "1GiB"], "--max-size is not for --kind window"),
+        (["pipe", "--kind", "window", "--on-full", "grow"], "--on-full grow is not for --kind w"),
         (["pipe", "--kind", "blom"], "argument --kind: invalid choice: 'blom' (choose from "),
         (["pipe", "--kind", "fuse"], "argument --kind: 'fuse' is static: it is built once, from"),
         (["pipe", "--hash", "md5"], "argument --hash: invalid choice (choose from "),
@@ -303,13 +309,22 @@ def test_a_filter_grows_unless_told_otherwise(call: Call) -> None:
     assert "; give a larger --max-size, or --on-full warn" in last
 
 
-def test_on_full_warn_ends_in_0(call: Call) -> None:
+@pytest.mark.parametrize(
+    ("kind", "beyond"),
+    [
+        ("bloom", b"more and more new lines are dropped wrongly"),
+        ("cuckoo", b"each key takes much more memory and time"),
+    ],
+)
+def test_on_full_warn_ends_in_0(call: Call, kind: str, beyond: bytes) -> None:
     """With --on-full warn all lines pass, one line warns, and the summary shows the filter overfull."""
     given = b"".join(b"%d\n" % i for i in range(9))
-    done = call("pipe", "--capacity", "5", "--error-rate", "1e-9", "--on-full", "warn", given=given)
+    options = ("--kind", kind, "--capacity", "5", "--error-rate", "1e-9", "--on-full", "warn")
+    done = call("pipe", *options, given=given)
     assert (done.returncode, done.stdout) == (0, given)
     warning, *summary = done.stderr.splitlines()
     assert warning.startswith(b"streamdedup: warning: the filter is full: by line 9 it holds more")
+    assert beyond in warning
     assert len(summary) == 2
     assert b"9 of 5 keys" in summary[1]
 

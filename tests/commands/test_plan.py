@@ -264,10 +264,13 @@ class TestPick:
         """Where nothing else counts it is `cuckoo`; if a copy of it takes too long, it is `bloom`."""
         made = _planned(Asked(keys=10**8, error_rate=1e-6))
         assert made.pick.kind == "cuckoo"
-        assert made.pick.because == ("it is the smallest of those",)
+        assert made.pick.because == ("it is the smallest to which keys can be added",)
         made = _planned(Asked(keys=10**11, error_rate=1e-6))
         assert made.pick.kind == "bloom"
-        assert made.pick.because[0] == "its snapshots hold up commits for 0.4 s at most"
+        assert made.pick.because == (
+            "its snapshots hold up commits for 0.4 s at most",
+            "it is the smallest of those",
+        )
         assert "each snapshot takes a copy of it" in made.pick.instead["cuckoo"]
 
     def test_a_quick_one_may_take_some_more_memory(self) -> None:
@@ -279,7 +282,7 @@ class TestPick:
         picked = _planned(Asked(keys=10**8, error_rate=0.01), quick).pick
         assert picked.kind == "blocked"
         assert picked.because[0] == (
-            "it takes 3% more memory than bloom, the smallest of those, but 50% of its time"
+            "it takes 3% more memory than bloom, the smallest to which keys can be added, but 50% of its time"
         )
         assert picked.instead["bloom"] == "if memory counts most: 3% less"
         assert _planned(Asked(keys=10**8, error_rate=0.01)).pick.kind == "bloom"
@@ -535,7 +538,7 @@ class TestCommand:
         text = report.as_text(made)
         assert (
             "sample of 2 lines: 1 distinct key, 1 duplicate (50.0%), 0 malformed\n100.0% of the"
-            " keys are the most frequent one, 0.0% are empty\n1 key (" in text
+            " lines with a key have the most frequent one, 0.0% an empty one\n1 key (" in text
         )
         assert "2 partitions: a filter of 1 key each, with headroom" in text
         [memory, disk] = re.findall(

@@ -131,6 +131,13 @@ def test_input_and_output_are_read_as_one() -> None:
     assert watch.evidence == Evidence(2, 2, 0.5)
 
 
+def test_a_share_that_rounds_to_nothing_is_not_said_to_be_0() -> None:
+    """The share of duplicates is told to a tenth of a percent."""
+    evidence = Evidence(1_000_000, 1, 1e-6)
+    assert ", and less than 0.1% of all duplicates pass for that reason" in evidence.text
+    assert ", and about 0.1% of all" in replace(evidence, unseen_share=0.001).text
+
+
 def test_it_is_said_again_only_if_the_share_has_grown_much() -> None:
     """At once; then if it has doubled, or is a tenth of all duplicates more. It ends, since a share is at most 1."""
     evidence = Evidence(100, 1, 0.1)

@@ -36,7 +36,7 @@ def test_the_kind_of_a_snapshot_stays_until_another_is_named(tmp_path: Path) -> 
         connect = connected_to(stage.broker)
         async with stage._start(stage.deployment, connect=connect) as worker:
             [line] = await worker.logged("shard_stopped")
-        assert "put filter.kind back, and nothing is lost" in line["error"]
+        assert "set filter.kind: bloom, and nothing is lost" in line["error"]
 
     play(tmp_path, scene)
 

@@ -111,7 +111,9 @@ def test_a_full_window_names_its_keys_and_what_to_raise(tmp_path: Path) -> None:
     seen.add_many(keys, np.full(len(keys), 20_000 * 86_400_000))
     assert seen.room() == 0
     assert made.held(seen) == "its filter holds 10001 keys of 10001"
-    assert made.larger() == "raise filter.capacity (33336 for all partitions together)"
+    assert made.larger() == (
+        "set filter.on_full: grow, or raise filter.capacity (33336 for all partitions together)"
+    )
     grows = recipe(tmp_path, *options)
     grown = grows.empty_filter()
     assert isinstance(grown, GrowingWindow)
@@ -125,7 +127,7 @@ def test_what_to_raise_is_one_clause(tmp_path: Path) -> None:
     for choice in ("filter.on_full=stop", "filter.on_full=grow", "filter.kind=window"):
         made = recipe(tmp_path, choice)
         advice = made.larger()
-        assert advice.startswith("raise filter.")
+        assert advice.startswith(("raise filter.", "set filter.on_full: grow, or raise filter."))
         assert not advice.endswith(","), advice
         assert "for all partitions together)" in advice
 

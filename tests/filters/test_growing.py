@@ -332,9 +332,15 @@ def test_what_a_chain_can_do_its_types_say(kind: str) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"kind": "bitmap", "capacity": 10}, "bitmap: .*four times the memory; leave on_full out"),
+        (
+            {"kind": "bitmap", "capacity": 10},
+            "bitmap: .*four times the memory; leave filter.on_full out",
+        ),
         ({"kind": "bitmap", "range": [0, 9]}, "grow is not for filter.kind bitmap"),
-        ({"kind": "fuse"}, "grow is not for filter.kind fuse: .*; leave on_full out, or choose"),
+        (
+            {"kind": "fuse"},
+            "grow is not for filter.kind fuse: .*; leave filter.on_full out, or choose",
+        ),
         ({"kind": "chain", "capacity": 10}, "chain is made by on_full: grow, .*choose one of"),
         ({"kind": "blom", "capacity": 10}, "'blom' is unknown"),
         ({"kind": "bloom"}, "filter.capacity is required"),
@@ -356,7 +362,7 @@ def test_what_others_do_with_a_full_filter_is_not_for_filters(on_full: object) -
     """`stop` and `warn` are the worker's and pipe's; a filter does not take and ignore them."""
     with pytest.raises(ConfigError, match=r"on_full .*the worker and pipe.*or choose grow"):
         streamdedup.build({"kind": "bloom", "capacity": 10, "on_full": on_full})
-    with pytest.raises(ConfigError, match=r"max_size .*give on_full: grow"):
+    with pytest.raises(ConfigError, match=r"max_size .*give filter\.on_full: grow"):
         streamdedup.build({"kind": "bloom", "capacity": 10, "max_size": "1MB"})
 
 

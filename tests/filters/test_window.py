@@ -728,6 +728,7 @@ def test_a_read_only_window_answers_and_refuses_changes() -> None:
         ({"generations": 8.0}, r"filter\.generations is 8\.0"),
         ({"retention": 0}, r"filter\.retention 0 is out of range, must be 1 to"),
         ({"retention": "7 days"}, r"filter\.retention '7 days' has an unknown unit"),
+        ({"retention": "7"}, r"filter\.retention '7' has no unit; write one, as in 7d"),
         ({"retention": 1.5}, r"filter\.retention 1\.5 .*whole"),
         ({"retention": True}, r"filter\.retention True is not a duration"),
         ({"retention": SPAN_MAX + 1}, r"filter\.retention .* is out of range"),

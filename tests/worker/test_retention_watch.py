@@ -1,4 +1,4 @@
-"""Claims about an output that deletes events whose keys its filter remembers; over a broker in memory."""
+"""Claims about an output that deletes events before its filter forgets their keys; over a broker in memory."""
 
 from dataclasses import replace
 from pathlib import Path

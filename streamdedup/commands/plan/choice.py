@@ -17,6 +17,7 @@ LESS_TIME_MAX = 0.5
 PAUSE_S_MAX = 0.4
 # A kind that takes more times the memory is not an alternative. The exception is `exact`, for its low error rate.
 INSTEAD_MAX = 3
+TAKING = "to which keys can be added"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ def pick(rows: Sequence[Row], job: Job) -> Pick:
     quickest = min(small_enough, key=lambda row: row.time_ns)
     quick = quickest.time_ns <= LESS_TIME_MAX * smallest.time_ns
     picked = quickest if quick else smallest
-    because = (*_because_able(rows, picked, job), *_because_of_cost(quiet, picked, smallest))
+    able = _because_able(rows, picked, job)
+    because = (*able, *_because_of_cost(quiet, picked, smallest, "of those" if able else TAKING))
     return Pick(picked.kind, because, _instead(rows, picked))
 
 
@@ -70,14 +72,16 @@ def _because_able(rows: Sequence[Row], picked: Row, job: Job) -> tuple[str, ...]
     return ()
 
 
-def _because_of_cost(candidates: Sequence[Row], picked: Row, smallest: Row) -> tuple[str, ...]:
+def _because_of_cost(
+    candidates: Sequence[Row], picked: Row, smallest: Row, which: str
+) -> tuple[str, ...]:
     if len(candidates) == 1:
         return ("no other kind can do that",)
     if picked is smallest:
-        return ("it is the smallest of those",)
+        return (f"it is the smallest {which}",)
     more, share = _bytes(picked) / _bytes(smallest) - 1, picked.time_ns / smallest.time_ns
     return (
-        f"it takes {more:.0%} more memory than {smallest.kind}, the smallest of those, but {share:.0%} of its time",
+        f"it takes {more:.0%} more memory than {smallest.kind}, the smallest {which}, but {share:.0%} of its time",
     )
 
 

@@ -117,7 +117,7 @@ def _warnings(sample: Sample, keys: int) -> Iterator[str]:
         yield f"warning: the sample alone has more distinct keys than the {keys:,} that are planned for"
     warning = "warning: " if max(most, empty) >= SHARE_MIN and keyed >= EVENTS_MIN else ""
     doubt = ": is --key the right one?" if warning else ""
-    yield f"{warning}{most:.1%} of the keys are the most frequent one, {empty:.1%} are empty{doubt}"
+    yield f"{warning}{most:.1%} of the lines with a key have the most frequent one, {empty:.1%} an empty one{doubt}"
 
 
 def _table(plan: Comparison) -> Iterator[str]:

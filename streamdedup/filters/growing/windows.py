@@ -66,8 +66,8 @@ class GrowingWindow(InTime):
         rules = rules_for(capacity, retention, generations, late, refresh, max_jump)
         if rules.clock.by_count:
             raise ConfigError(
-                "filter.on_full grow is not for a window by count, which is never full; leave on_full out, or set"
-                " filter.retention"
+                "filter.on_full grow is not for a window by count, which is never full; leave filter.on_full out, or"
+                " set filter.retention"
             )
         self._plan = self._permitted(rules, max_size)
         self._table = StagedTable(rules, *self._stated, hash_, len(self._plan))

@@ -108,11 +108,11 @@ def _rules(capacity: int, retention: int | None, generations: int, max_jump: int
 
 
 def _span(name: str, given: object) -> int:
-    """The ms that an option states. Raises ConfigError if it does not state a time, or one out of range."""
+    """The ms of an option: an integer, or a text with a unit. Raises ConfigError if it is neither, or out of range."""
     try:
         if isinstance(given, float):
             raise ValueError("is not a whole number of ms")
-        span = parse_milliseconds(given)
+        span = parse_milliseconds(given, bare=isinstance(given, int))
         if not 1 <= span <= SPAN_MAX:
             raise ValueError(f"is out of range, must be 1 to {SPAN_MAX} ms")
     except ValueError as error:
