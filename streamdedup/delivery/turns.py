@@ -55,13 +55,15 @@ async def keys_of(batch: EventBatch, extractor: Extractor, lane: Lane) -> Keys:
     """
     await resolve(batch, extractor)
     name, steps = f"{batch.topic}/{batch.partition}", extractor.steps(batch)
-    keys: Keys | None = None
-    if not (extractor.takes_long_for(batch) or is_large(batch)):
-        while (keys := advanced(steps, KEYS_A_TURN)) is None:
-            await asyncio.sleep(0)
-    while keys is None:
-        keys = await lane.run(name, "the keys of its events", advanced, steps, KEYS_A_CALL)
-    return keys
+    in_lane = extractor.takes_long_for(batch) or is_large(batch)
+    while True:
+        if in_lane:
+            keys = await lane.run(name, "the keys of its events", advanced, steps, KEYS_A_CALL)
+        else:
+            keys = advanced(steps, KEYS_A_TURN)
+        if keys is not None:
+            return keys
+        await asyncio.sleep(0)
 
 
 async def digests_of(keys: Column, hash_: Hash) -> Digests | None:
