@@ -43,7 +43,6 @@ PERHAPS_READ_A_TURN = 8_192
 # How much Python code may do for each row of an origin, in units of some 0.7 us. Of `json`, it gives the reason if
 # there is no key. An event may have many headers.
 READINGS = {"key": 0, "value": 0, "json": 1, "header": 8}
-NORMALIZING = 4  # the same, of a normalizer
 BYTES_A_TURN = 1 << 20  # read in the event loop: below 10 ms, whatever the bytes are
 NOT_JSON = "the value is not valid JSON"
 _FRAMED = (
@@ -126,12 +125,11 @@ class Extractor:
     def rows_a_turn(self) -> int:
         """How many events' keys to extract in one turn of the event loop.
 
-        The number is smaller if Python code reads each event.
+        The number is smaller if Python code reads each event. What a normalizer reads is counted in `steps`.
         """
         if self.takes_long:
             return ROWS_A_TURN
-        fields, normalizing = max(len(self.fields), 1), NORMALIZING * (self.normalizer is not None)
-        asks = READINGS[self.origin] * fields + normalizing
+        asks = READINGS[self.origin] * max(len(self.fields), 1)
         return PERHAPS_READ_A_TURN // asks if asks else ROWS_A_TURN
 
     def takes_long_for(self, batch: EventBatch) -> bool:

@@ -14,11 +14,12 @@ import pytest
 
 from streamdedup.delivery import turns
 from streamdedup.delivery.shard import Shard
-from streamdedup.delivery.turns import KEYS_A_CALL, Turns, digests_of
+from streamdedup.delivery.turns import KEYS_A_CALL, KEYS_A_TURN, Turns, digests_of
 from streamdedup.events import Column, EventBatch
 from streamdedup.keys.extract import Extractor, Keys
 from streamdedup.keys.hashing import MURMUR3, Digests
 from streamdedup.keys.normalizers import normalizer
+from streamdedup.keys.normalizers.text import TextNormalizer
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
 from streamdedup.threads import Lane
 from tests.broker.base import DEADLINE_S
@@ -145,6 +146,26 @@ async def test_keys_that_nobody_waits_for_are_read_no_further(
     assert len(reading.read) == KEYS_A_CALL
     assert len((await reading.begin(1, DEAR[:2])).keys) == 2
     assert len(reading.read) == KEYS_A_CALL + 2
+
+
+async def test_keys_in_other_alphabets_leave_the_loop_its_turns() -> None:
+    """No lane reads them, since each takes little; so others have a turn after so many of them."""
+    lower, turn, read_in = normalizer("lowercase"), 0, list[int]()
+    assert isinstance(lower, TextNormalizer)
+
+    def noted(text: str) -> str:
+        read_in.append(turn)
+        return lower.of_text(text)
+
+    extractor = Extractor("key", normalizer=replace(lower, of_text=noted))
+    cells: list[bytes | None] = [f"MÜLLER{n}".encode() for n in range(3 * KEYS_A_TURN + 1)]
+    batch = batch_of([b"{}"] * len(cells), cells, [[]] * len(cells))
+    keys = asyncio.create_task(turns.keys_of(batch, extractor, Lane(1)))
+    while not keys.done():
+        turn += 1
+        await asyncio.sleep(0)
+    assert (await keys).keys[7] == "müller7".encode()
+    assert [len([*each]) for _, each in groupby(read_in)] == [KEYS_A_TURN] * 3 + [1]
 
 
 async def test_a_turn_of_the_loop_is_for_one_caller() -> None:

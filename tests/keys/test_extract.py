@@ -374,11 +374,11 @@ def batch_of(
     [
         (Extractor("key"), 300_000),
         (Extractor("value"), 300_000),
-        (Extractor("key", normalizer=normalizer("trim")), 2_500),
+        (Extractor("key", normalizer=normalizer("trim")), 300_000),
         (Extractor("json", ("id",)), 10_000),
-        (Extractor("json", ("id",), normalizer=normalizer("trim")), 2_000),
+        (Extractor("json", ("id",), normalizer=normalizer("trim")), 10_000),
         (Extractor("header", ("h",)), 1_250),
-        (Extractor("header", ("h",), normalizer=normalizer("trim")), 850),
+        (Extractor("header", ("h",), normalizer=normalizer("trim")), 1_250),
         (Extractor("json", ("id", "tenant")), 5_000),
         (Extractor("json", ("items.0",)), 10_000),
     ],
@@ -386,7 +386,7 @@ def batch_of(
 def test_a_turn_of_the_loop_takes_fewer_keys_where_each_may_take_longer(
     extractor: Extractor, rows_max: int
 ) -> None:
-    """Up to 1 us for a reason, 4 us for a normalizer, 8 us for headers: 10 ms at most."""
+    """Up to 1 us for a reason, 8 us for headers: 10 ms at most. A normalizer reads keys in turns of its own."""
     assert rows_max / 4 < extractor.rows_a_turn <= rows_max
 
 
