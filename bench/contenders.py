@@ -67,14 +67,17 @@ class Ours(Contender):
     """A kind that takes keys one after the other.
 
     `window` goes by count, so that at capacity it has forgotten none. It is full from the beginning, of keys that
-    others replace one for one, unless filling it takes too long.
+    others replace one for one, unless filling it takes too long. It has `refresh`: otherwise a key that is taken for one
+    of those would leave with it.
     """
 
     ways = WAYS
 
     def __init__(self, name: str, capacity: int, error_rate: float = 0.01) -> None:
         self.name, self.capacity = name, capacity
-        config = {"kind": name, "capacity": capacity, "error_rate": error_rate}
+        config: dict[str, Any] = {"kind": name, "capacity": capacity, "error_rate": error_rate}
+        if name == "window":
+            config["refresh"] = True
         self.filter: Addable = filters.build(config)
         for buffer in self.filter.buffers():
             touch_pages(buffer)
