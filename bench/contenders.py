@@ -67,8 +67,8 @@ class Ours(Contender):
     """A kind that takes keys one after the other.
 
     `window` goes by count, so that at capacity it has forgotten none. It is full from the beginning, of keys that
-    others replace one for one, unless filling it takes too long. It has `refresh`: otherwise a key that is taken for one
-    of those would leave with it.
+    others replace one for one, unless filling it takes too long. It has `refresh`: otherwise a key that is taken for
+    one of those would leave with it.
     """
 
     ways = WAYS
