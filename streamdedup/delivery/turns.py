@@ -56,6 +56,7 @@ async def keys_of(batch: EventBatch, extractor: Extractor, lane: Lane) -> Keys:
     await resolve(batch, extractor)
     name, steps = f"{batch.topic}/{batch.partition}", extractor.steps(batch)
     in_lane = extractor.takes_long_for(batch) or is_large(batch)
+    keys: Keys | None
     while True:
         if in_lane:
             keys = await lane.run(name, "the keys of its events", advanced, steps, KEYS_A_CALL)
