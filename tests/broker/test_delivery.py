@@ -304,7 +304,7 @@ async def test_going_beyond_the_capacity_has_an_end(
         async with start(deployment) as worker:
             (full,) = await worker.logged("filter_full")
             assert full["reason"].endswith("and has no cells for more")
-            assert full["remedy"].endswith("or set filter.on_full: grow")
+            assert full["remedy"].startswith("set filter.on_full: grow, or raise filter.capacity")
     assert 32_768 < len(read_all(deployment.bootstrap, deployment.sink)) < 60_000
     deployment.config["filter"] |= {"on_full": "grow", "max_size": "1MB"}
     await start(deployment).to_the_end()

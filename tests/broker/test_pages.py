@@ -265,7 +265,7 @@ async def test_a_full_filter_says_so_and_what_it_could_not_take(
         code, text = await get(worker, "/readyz")
         samples = await scraped(worker)
     assert code == 503
-    assert [line.partition(": raise")[0] for line in text.splitlines()] == [
+    assert [line.partition(": set")[0] for line in text.splitlines()] == [
         f"{deployment.source}/{p}: full: its filter holds 100 keys of 100" for p in (0, 1)
     ]
     assert by_partition(samples, "streamdedup_events_total", "pass") == [100, 100]
