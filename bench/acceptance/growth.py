@@ -7,7 +7,7 @@ import numpy as np
 
 from bench.acceptance.chance import found_in, random_keys
 from bench.acceptance.report import Figure, Section, share
-from bench.acceptance.window import DAY_MS, PROBES_MAX, SPAN_MS
+from bench.acceptance.window import ASKED, DAY_MS, PROBES_MAX, SPAN_MS
 from streamdedup import filters
 from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.growing.windows import GrowingWindow
@@ -32,10 +32,9 @@ def section() -> Section:
         f"window, `on_full: grow`: {BURST} times the capacity, every year",
         f"""Each year `capacity` keys come evenly within seven days, which are `retention` and one generation; a
         month later {BURST} times as many within a day, then none until the next year. At the end of each burst, all of
-        its keys are looked up that were new when they came; in the last year, as many others as tell the rate from
-        1.25 times itself, {PROBES_MAX:,} at most. The theory is that of the keys which are live then. The first stage
-        has half of the error rate, each further one half of the one before; a stage that is made again has the lowest
-        index that is free, so that the sum stays below the whole for ever.""",
+        its keys are looked up that were new when they came. {ASKED} They are asked in the last year only. The first
+        stage has half of the error rate, each further one half of the one before. A stage that is made again has the
+        lowest index that is free, so the sum stays below the whole for ever.""",
         [figure for case in CASES for figure in _over_years(*case)],
     )
 

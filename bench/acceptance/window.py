@@ -18,6 +18,10 @@ SPAN_MS = 7 * DAY_MS  # between two turns of CAPACITY keys: more than `retention
 RATES = (1e-2, 1e-4, 1e-6)
 SIZES = (200_000, 10_000_000)
 PROBES_MAX = 50_000_000
+ASKED = (
+    "Keys that were never added are looked up, too: as many as it takes to tell the error rate from 1.25 times that"
+    f" rate, at most {PROBES_MAX:,}. The theory is that of the keys that are live at this moment."
+)
 TURNS = 4  # of CAPACITY keys each; the last one is looked up
 PARTS = 40  # calls of a turn
 
@@ -36,8 +40,7 @@ def section() -> Section:
         f"""`retention` and one generation are seven days, in each of which `capacity` distinct keys come:
         all within a minute, on five days of the seven, evenly, or within a minute after sixty days of silence.
         {TURNS - 1} such weeks come first, so that cells are used again. After the last key all keys of its week
-        are looked up that were new when they came, and as many others as tell the rate from 1.25 times itself,
-        {PROBES_MAX:,} at most. The theory is that of the keys which are live then.""",
+        are looked up that were new when they came. {ASKED}""",
         [*figures, *_refreshed()],
     )
 
