@@ -89,7 +89,7 @@ acceptance: $(VENV)/.dev
 	$(BIN)/python -m tests.simulation --left
 	$(BIN)/python -m pytest -m acceptance
 
-# Keys in each format, and URLs, in seconds. The worker against a plain copy and a loop by hand: a quarter of an hour; then its stages, some minutes.
+# Keys in each format, and URLs, in seconds. The worker against a plain copy and a loop by hand: twenty minutes; then its stages, some minutes.
 # bench-full adds restart, snapshots, memory, latency, growth and peers: an hour or more; it goes on where it was ended.
 bench: $(VENV)/.dev $(VENV)/.bench
 	$(BIN)/python -m bench.formats

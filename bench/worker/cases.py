@@ -20,7 +20,7 @@ class Case:
 
     name: str = "base"
     what: str = "the base case"
-    events: int = 4_000_000
+    events: int = 8_000_000
     size: int = 120
     partitions: int = 4
     duplicates: float = 0.2
@@ -98,7 +98,7 @@ CASES = (
     replace(BASE, name="partitions-1", what="1 partition", partitions=1),
     replace(BASE, name="partitions-16", what="16 partitions", partitions=16),
     replace(BASE, name="duplicates-0", what="no duplicates", duplicates=0.0),
-    replace(BASE, name="duplicates-95", what="95 % duplicates", duplicates=0.95, events=6_000_000),
+    replace(BASE, name="duplicates-95", what="95 % duplicates", duplicates=0.95, events=12_000_000),
     replace(BASE, name="at-least-once", what="at least once", guarantee="at_least_once"),
     replace(BASE, name="kind-bloom", what="filter `bloom`", kind="bloom"),
     replace(BASE, name="kind-blocked", what="filter `blocked`", kind="blocked"),

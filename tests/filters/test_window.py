@@ -33,6 +33,7 @@ from streamdedup.filters.window.clock import (
 from streamdedup.filters.window.in_time import InTime
 from streamdedup.filters.window.placing import TAGS
 from streamdedup.filters.window.protocol import Windowed
+from streamdedup.filters.window.table import WindowTable
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.hashing import MURMUR3, Digests, checked
 from streamdedup.rules.window import DuplicatesWithin
@@ -215,6 +216,27 @@ def test_one_by_one_is_the_same_as_all_at_once(chosen: dict[str, Any], given_: l
     assert fresh == expected
     assert state(single) == state(together)
     assert all((f"{key}" in single) == (f"{key}" in together) for key, _ in given_)
+
+
+def test_a_single_key_that_must_move_others_does_as_in_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In steady churn a third of the keys find no free cell. Table and counts are equal, and no key makes a batch."""
+    single, together = Window(10_000, 1e-6), Window(10_000, 1e-6)
+    keys = [f"{number}" for number in range(30_000)]
+    together.add_many(MURMUR3.digests(keys))
+    batches, add = list[int](), WindowTable.add
+
+    def counted(table: WindowTable, digests: Digests, moments: Times) -> Mask:
+        batches.append(len(digests))
+        return add(table, digests, moments)
+
+    monkeypatch.setattr(WindowTable, "add", counted)
+    for key in keys:
+        single.add(key)
+    assert state(single) == state(together)
+    assert (single._table.counts == together._table.counts).all()
+    assert len(batches) <= 100  # each generation begins with one
 
 
 @pytest.mark.parametrize("generations", [2, 8, 12, 64])

@@ -217,19 +217,15 @@ def put_key(
         return SEEN, 0
     if fitted(words, layout, counts, mark, spot, generation):
         return SEEN if spot[0] != NOWHERE else NEW, 0
-    searched, held = 0, np.uint64(counts[KEYS])
-    # Beyond it random keys take long, too: no search goes on for ever, and none is refused.
-    beyond = held > layout.capacity + layout.buckets // _19
-    if held - np.uint64(table.used[ROWS]) < layout.searched:
-        if not beyond and counts[STRAIN] > STRAIN_MAX:
-            refuse(counts)
-            return NOT_DONE, 0
-        spare, old, searched = make_room(words, layout, table.queue, one, other)
-        if spare != NOWHERE:
-            _overwrite(words, layout, counts, spare, old, mark, generation)
-            if not beyond:
-                charge(counts, searched)
-            return NEW, searched
+    if refuses(layout, counts, table.used[ROWS]):
+        refuse(counts)
+        return NOT_DONE, 0
+    beyond = _is_beyond(layout, counts)
+    is_in, searched = moved_in(
+        words, layout, table.queue, counts, place, table.used[ROWS], generation
+    )
+    if is_in:
+        return NEW, searched
     if not (
         stash_takes(stash, table.used, row[0], row[1], _beyond(layout, counts), counts)
         and stash_put(stash, table.used, *row)
@@ -239,6 +235,54 @@ def put_key(
     if not beyond:
         charge(counts, searched)
     return NEW, searched
+
+
+@inlined
+def refuses(layout: WindowLayout, counts: Counts, in_stash: int) -> bool:
+    """Whether a new key without a free cell is refused, because such keys have come too often."""
+    return bool(
+        _searches(layout, counts, in_stash)
+        and not _is_beyond(layout, counts)
+        and counts[STRAIN] > STRAIN_MAX
+    )
+
+
+@inlined
+def moved_in(
+    words: Words,
+    layout: WindowLayout,
+    queue: Words,
+    counts: Counts,
+    place: Place,
+    in_stash: int,
+    generation: int,
+) -> tuple[bool, int]:
+    """Put a new key into a cell that a search frees. Returns whether there was one, and how many buckets were searched.
+
+    `in_stash` is the number of keys in the stash.
+    """
+    if not _searches(layout, counts, in_stash):
+        return False, 0
+    mark, one, other = place
+    cell, old, searched = make_room(words, layout, queue, one, other)
+    if cell == NOWHERE:
+        return False, searched
+    if not _is_beyond(layout, counts):
+        charge(counts, searched)
+    _overwrite(words, layout, counts, cell, old, mark, generation)
+    return True, searched
+
+
+@inlined
+def _searches(layout: WindowLayout, counts: Counts, in_stash: int) -> bool:
+    """Whether enough cells are free for a search."""
+    return bool(np.uint64(counts[KEYS] - in_stash) < layout.searched)
+
+
+@inlined
+def _is_beyond(layout: WindowLayout, counts: Counts) -> bool:
+    """Whether there are so many keys that random ones take long, too: then none is refused."""
+    return bool(np.uint64(counts[KEYS]) > layout.capacity + layout.buckets // _19)
 
 
 @inlined

@@ -30,9 +30,11 @@ from streamdedup.filters.window.placing import (
     in_cells,
     in_stash,
     looked_up,
+    moved_in,
     place_of,
     places_from,
     put_key,
+    refuses,
     turn_of,
     turn_to_add,
 )
@@ -129,7 +131,14 @@ def find_rows(table: Table, digests: Digests, found: Generations) -> None:
 
 @kernel
 def add_row(
-    words: Words, fields: Words, counts: Counts, state: State, a: int, b: int, time: int
+    words: Words,
+    fields: Words,
+    queue: Words,
+    counts: Counts,
+    state: State,
+    a: int,
+    b: int,
+    time: int,
 ) -> int:
     """Judge and add one key, while the stash is empty. Returns its flags, or LATER, and then nothing has changed."""
     clock, late_passes, refresh = _rules(state)
@@ -148,7 +157,10 @@ def add_row(
     if watermark == NEVER or reached != state[CURRENT]:
         return LATER
     if flags & TAKEN and not fitted(words, layout, counts, place[0], spot, generation):
-        return LATER
+        if refuses(layout, counts, 0):
+            return LATER
+        if not moved_in(words, layout, queue, counts, place, 0, generation)[0]:
+            return LATER
     state[WATERMARK] = ahead
     return flags
 

@@ -187,7 +187,9 @@ class WindowTable:
         """Add one digest, given as signed integers, and return what `add` returns for it."""
         flags = LATER
         if self.words.flags.writeable and not self._due and not self.stash.used[ROWS]:
-            flags = add_row(self.words, self._fields, self.counts, self._state, a, b, moment)
+            flags = add_row(
+                self.words, self._fields, self._queue, self.counts, self._state, a, b, moment
+            )
         if flags == LATER:
             one = checked(np.array([[a, b]], dtype=np.int64).view(np.uint64))
             return bool(self.add(one, np.array([moment], dtype=np.int64))[0])
