@@ -1,6 +1,7 @@
 """The broker that is measured on: found as the tests find theirs, but with the settings of Java that users have.
 
-The tests' own starts quickly and runs slowly, since it is compiled in one step.
+These are the ones that Kafka's own `kafka-server-start.sh` gives. The tests' own broker starts quickly and runs slowly,
+since it is compiled in one step.
 """
 
 import os
@@ -12,9 +13,17 @@ from tests.broker.container import container_broker, image
 from tests.broker.ladder import BOOTSTRAP, RUNG, given_broker, own_broker
 from tests.broker.process import ProcessBroker, process_broker
 
+AS_KAFKA_STARTS_IT = (
+    "-Xms1g",  # beside -Xmx1g; in a heap that begins small, large requests cause a collection each 50 ms
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
 RUNGS: dict[str, Callable[[], OwnedBroker]] = {
     "docker": container_broker,
-    "jars": partial(process_broker, options=()),
+    "jars": partial(process_broker, options=AS_KAFKA_STARTS_IT),
 }
 
 
@@ -28,5 +37,5 @@ def found() -> tuple[Broker, str]:
     rungs = [rung for name, rung in RUNGS.items() if named in (None, "", name)]
     broker = own_broker(rungs or None)  # which says what is wrong with the name
     if isinstance(broker, ProcessBroker):
-        return broker, f"kafka-{broker.kafka}, from its jars, one node, a heap of 1 GiB"
+        return broker, f"kafka-{broker.kafka}, from its jars, one node, with the options of Java that its start script gives"
     return broker, f"{image()} in a container, one node"
