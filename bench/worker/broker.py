@@ -37,5 +37,6 @@ def found() -> tuple[Broker, str]:
     rungs = [rung for name, rung in RUNGS.items() if named in (None, "", name)]
     broker = own_broker(rungs or None)  # which says what is wrong with the name
     if isinstance(broker, ProcessBroker):
-        return broker, f"kafka-{broker.kafka}, from its jars, one node, with the options of Java that its start script gives"
+        options = "with the options of Java that its start script gives"
+        return broker, f"kafka-{broker.kafka}, from its jars, one node, {options}"
     return broker, f"{image()} in a container, one node"

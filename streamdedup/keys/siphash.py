@@ -1,24 +1,31 @@
 """SipHash-2-4 with 128-bit output (Aumasson, Bernstein 2012; the output's second half 2014), as a kernel.
 
 It does two rounds a word, and four before each half of the output. Without its key nobody can make digests
-collide.
+collide. The keys of a batch are hashed eight at once (`sip_lanes`), and those that are long one by one.
 """
 
 import numpy as np
 import numpy.typing as npt
 
 from streamdedup.events import Integers
-from streamdedup.kernel import kernel
+from streamdedup.kernel import Words, inlined, kernel
+from streamdedup.keys import sip_lanes
+from streamdedup.keys.sip_lanes import LANES, hash_lanes
 from streamdedup.keys.words import BYTES_A_CALL, Bytes, Readable, last, rotated, within, word
 
 Digests = npt.NDArray[np.uint64]
 Secret = npt.NDArray[np.uint64]
 State = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 
-A, B = np.uint64(0x736F6D6570736575), np.uint64(0x646F72616E646F6D)
-C, D = np.uint64(0x6C7967656E657261), np.uint64(0x7465646279746573)
-LONG, SECOND = np.uint64(0xEE), np.uint64(0xDD)  # the constants that distinguish the 128-bit form
-_0, _7, _8, _13, _16, _17 = (np.uint64(number) for number in (0, 7, 8, 13, 16, 17))
+A, B, C, D, LONG, SECOND = (
+    np.uint64(number)
+    for number in (
+        *(sip_lanes.A, sip_lanes.B, sip_lanes.C, sip_lanes.D),
+        *(sip_lanes.LONG, sip_lanes.SECOND),
+    )
+)
+WORDS_MAX = 16  # whole words of a key that is hashed together with others
+_0, _1, _3, _7, _8, _13, _16, _17 = (np.uint64(number) for number in (0, 1, 3, 7, 8, 13, 16, 17))
 _21, _32, _56 = (np.uint64(number) for number in (21, 32, 56))
 
 
@@ -40,14 +47,44 @@ def fill(
     The kernel returns how many rows are done. It stops before a row that does not lie in the buffer, and
     once it has read `BYTES_A_CALL` bytes. It reads the first row whatever its size.
     """
-    taken = 0
-    for row in range(starts.shape[0]):
+    words, counts = np.empty(WORDS_MAX * LANES, np.uint64), np.empty(LANES, np.uint64)
+    taken = row = alone = 0  # rows below `alone` are hashed one by one
+    while row < starts.shape[0] and taken <= BYTES_A_CALL:
+        if row >= alone and row + LANES <= starts.shape[0]:
+            if _laid_out(buffer, starts, ends, row, words, counts):
+                hash_lanes(words, counts, counts.max() + _1, secret, digests, np.uint64(row))
+                taken += int(np.int64(counts.sum() << _3))
+                row += LANES
+                continue
+            alone = row + LANES
         start, end = starts[row], ends[row]
-        if taken > BYTES_A_CALL or not within(start, end, buffer.shape[0]):
-            return row
+        if not within(start, end, buffer.shape[0]):
+            break
         digests[row, 0], digests[row, 1] = _hashed(secret, buffer, np.uint64(start), np.uint64(end))
         taken += end - start
-    return len(starts)
+        row += 1
+    return row
+
+
+@inlined
+def _laid_out(
+    buffer: Bytes, starts: Integers, ends: Integers, row: int, words: Words, counts: Words
+) -> bool:
+    """Write the words of LANES keys from `row` on as `hash_lanes` takes them.
+
+    Return False if one of the keys does not lie in the buffer, or has too many words.
+    """
+    for lane in range(LANES):
+        start, end = starts[row + lane], ends[row + lane]
+        size = np.uint64(end - start)
+        if not within(start, end, buffer.shape[0]) or size >> _3 >= np.uint64(WORDS_MAX):
+            return False
+        counts[lane], to = size >> _3, lane
+        for at in range(start, end - 7, 8):
+            words[to] = word(buffer, np.uint64(at))
+            to += LANES
+        words[to] = size << _56 | last(buffer, np.uint64(end), size & _7)
+    return True
 
 
 @kernel

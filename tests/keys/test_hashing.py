@@ -4,6 +4,7 @@ What is claimed of one way in is claimed of all: lists, pyarrow arrays, buffers 
 """
 
 import mmap
+import random
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,8 @@ from streamdedup.keys.hashing import (
     checked,
     digests,
 )
+from streamdedup.keys.sip_lanes import LANES
+from streamdedup.keys.siphash import WORDS_MAX
 from streamdedup.keys.words import BYTES_A_CALL
 
 WORD = (1 << 64) - 1
@@ -116,6 +119,19 @@ def test_the_kernel_agrees_with_mmh3_at_every_length_and_address() -> None:
     starts, sizes = (grid.ravel() for grid in np.meshgrid(np.arange(18), np.arange(301)))
     keys = [buffer[start : start + size] for start, size in zip(starts, sizes, strict=True)]
     assert MURMUR3.of_column(Column(buffer, starts, sizes)).tolist() == _by_mmh3(keys)
+
+
+def test_keys_that_are_hashed_together_agree_with_each_alone() -> None:
+    """At every length up to where keys are hashed alone, and beyond; beside others of any length, in any lane."""
+    chance = random.Random(5)
+    longest = 8 * WORDS_MAX + 9
+    sizes = [size for size in range(longest + 1) for _ in range(LANES)]
+    for shuffled in (sizes, sorted(sizes, reverse=True), chance.sample(sizes, len(sizes))):
+        keys = [chance.randbytes(size) for size in shuffled]
+        together = SIPHASH.digests(keys)
+        assert together.tolist() == [list(SIPHASH.digest(key)) for key in keys]
+    few = [b"k" * size for size in range(LANES - 1)]
+    assert SIPHASH.digests(few).tolist() == [list(SIPHASH.digest(key)) for key in few]
 
 
 def test_what_lies_around_a_key_does_not_matter() -> None:

@@ -12,6 +12,7 @@ decoders call only `read(size)` of it.
 """
 
 import asyncio
+import socket
 import weakref
 from collections.abc import Callable
 from types import FunctionType, MethodType, SimpleNamespace
@@ -30,6 +31,9 @@ log = structlog.get_logger(__name__)
 SIZE_BYTES = 4
 ENDED = "the connection ended"
 LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # smallest and largest buffer kept between two answers
+WAKING_BYTES = (
+    1 << 19
+)  # of a large answer: so many have to be there before the loop takes a turn to read them
 
 Handle = Callable[[Any, memoryview], None]
 
@@ -93,6 +97,10 @@ class Responses(asyncio.BufferedProtocol):
     def __init__(self, connection: Any, writing: Any, handle: Handle) -> None:
         self._connection = weakref.ref(connection)
         self._writing, self._handle = writing, handle
+        transport = connection._writer.transport
+        encrypted = transport.get_extra_info("ssl_object") is not None
+        self._socket = None if encrypted else transport.get_extra_info("socket")
+        self._wakes_at = 1
         self._buffer = bytearray(LEAST_BYTES)
         self._have = 0
         # Of the answer in bytes, without its size field; -1 until that field is complete.
@@ -134,12 +142,24 @@ class Responses(asyncio.BufferedProtocol):
                     ConnectionError(f"the broker announced an answer of {self._size} bytes")
                 )
                 return
-        if self._have == SIZE_BYTES + self._size:
+        missing = SIZE_BYTES + self._size - self._have
+        self._wake_at(missing if missing >= LEAST_BYTES else 1)
+        if not missing:
             with memoryview(self._buffer) as whole, whole[SIZE_BYTES : self._have] as answer:
                 self._give(answer)
             self._have, self._size = 0, -1
             if len(self._buffer) > KEPT_BYTES:
                 self._buffer = bytearray(LEAST_BYTES)
+
+    def _wake_at(self, count: int) -> None:
+        """Have the loop read again once `count` bytes are there, at most `WAKING_BYTES`, or the connection has ended.
+
+        An answer of megabytes then takes a few turns of the loop instead of one for each piece that the broker sends.
+        """
+        count = min(count, WAKING_BYTES)
+        if self._socket is not None and count != self._wakes_at:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            self._wakes_at = count
 
     @override
     def eof_received(self) -> None:

@@ -1,0 +1,151 @@
+"""SipHash-2-4 of eight keys at once, one in each lane of a vector, written in LLVM's language.
+
+The rounds of one key follow from one another, so a processor that works on one key mostly waits. Of a loop over eight
+keys, LLVM makes no vectors. It compiles these for every processor: into several instructions if there is no single one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import extending as _untyped_extending
+
+_extending: Any = _untyped_extending
+_types: Any = numba.types
+
+LANES = 8
+A, B, C, D = 0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573
+LONG, SECOND = 0xEE, 0xDD  # the constants that distinguish the 128-bit form
+
+Words = npt.NDArray[np.uint64]
+Vector = Any  # a value of LLVM's
+
+_WORD, _INDEX = ir.IntType(64), ir.IntType(32)
+_VECTOR = ir.VectorType(_WORD, LANES)
+
+
+class _Compiled:
+    """The code that a `builder` makes of the arguments of one call: arrays, by the address of their first word."""
+
+    def __init__(self, builder: Any) -> None:  # noqa: ANN401 - llvmlite has no types
+        self._builder = builder
+
+    def digests(self, words: Any, counts: Any, steps: Any, key: Sequence[Any], out: Any) -> None:  # noqa: ANN401
+        """Take in `steps` words of each lane, but of none more than its count and one; write the digests to `out`."""
+        one, other = (self._in_all_lanes(word) for word in key)
+        state = [
+            self._xor(one, A),
+            self._xor(other, B ^ LONG),
+            self._xor(one, C),
+            self._xor(other, D),
+        ]
+        counts = self._builder.load(self._vectors(counts), align=8)
+        a, b, c, d = self._taken_in(self._vectors(words), counts, steps, state)
+        a, b, c, d = self._rounds(4, a, b, self._xor(c, LONG), d)
+        first = self._xor(self._xor(a, b), self._xor(c, d))
+        a, b, c, d = self._rounds(4, a, self._xor(b, SECOND), c, d)
+        second = self._xor(self._xor(a, b), self._xor(c, d))
+        by_turns = [lane + half for lane in range(LANES) for half in (0, LANES)]
+        both = self._builder.shuffle_vector(
+            first, second, ir.VectorType(_INDEX, 2 * LANES)(by_turns)
+        )
+        place = ir.VectorType(_WORD, 2 * LANES).as_pointer()
+        self._builder.store(both, self._builder.bitcast(out, place), align=8)
+
+    def _taken_in(
+        self,
+        words: Any,  # noqa: ANN401
+        counts: Vector,
+        steps: Any,  # noqa: ANN401
+        first: Sequence[Vector],
+    ) -> Sequence[Vector]:
+        """The state after all steps, of which there is at least one; a lane that has ended keeps its own."""
+        builder = self._builder
+        before, loop, after = builder.block, *map(builder.append_basic_block, ("step", "taken"))
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        step, old = builder.phi(_WORD), [builder.phi(_VECTOR) for _ in first]
+        word = builder.load(builder.gep(words, [step]), align=8)
+        a, b, c, d = self._rounds(2, old[0], old[1], old[2], self._xor(old[3], word))
+        goes_on = builder.icmp_unsigned("<=", self._in_all_lanes(step), counts)
+        taken = (self._xor(a, word), b, c, d)
+        new = [builder.select(goes_on, *pair) for pair in zip(taken, old, strict=True)]
+        following = builder.add(step, _WORD(1))
+        for value, at_first, later in zip(
+            (step, *old), (_WORD(0), *first), (following, *new), strict=True
+        ):
+            value.add_incoming(at_first, before)
+            value.add_incoming(later, loop)
+        builder.cbranch(builder.icmp_unsigned("<", following, steps), loop, after)
+        builder.position_at_end(after)
+        return new
+
+    def _rounds(
+        self, count: int, a: Vector, b: Vector, c: Vector, d: Vector
+    ) -> tuple[Vector, Vector, Vector, Vector]:
+        add = self._builder.add
+        for _ in range(count):
+            a, c = add(a, b), add(c, d)
+            b, d = self._xor(self._rotated(b, 13), a), self._xor(self._rotated(d, 16), c)
+            a = self._rotated(a, 32)
+            c, a = add(c, b), add(a, d)
+            b, d = self._xor(self._rotated(b, 17), c), self._xor(self._rotated(d, 21), a)
+            c = self._rotated(c, 32)
+        return a, b, c, d
+
+    def _rotated(self, lanes: Vector, by: int) -> Vector:
+        up, down = (_VECTOR([count] * LANES) for count in (by, 64 - by))
+        return self._builder.or_(self._builder.shl(lanes, up), self._builder.lshr(lanes, down))
+
+    def _xor(self, lanes: Vector, other: Vector) -> Vector:
+        return self._builder.xor(
+            lanes, _VECTOR([other] * LANES) if isinstance(other, int) else other
+        )
+
+    def _in_all_lanes(self, number: Any) -> Vector:  # noqa: ANN401
+        one = self._builder.insert_element(_VECTOR(ir.Undefined), number, _INDEX(0))
+        return self._builder.shuffle_vector(one, one, ir.VectorType(_INDEX, LANES)([0] * LANES))
+
+    def _vectors(self, address: Any) -> Any:  # noqa: ANN401
+        return self._builder.bitcast(address, _VECTOR.as_pointer())
+
+
+def _hashing(
+    _context: object,
+    words: Any,  # noqa: ANN401 - numba calls it with types
+    counts: Any,  # noqa: ANN401
+    steps: Any,  # noqa: ANN401
+    secret: Any,  # noqa: ANN401
+    digests: Any,  # noqa: ANN401
+    row: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    def compiled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        lanes, ends, key, out = (
+            context.make_array(signature.args[at])(context, builder, arguments[at]).data
+            for at in (0, 1, 3, 4)
+        )
+        halves = [builder.load(builder.gep(key, [_WORD(half)])) for half in (0, 1)]
+        place = builder.gep(out, [builder.mul(arguments[5], _WORD(2))])
+        _Compiled(builder).digests(lanes, ends, arguments[2], halves, place)
+        return context.get_dummy_value()
+
+    arrays = (words, counts, secret, digests)
+    if not all(isinstance(array, _types.Array) and array.layout == "C" for array in arrays):
+        return None  # numba then reports that there is no such function
+    if {*(array.dtype for array in arrays), steps, row} != {_types.uint64} or not digests.mutable:
+        return None
+    return _types.void(words, counts, steps, secret, digests, row), compiled
+
+
+hash_lanes: Callable[[Words, Words, np.uint64, Words, Words, np.uint64], None] = (
+    _extending.intrinsic(_hashing)
+)
+"""In a kernel, `hash_lanes(words, counts, steps, secret, digests, row)` writes the digests of LANES keys.
+
+`words` has word i of the key of lane l at i * LANES + l. The key of lane l has counts[l] whole words, and then the last
+one, with its size; `steps` is one more than the greatest count. `digests` (n, 2) has room for LANES rows from `row` on.
+`secret` (2,) is the key of the hash. All arrays are contiguous; they and the numbers are uint64. No bound is checked.
+"""
