@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdedup.filters.packed_cells import NOWHERE, mask, read, write
-from streamdedup.filters.probes import high_word
+from streamdedup.filters.places import reach_of
 from streamdedup.filters.sizing import CUCKOO_CELLS
 from streamdedup.instructions import bits_set
 from streamdedup.kernel import Words, inlined, kernel
@@ -26,28 +26,35 @@ class CuckooLayout(NamedTuple):
     ones: np.uint64  # the lowest bit of each cell of a group
     searched: np.uint64  # no search begins if this many cells are in use
     capacity: np.uint64  # how many cells are in use at capacity
+    bucket_bits: np.uint64  # these three as in `places.Buckets`
+    reach: np.uint64
+    marks: np.uint64
 
 
 def layout_fields(buckets: int, bits: int, searched: int, capacity: int) -> Words:
     """Return the fields of a `CuckooLayout` as an array. In a kernel, `layout_of` makes the `CuckooLayout` of it."""
     group = next(n for n in (4, 2, 1) if n * bits <= 64)
     ones = sum(1 << i * bits for i in range(group))
-    return np.array([buckets, bits, group, ones, searched, capacity], dtype=np.uint64)
+    of_buckets = CUCKOO_CELLS * bits, reach_of(CUCKOO_CELLS, bits), (1 << bits) - 1
+    return np.array(
+        [buckets, bits, group, ones, searched, capacity, *of_buckets], dtype=np.uint64
+    )
 
 
 @inlined
 def layout_of(fields: Words) -> CuckooLayout:
-    """Return the `CuckooLayout` of these fields. One array is passed to a kernel faster than six numbers."""
-    return CuckooLayout(fields[0], fields[1], fields[2], fields[3], fields[4], fields[5])
-
-
-@inlined
-def fingerprint_of(b: np.uint64, layout: CuckooLayout) -> np.uint64:
-    """Return the fingerprint of a digest, from its second word: 1 to 2^bits - 1, each equally likely.
-
-    The bucket comes from the first word, so the two are independent.
-    """
-    return high_word(b, mask(layout.bits)) + _1
+    """Return the `CuckooLayout` of these fields. One array is passed to a kernel faster than nine numbers."""
+    return CuckooLayout(
+        fields[0],
+        fields[1],
+        fields[2],
+        fields[3],
+        fields[4],
+        fields[5],
+        fields[6],
+        fields[7],
+        fields[8],
+    )
 
 
 @inlined

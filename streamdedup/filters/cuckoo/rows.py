@@ -1,7 +1,4 @@
-"""Add, look up and remove the rows of a batch, or one row alone, in a cuckoo table and its stash.
-
-The kernels prefetch the buckets of a row long before its turn, so that the cache misses of many rows overlap.
-"""
+"""Add, look up and remove the rows of a batch, or one row alone, in a cuckoo table and its stash."""
 
 import numpy as np
 
@@ -9,17 +6,16 @@ from streamdedup.filters.base import Mask
 from streamdedup.filters.cuckoo.buckets import (
     CuckooLayout,
     find,
-    fingerprint_of,
     held,
     layout_of,
     put,
     spare_cell,
 )
-from streamdedup.filters.cuckoo.search import make_room, prefetch_bucket
+from streamdedup.filters.cuckoo.search import make_room
 from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.packed_cells import NOWHERE
-from streamdedup.filters.probes import high_word, partner
+from streamdedup.filters.places import Place, place_of, places_from, turn_of
 from streamdedup.filters.stash import (
     COPIES,
     NEW,
@@ -40,10 +36,6 @@ from streamdedup.keys.hashing import Digests
 TAKEN = 1  # index in `counts` of the number of cells in use, after that of the keys
 # How many buckets one call may search: a few ms, even if each is a cache miss.
 SEARCHED_A_CALL = 1 << 15
-ROWS_AHEAD = 32  # the buckets of a row are prefetched so many rows before its turn
-
-Place = tuple[np.uint64, np.uint64, np.uint64]
-"""A digest's fingerprint and its two buckets."""
 
 _19, _1, _0 = (np.uint64(number) for number in (19, 1, 0))
 
@@ -69,9 +61,9 @@ def add_rows(
     """
     layout = layout_of(fields)
     searched_in_all = 0
-    places = _places_from(words, layout, digests, start)
+    places = places_from(words, layout, digests, start)
     for i in range(start, digests.shape[0]):
-        place, a, b = _turn_of(words, layout, digests, i, places), digests[i, 0], digests[i, 1]
+        place, a, b = turn_of(words, layout, digests, i, places), digests[i, 0], digests[i, 1]
         said = NOT_DONE
         if used[ROWS] == 0:
             said = _added(words, layout, counts, place, once)
@@ -90,9 +82,9 @@ def add_rows(
 def contains_rows(words: Words, fields: Words, digests: Digests, present: Mask) -> None:
     """Write into `present` whether each digest is in a cell. The stash is not searched."""
     layout = layout_of(fields)
-    places = _places_from(words, layout, digests, 0)
+    places = places_from(words, layout, digests, 0)
     for i in range(digests.shape[0]):
-        present[i] = held(words, layout, *_turn_of(words, layout, digests, i, places))
+        present[i] = held(words, layout, *turn_of(words, layout, digests, i, places))
 
 
 @kernel
@@ -107,9 +99,9 @@ def remove_rows(
 ) -> None:
     """Remove one copy of each digest, from the stash first. Write into `gone` whether there was one."""
     layout = layout_of(fields)
-    places = _places_from(words, layout, digests, 0)
+    places = places_from(words, layout, digests, 0)
     for i in range(digests.shape[0]):
-        place, a, b = _turn_of(words, layout, digests, i, places), digests[i, 0], digests[i, 1]
+        place, a, b = turn_of(words, layout, digests, i, places), digests[i, 0], digests[i, 1]
         gone[i] = _taken(words, layout, stash, used, counts, place, a, b)
 
 
@@ -120,7 +112,7 @@ def add_row(words: Words, fields: Words, counts: Counts, a: int, b: int) -> int:
     Returns NOT_DONE, and changes nothing, if no cell is free.
     """
     layout = layout_of(fields)
-    return _added(words, layout, counts, _place_of(np.uint64(a), np.uint64(b), layout), False)
+    return _added(words, layout, counts, place_of(np.uint64(a), np.uint64(b), layout), False)
 
 
 @kernel
@@ -136,7 +128,7 @@ def insert_row(
 ) -> int:
     """Add one digest as `add_rows` does. Return SEEN or NEW. The stash must not be full."""
     layout, first, second = layout_of(fields), np.uint64(a), np.uint64(b)
-    place = _place_of(first, second, layout)
+    place = place_of(first, second, layout)
     return _inserted(words, layout, stash, used, queue, counts, place, first, second, False)[0]
 
 
@@ -144,7 +136,7 @@ def insert_row(
 def contains_row(words: Words, fields: Words, a: int, b: int) -> bool:
     """Return whether one digest is in a cell. The stash is not searched."""
     layout = layout_of(fields)
-    return held(words, layout, *_place_of(np.uint64(a), np.uint64(b), layout))
+    return held(words, layout, *place_of(np.uint64(a), np.uint64(b), layout))
 
 
 @kernel
@@ -153,50 +145,8 @@ def remove_row(
 ) -> bool:
     """Remove one copy of one digest, from the stash first. Return whether there was one."""
     layout, first, second = layout_of(fields), np.uint64(a), np.uint64(b)
-    place = _place_of(first, second, layout)
+    place = place_of(first, second, layout)
     return _taken(words, layout, stash, used, counts, place, first, second)
-
-
-# --- the buckets of a row ---
-
-
-@kernel
-def _places_from(words: Words, layout: CuckooLayout, digests: Digests, start: int) -> Words:
-    """Return the places of the first rows from `start` on, (ROWS_AHEAD, 3) uint64, and prefetch their buckets.
-
-    The place of a row is in row `row % ROWS_AHEAD`.
-    """
-    places = np.empty((ROWS_AHEAD, 3), np.uint64)
-    for row in range(start, min(start + ROWS_AHEAD, digests.shape[0])):
-        _locate(words, layout, digests, row, places)
-    return places
-
-
-@inlined
-def _turn_of(
-    words: Words, layout: CuckooLayout, digests: Digests, row: int, places: Words
-) -> Place:
-    """Return the place of a row. In `places`, that of the row ROWS_AHEAD later replaces it, and is prefetched."""
-    at, later = row % ROWS_AHEAD, row + ROWS_AHEAD
-    place = places[at, 0], places[at, 1], places[at, 2]
-    if later < digests.shape[0]:
-        _locate(words, layout, digests, later, places)
-    return place
-
-
-@inlined
-def _locate(words: Words, layout: CuckooLayout, digests: Digests, row: int, places: Words) -> None:
-    """Write the place of a row into `places`, and prefetch both of its buckets."""
-    at, (mark, one, other) = row % ROWS_AHEAD, _place_of(digests[row, 0], digests[row, 1], layout)
-    places[at, 0], places[at, 1], places[at, 2] = mark, one, other
-    prefetch_bucket(words, layout, one)
-    prefetch_bucket(words, layout, other)
-
-
-@inlined
-def _place_of(a: np.uint64, b: np.uint64, layout: CuckooLayout) -> Place:
-    mark, one = fingerprint_of(b, layout), high_word(a, layout.buckets)
-    return mark, one, partner(mark, one, layout.buckets)
 
 
 # --- one row ---

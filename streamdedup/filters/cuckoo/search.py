@@ -9,32 +9,21 @@ import numpy as np
 
 from streamdedup.filters.cuckoo.buckets import CuckooLayout, find, get, put
 from streamdedup.filters.packed_cells import NOWHERE
+from streamdedup.filters.places import prefetch_bucket
 from streamdedup.filters.probes import partner
 from streamdedup.filters.sizing import CUCKOO_CELLS
-from streamdedup.instructions import prefetch
 from streamdedup.kernel import Words, inlined, kernel
 
 SEARCH_MAX = 500  # the most buckets that a search looks at: as many as the paper's kicks
 
 BUCKET, WAY = 0, 1  # the columns of the queue
 _CELLS = np.uint64(CUCKOO_CELLS)
-_6, _3, _2, _1, _0 = (np.uint64(number) for number in (6, 3, 2, 1, 0))
+_3, _2, _0 = (np.uint64(number) for number in (3, 2, 0))
 
 
 def search_queue() -> Words:
     """Return the memory that a search needs."""
     return np.zeros((SEARCH_MAX, 2), dtype=np.uint64)
-
-
-@inlined
-def prefetch_bucket(words: Words, layout: CuckooLayout, bucket: np.uint64) -> None:
-    """Prefetch a bucket, which may lie in two cache lines.
-
-    `read` takes two words for a cell, so the last one of a bucket is that after the word in which its last cell begins.
-    """
-    first = bucket * _CELLS * layout.bits
-    prefetch(words, first >> _6)
-    prefetch(words, ((first + (_CELLS - _1) * layout.bits) >> _6) + _1)
 
 
 @kernel

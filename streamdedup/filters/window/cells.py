@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdedup.filters.packed_cells import mask, read, write
-from streamdedup.filters.probes import high_word
+from streamdedup.filters.places import reach_of
 from streamdedup.filters.sizing import WINDOW_CELLS, WINDOW_WHOLE_BITS
 from streamdedup.instructions import bits_set, lanes_within
 from streamdedup.kernel import Words, inlined
@@ -33,6 +33,9 @@ class WindowLayout(NamedTuple):
     generations: np.uint64  # how many are live
     searched: np.uint64  # no search begins if this many cells are in use
     capacity: np.uint64  # how many cells are in use at capacity
+    bucket_bits: np.uint64  # these three as in `places.Buckets`
+    reach: np.uint64
+    marks: np.uint64
     current: np.int64
 
 
@@ -44,7 +47,9 @@ def layout_fields(
     ones = sum(1 << i * bits for i in range(group))
     gather = sum(1 << (group - 1 - i) * bits + i for i in range(group))
     fields = [buckets, bits, tag_bits, group, ones, gather, generations, searched, capacity]
-    return np.array(fields, dtype=np.uint64)
+    reach = 0 if bits == WINDOW_WHOLE_BITS else reach_of(WINDOW_CELLS, bits)
+    of_buckets = WINDOW_CELLS * bits, reach, (1 << bits - tag_bits) - 1
+    return np.array([*fields, *of_buckets], dtype=np.uint64)
 
 
 @inlined
@@ -60,14 +65,11 @@ def layout_at(fields: Words, current: int) -> WindowLayout:
         fields[6],
         fields[7],
         fields[8],
+        fields[9],
+        fields[10],
+        fields[11],
         np.int64(current),
     )
-
-
-@inlined
-def fingerprint_of(b: np.uint64, layout: WindowLayout) -> np.uint64:
-    """The fingerprint of a digest, from its second word: 1 to 2^f - 1, each equally likely."""
-    return high_word(b, mask(layout.bits - layout.tag_bits)) + _1
 
 
 @inlined

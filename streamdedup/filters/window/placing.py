@@ -12,7 +12,7 @@ import numpy.typing as npt
 from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.packed_cells import NOWHERE
-from streamdedup.filters.probes import high_word, partner
+from streamdedup.filters.places import ROWS_AHEAD, Place, place_at, turn_of
 from streamdedup.filters.stash import (
     NEW,
     NOT_DONE,
@@ -27,7 +27,6 @@ from streamdedup.filters.stash import (
 from streamdedup.filters.strain import COUNTS, STRAIN, STRAIN_MAX, charge, refuse, relieve
 from streamdedup.filters.window.cells import (
     WindowLayout,
-    fingerprint_of,
     first_cell,
     generation_in,
     get,
@@ -38,20 +37,17 @@ from streamdedup.filters.window.cells import (
     tag_of,
 )
 from streamdedup.filters.window.clock import NEVER
-from streamdedup.filters.window.search import make_room, prefetch_around, prefetch_bucket
+from streamdedup.filters.window.search import make_room, prefetch_around
 from streamdedup.instructions import bits_set
-from streamdedup.kernel import Words, inlined, kernel
+from streamdedup.kernel import Words, inlined
 from streamdedup.keys.hashing import Digests
 
 TAGS = COUNTS  # from this index on, `counts` has the number of keys of each tag
-ROWS_AHEAD = 32  # the buckets of a row are prefetched so many rows before its turn
 
 State = npt.NDArray[np.int64]
 # The elements of a state: the watermark, the current generation, then where the row leads that needs another one.
 WATERMARK, CURRENT, REACHED, GENERATION = 0, 1, 2, 3
 
-Place = tuple[np.uint64, np.uint64, np.uint64]
-"""A digest's fingerprint and its two buckets."""
 Spot = tuple[np.uint64, int, np.uint64]
 """The live cell of a digest and its generation, or NOWHERE and NEVER; and a free cell for it, or NOWHERE."""
 
@@ -70,30 +66,6 @@ class Table(NamedTuple):
     state: State
 
 
-# --- the buckets of a row ---
-
-
-@kernel
-def places_from(words: Words, layout: WindowLayout, digests: Digests, start: int) -> Words:
-    """The places of the first rows from `start` on, (ROWS_AHEAD, 3) uint64. Their buckets are prefetched.
-
-    The place of a row is in row `row % ROWS_AHEAD`.
-    """
-    places = np.empty((ROWS_AHEAD, 3), np.uint64)
-    for row in range(start, min(start + ROWS_AHEAD, digests.shape[0])):
-        _locate(words, layout, digests, row, places)
-    return places
-
-
-@inlined
-def turn_of(words: Words, layout: WindowLayout, digests: Digests, row: int, places: Words) -> Place:
-    """The place of a row. In `places`, that of the row ROWS_AHEAD later replaces it, and is prefetched."""
-    place, later = _place_at(places, row), row + ROWS_AHEAD
-    if later < digests.shape[0]:
-        _locate(words, layout, digests, later, places)
-    return place
-
-
 @inlined
 def turn_to_add(
     words: Words, layout: WindowLayout, digests: Digests, row: int, places: Words
@@ -101,34 +73,9 @@ def turn_to_add(
     """The same as `turn_of`. Also prefetches what a search for the row ROWS_AHEAD / 2 later would look at first."""
     later = row + ROWS_AHEAD // 2
     if later < digests.shape[0]:
-        _, one, other = _place_at(places, later)
+        _, one, other = place_at(places, later)
         prefetch_around(words, layout, one, other)
     return turn_of(words, layout, digests, row, places)
-
-
-@inlined
-def _locate(words: Words, layout: WindowLayout, digests: Digests, row: int, places: Words) -> None:
-    """Write the place of a row into `places`, and prefetch both of its buckets."""
-    at, (mark, one, other) = row % ROWS_AHEAD, place_of(digests[row, 0], digests[row, 1], layout)
-    places[at, 0], places[at, 1], places[at, 2] = mark, one, other
-    prefetch_bucket(words, layout, one)
-    prefetch_bucket(words, layout, other)
-
-
-@inlined
-def _place_at(places: Words, row: int) -> Place:
-    at = row % ROWS_AHEAD
-    return places[at, 0], places[at, 1], places[at, 2]
-
-
-@inlined
-def place_of(a: np.uint64, b: np.uint64, layout: WindowLayout) -> Place:
-    """The fingerprint and the two buckets of a digest."""
-    mark, one = fingerprint_of(b, layout), high_word(a, layout.buckets)
-    return mark, one, partner(mark, one, layout.buckets)
-
-
-# --- one row ---
 
 
 @inlined

@@ -8,6 +8,7 @@ import numpy as np
 
 from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.memory import Counts
+from streamdedup.filters.places import place_of, places_from, turn_of
 from streamdedup.filters.stash import NOT_DONE
 from streamdedup.filters.window.cells import layout_at
 from streamdedup.filters.window.clock import (
@@ -31,11 +32,8 @@ from streamdedup.filters.window.placing import (
     in_stash,
     looked_up,
     moved_in,
-    place_of,
-    places_from,
     put_key,
     refuses,
-    turn_of,
     turn_to_add,
 )
 from streamdedup.filters.window.rules import Rules

@@ -7,6 +7,7 @@ Nothing is random: the same additions give the same table.
 import numpy as np
 
 from streamdedup.filters.packed_cells import NOWHERE
+from streamdedup.filters.places import prefetch_bucket
 from streamdedup.filters.probes import partner
 from streamdedup.filters.sizing import WINDOW_CELLS
 from streamdedup.filters.window.cells import (
@@ -18,30 +19,17 @@ from streamdedup.filters.window.cells import (
     get,
     put,
 )
-from streamdedup.instructions import prefetch
 from streamdedup.kernel import Words, inlined, kernel
 
 SEARCH_MAX = 500  # the most buckets that a search looks at
 
 BUCKET, WAY = 0, 1  # the columns of the queue
-_6, _2, _1, _0 = (np.uint64(number) for number in (6, 2, 1, 0))
+_2, _0 = np.uint64(2), np.uint64(0)
 
 
 def search_queue() -> Words:
     """The memory that a search needs."""
     return np.zeros((SEARCH_MAX, 2), dtype=np.uint64)
-
-
-@inlined
-def prefetch_bucket(words: Words, layout: WindowLayout, bucket: np.uint64) -> None:
-    """Prefetch a bucket, which may lie in two cache lines, unless its cells have 32 bits.
-
-    `read` takes two words for a cell, so the last one of a bucket is that after the word in which its last cell begins.
-    """
-    first = bucket * CELLS * layout.bits
-    prefetch(words, first >> _6)
-    if layout.bits != WHOLE_BITS:
-        prefetch(words, ((first + (CELLS - _1) * layout.bits) >> _6) + _1)
 
 
 @inlined
