@@ -36,9 +36,7 @@ def layout_fields(buckets: int, bits: int, searched: int, capacity: int) -> Word
     group = next(n for n in (4, 2, 1) if n * bits <= 64)
     ones = sum(1 << i * bits for i in range(group))
     of_buckets = CUCKOO_CELLS * bits, reach_of(CUCKOO_CELLS, bits), (1 << bits) - 1
-    return np.array(
-        [buckets, bits, group, ones, searched, capacity, *of_buckets], dtype=np.uint64
-    )
+    return np.array([buckets, bits, group, ones, searched, capacity, *of_buckets], dtype=np.uint64)
 
 
 @inlined
