@@ -1,7 +1,8 @@
 """The broker that is measured on: found as the tests find theirs, but with the settings of Java that users have.
 
-These are the ones that Kafka's `kafka-server-start.sh`, and the `kafka-run-class.sh` that it calls, set for the heap and
-the collector; in a container, its heap begins smaller. The tests' own broker starts quickly and runs slowly, since it is compiled in one step.
+For the heap and the collector, these are what Kafka's `kafka-server-start.sh`, and the `kafka-run-class.sh` that it
+calls, set; in a container, the heap begins smaller. The tests' own broker starts quickly and runs slowly, since it is
+compiled in one step.
 """
 
 import os

@@ -20,6 +20,7 @@ from streamdedup.filters.growing.windows import GrowingWindow
 from streamdedup.filters.memory import TABLE_PIECE_BYTES
 from streamdedup.filters.sizing import cuckoo_error, cuckoo_size
 from streamdedup.filters.stash import Stash, stash_put
+from streamdedup.filters.strain import STRAIN, STRAIN_MAX, ChosenKeysError
 from streamdedup.filters.window.clock import (
     EARLIEST,
     LATEST,
