@@ -34,8 +34,6 @@ ENDED = "the connection ended"
 LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # smallest and largest buffer kept between two answers
 # A large answer is read once this many more bytes have arrived, so that it takes few turns of the event loop.
 WAKING_BYTES = 1 << 19
-    1 << 19
-)  # of a large answer: so many have to be there before the loop takes a turn to read them
 
 Handle = Callable[[Any, memoryview], None]
 
