@@ -19,8 +19,8 @@ LANES = 8  # numbers of 32 bits that are compared together
 READ_INTO_ALL_CACHES = (0, 3, 1)  # to read; keep in all levels; data, not instructions
 
 
-def _prefetching(_context: object, table: Any, at: Any) -> Any:  # noqa: ANN401 - numba calls it with types
-    def compiled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+def _prefetching(_context: object, table: Any, at: Any) -> Any:
+    def compiled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         address, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
@@ -41,13 +41,13 @@ prefetch: Callable[[npt.NDArray[Any], np.uint64], None] = _extending.intrinsic(_
 """
 
 
-def _upper_half(_context: object, a: Any, b: Any) -> Any:  # noqa: ANN401 - numba calls it with types
+def _upper_half(_context: object, a: Any, b: Any) -> Any:
     """Multiply in 128 bits and take the upper half.
 
     numba has no 128-bit integer, and LLVM does not turn four products of halves into the one instruction.
     """
 
-    def compiled(_context: Any, builder: Any, _signature: Any, factors: Any) -> Any:  # noqa: ANN401
+    def compiled(_context: Any, builder: Any, _signature: Any, factors: Any) -> Any:
         wide = ir.IntType(128)
         product = builder.mul(*(builder.zext(factor, wide) for factor in factors))
         return builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
@@ -61,14 +61,14 @@ upper_half: Callable[[np.uint64, np.uint64], np.uint64] = _extending.intrinsic(_
 """In a kernel, `upper_half(a, b)` is the upper 64 bits of the product of two uint64."""
 
 
-def _copying(_context: object, source: Any, start: Any, count: Any, out: Any, at: Any) -> Any:  # noqa: ANN401
+def _copying(_context: object, source: Any, start: Any, count: Any, out: Any, at: Any) -> Any:
     """Copy as C's memcpy does.
 
     Of a loop over bytes, LLVM makes one that takes ten times as long for 200 bytes: it cannot know that the two
     arrays do not overlap, and it copies the rest of each 32 bytes one by one.
     """
 
-    def compiled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+    def compiled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         arrays, number = signature.args, ir.IntType(64)
         address = ir.IntType(8).as_pointer()
         memory = [
@@ -97,8 +97,8 @@ Both are contiguous arrays of uint8 that do not overlap, and the numbers are uin
 """
 
 
-def _bits_set(_context: object, word: Any) -> Any:  # noqa: ANN401
-    def compiled(_context: Any, builder: Any, _signature: Any, words: Any) -> Any:  # noqa: ANN401
+def _bits_set(_context: object, word: Any) -> Any:
+    def compiled(_context: Any, builder: Any, _signature: Any, words: Any) -> Any:
         return builder.ctpop(words[0])
 
     return (_types.uint64(word), compiled) if word == _types.uint64 else None
@@ -108,10 +108,10 @@ bits_set: Callable[[np.uint64], np.uint64] = _extending.intrinsic(_bits_set)
 """In a kernel, `bits_set(word)` is how many bits of a uint64 are set."""
 
 
-def _lanes_within(_context: object, words: Any, at: Any, start: Any, shift: Any, size: Any) -> Any:  # noqa: ANN401
+def _lanes_within(_context: object, words: Any, at: Any, start: Any, shift: Any, size: Any) -> Any:
     """Compare all lanes at once. Of a loop over them, LLVM makes branches, or arithmetic on words."""
 
-    def compiled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+    def compiled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         lanes, mask = ir.VectorType(ir.IntType(32), LANES), ir.IntType(LANES)
         table = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         place = builder.bitcast(builder.gep(table, [arguments[1]]), lanes.as_pointer())
@@ -137,7 +137,7 @@ of each first. `words` is contiguous, all else is uint64, and `shift` is below 3
 """
 
 
-def _in_all_lanes(builder: Any, lanes: Any, number: Any) -> Any:  # noqa: ANN401
+def _in_all_lanes(builder: Any, lanes: Any, number: Any) -> Any:
     """A vector of the type `lanes` with the low 32 bits of a uint64 in each lane."""
     one = builder.insert_element(
         lanes(ir.Undefined), builder.trunc(number, lanes.element), ir.IntType(32)(0)

@@ -1,7 +1,8 @@
 """The broker that is measured on: found as the tests find theirs, but with the settings of Java that users have.
 
-These are the ones that Kafka's own `kafka-server-start.sh` gives. The tests' own broker starts quickly and runs slowly,
-since it is compiled in one step.
+For the heap and the collector, these are what Kafka's `kafka-server-start.sh`, and the `kafka-run-class.sh` that it
+calls, set; in a container, the heap begins smaller. The tests' own broker starts quickly and runs slowly, since it is
+compiled in one step.
 """
 
 import os
@@ -37,6 +38,6 @@ def found() -> tuple[Broker, str]:
     rungs = [rung for name, rung in RUNGS.items() if named in (None, "", name)]
     broker = own_broker(rungs or None)  # which says what is wrong with the name
     if isinstance(broker, ProcessBroker):
-        options = "with the options of Java that its start script gives"
+        options = "a heap of 1 GiB and the other options of Java that Kafka's start script gives"
         return broker, f"kafka-{broker.kafka}, from its jars, one node, {options}"
     return broker, f"{image()} in a container, one node"

@@ -34,23 +34,29 @@ class Buckets(Protocol):
 
     @property
     def reach(self) -> np.uint64:
-        """How many bits after the first one of a bucket the last word begins that is read; 0 if one line has all."""
+        """How many bits after the start of a bucket the last word lies that is read with it.
+
+        0 if one cache line holds the bucket.
+        """
 
     @property
     def marks(self) -> np.uint64:
-        """The greatest fingerprint; the least is 1."""
+        """How many fingerprints there are: they are 1 to `marks`."""
 
 
 def reach_of(cells: int, bits: int) -> int:
-    """The `reach` of `cells` cells of `bits` bits, each of which is read out of two words."""
+    """The `reach`, in bits, of a bucket of `cells` cells of `bits` bits.
+
+    `read` takes two words for a cell, so the last word is the one after that in which the last cell begins.
+    """
     return (cells - 1) * bits + 64
 
 
 @inlined
 def place_of(a: np.uint64, b: np.uint64, layout: Buckets) -> Place:
-    """The place of a digest.
+    """The place of a digest. Each fingerprint is equally likely.
 
-    A bucket comes from the first word and the fingerprint from the second, so they are independent.
+    The bucket comes from the first word and the fingerprint from the second, so they are independent.
     """
     mark, one = high_word(b, layout.marks) + _1, high_word(a, layout.buckets)
     return mark, one, partner(mark, one, layout.buckets)
@@ -67,7 +73,7 @@ def prefetch_bucket(words: Words, layout: Buckets, bucket: np.uint64) -> None:
 
 @kernel
 def places_from(words: Words, layout: Buckets, digests: Digests, start: int) -> Words:
-    """The places of the first rows from `start` on, (ROWS_AHEAD, 3) uint64. Their buckets are prefetched.
+    """The places of the first ROWS_AHEAD rows from `start` on, shape (ROWS_AHEAD, 3), uint64, which are prefetched.
 
     The place of a row is in row `row % ROWS_AHEAD`.
     """
@@ -79,7 +85,7 @@ def places_from(words: Words, layout: Buckets, digests: Digests, start: int) -> 
 
 @inlined
 def place_at(places: Words, row: int) -> Place:
-    """The place of a row that was located, of which the turn has not come."""
+    """The place of a row that is at most ROWS_AHEAD - 1 rows ahead of the one whose turn it is."""
     at = row % ROWS_AHEAD
     return places[at, 0], places[at, 1], places[at, 2]
 

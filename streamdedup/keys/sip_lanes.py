@@ -1,7 +1,8 @@
 """SipHash-2-4 of eight keys at once, one in each lane of a vector, written in LLVM's language.
 
-The rounds of one key follow from one another, so a processor that works on one key mostly waits. Of a loop over eight
-keys, LLVM makes no vectors. It compiles these for every processor: into several instructions if there is no single one.
+Each round of a key needs the result of the one before, so with one key the processor mostly waits. LLVM does not
+vectorize a loop over eight keys. It compiles these vectors for every processor, into several instructions if there is
+no single one.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,32 +10,37 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba import extending as _untyped_extending
+
+from streamdedup.kernel import Words
 
 _extending: Any = _untyped_extending
 _types: Any = numba.types
 
 LANES = 8
-A, B, C, D = 0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573
+INITIAL = A, B, C, D = (
+    0x736F6D6570736575,
+    0x646F72616E646F6D,
+    0x6C7967656E657261,
+    0x7465646279746573,
+)
 LONG, SECOND = 0xEE, 0xDD  # the constants that distinguish the 128-bit form
 
-Words = npt.NDArray[np.uint64]
 Vector = Any  # a value of LLVM's
 
 _WORD, _INDEX = ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(_WORD, LANES)
 
 
-class _Compiled:
-    """The code that a `builder` makes of the arguments of one call: arrays, by the address of their first word."""
+class _Code:
+    """Writes the code of one call with `builder`. An array is given as the address of its first word."""
 
-    def __init__(self, builder: Any) -> None:  # noqa: ANN401 - llvmlite has no types
+    def __init__(self, builder: Any) -> None:
         self._builder = builder
 
-    def digests(self, words: Any, counts: Any, steps: Any, key: Sequence[Any], out: Any) -> None:  # noqa: ANN401
-        """Take in `steps` words of each lane, but of none more than its count and one; write the digests to `out`."""
+    def digests(self, words: Any, counts: Any, steps: Any, key: Sequence[Any], out: Any) -> None:
+        """Hash lane l over its words 0 to counts[l], in `steps` steps, and write the digests to `out`."""
         one, other = (self._in_all_lanes(word) for word in key)
         state = [
             self._xor(one, A),
@@ -42,8 +48,8 @@ class _Compiled:
             self._xor(one, C),
             self._xor(other, D),
         ]
-        counts = self._builder.load(self._vectors(counts), align=8)
-        a, b, c, d = self._taken_in(self._vectors(words), counts, steps, state)
+        last_steps = self._builder.load(self._vectors(counts), align=8)
+        a, b, c, d = self._taken_in(self._vectors(words), last_steps, steps, state)
         a, b, c, d = self._rounds(4, a, b, self._xor(c, LONG), d)
         first = self._xor(self._xor(a, b), self._xor(c, d))
         a, b, c, d = self._rounds(4, a, self._xor(b, SECOND), c, d)
@@ -57,9 +63,9 @@ class _Compiled:
 
     def _taken_in(
         self,
-        words: Any,  # noqa: ANN401
-        counts: Vector,
-        steps: Any,  # noqa: ANN401
+        words: Any,
+        last_steps: Vector,
+        steps: Any,
         first: Sequence[Vector],
     ) -> Sequence[Vector]:
         """The state after all steps, of which there is at least one; a lane that has ended keeps its own."""
@@ -70,7 +76,7 @@ class _Compiled:
         step, old = builder.phi(_WORD), [builder.phi(_VECTOR) for _ in first]
         word = builder.load(builder.gep(words, [step]), align=8)
         a, b, c, d = self._rounds(2, old[0], old[1], old[2], self._xor(old[3], word))
-        goes_on = builder.icmp_unsigned("<=", self._in_all_lanes(step), counts)
+        goes_on = builder.icmp_unsigned("<=", self._in_all_lanes(step), last_steps)
         taken = (self._xor(a, word), b, c, d)
         new = [builder.select(goes_on, *pair) for pair in zip(taken, old, strict=True)]
         following = builder.add(step, _WORD(1))
@@ -105,31 +111,31 @@ class _Compiled:
             lanes, _VECTOR([other] * LANES) if isinstance(other, int) else other
         )
 
-    def _in_all_lanes(self, number: Any) -> Vector:  # noqa: ANN401
+    def _in_all_lanes(self, number: Any) -> Vector:
         one = self._builder.insert_element(_VECTOR(ir.Undefined), number, _INDEX(0))
         return self._builder.shuffle_vector(one, one, ir.VectorType(_INDEX, LANES)([0] * LANES))
 
-    def _vectors(self, address: Any) -> Any:  # noqa: ANN401
+    def _vectors(self, address: Any) -> Any:
         return self._builder.bitcast(address, _VECTOR.as_pointer())
 
 
 def _hashing(
     _context: object,
-    words: Any,  # noqa: ANN401 - numba calls it with types
-    counts: Any,  # noqa: ANN401
-    steps: Any,  # noqa: ANN401
-    secret: Any,  # noqa: ANN401
-    digests: Any,  # noqa: ANN401
-    row: Any,  # noqa: ANN401
-) -> Any:  # noqa: ANN401
-    def compiled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+    words: Any,
+    counts: Any,
+    steps: Any,
+    secret: Any,
+    digests: Any,
+    row: Any,
+) -> Any:
+    def compiled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         lanes, ends, key, out = (
             context.make_array(signature.args[at])(context, builder, arguments[at]).data
             for at in (0, 1, 3, 4)
         )
         halves = [builder.load(builder.gep(key, [_WORD(half)])) for half in (0, 1)]
         place = builder.gep(out, [builder.mul(arguments[5], _WORD(2))])
-        _Compiled(builder).digests(lanes, ends, arguments[2], halves, place)
+        _Code(builder).digests(lanes, ends, arguments[2], halves, place)
         return context.get_dummy_value()
 
     arrays = (words, counts, secret, digests)

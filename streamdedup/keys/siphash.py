@@ -1,7 +1,8 @@
 """SipHash-2-4 with 128-bit output (Aumasson, Bernstein 2012; the output's second half 2014), as a kernel.
 
 It does two rounds a word, and four before each half of the output. Without its key nobody can make digests
-collide. The keys of a batch are hashed eight at once (`sip_lanes`), and those that are long one by one.
+collide. Keys of a batch are hashed eight at once (`sip_lanes`). If one of eight is longer than `WORDS_MAX` words, all
+eight are hashed one by one, as are the last few of a batch.
 """
 
 import numpy as np
@@ -17,14 +18,9 @@ Digests = npt.NDArray[np.uint64]
 Secret = npt.NDArray[np.uint64]
 State = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 
-A, B, C, D, LONG, SECOND = (
-    np.uint64(number)
-    for number in (
-        *(sip_lanes.A, sip_lanes.B, sip_lanes.C, sip_lanes.D),
-        *(sip_lanes.LONG, sip_lanes.SECOND),
-    )
-)
-WORDS_MAX = 16  # whole words of a key that is hashed together with others
+A, B, C, D = (np.uint64(number) for number in sip_lanes.INITIAL)
+LONG, SECOND = np.uint64(sip_lanes.LONG), np.uint64(sip_lanes.SECOND)
+WORDS_MAX = 16  # words, with the last one, of a key that is hashed with others: up to 127 bytes
 _0, _1, _3, _7, _8, _13, _16, _17 = (np.uint64(number) for number in (0, 1, 3, 7, 8, 13, 16, 17))
 _21, _32, _56 = (np.uint64(number) for number in (21, 32, 56))
 
@@ -53,7 +49,7 @@ def fill(
         if row >= alone and row + LANES <= starts.shape[0]:
             if _laid_out(buffer, starts, ends, row, words, counts):
                 hash_lanes(words, counts, counts.max() + _1, secret, digests, np.uint64(row))
-                taken += int(np.int64(counts.sum() << _3))
+                taken += int(np.int64((counts.sum() + np.uint64(LANES)) << _3))
                 row += LANES
                 continue
             alone = row + LANES

@@ -20,6 +20,7 @@ from streamdedup.filters.growing.windows import GrowingWindow
 from streamdedup.filters.memory import TABLE_PIECE_BYTES
 from streamdedup.filters.sizing import cuckoo_error, cuckoo_size
 from streamdedup.filters.stash import Stash, stash_put
+from streamdedup.filters.strain import STRAIN, STRAIN_MAX, ChosenKeysError
 from streamdedup.filters.window.clock import (
     EARLIEST,
     LATEST,
@@ -221,7 +222,7 @@ def test_one_by_one_is_the_same_as_all_at_once(chosen: dict[str, Any], given_: l
 def test_a_single_key_that_must_move_others_does_as_in_a_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In steady churn a third of the keys find no free cell. Table and counts are equal, and no key makes a batch."""
+    """In steady churn a third of the keys find no free cell. Only the first key of a generation makes a batch."""
     single, together = Window(10_000, 1e-6), Window(10_000, 1e-6)
     keys = [f"{number}" for number in range(30_000)]
     together.add_many(MURMUR3.digests(keys))
@@ -236,7 +237,22 @@ def test_a_single_key_that_must_move_others_does_as_in_a_batch(
         single.add(key)
     assert state(single) == state(together)
     assert (single._table.counts == together._table.counts).all()
-    assert len(batches) <= 100  # each generation begins with one
+    assert len(batches) <= len(keys) // single.clock.slot + 1
+
+
+def test_a_single_key_is_refused_as_in_a_batch() -> None:
+    """If keys have taken too long, one without a free cell is refused, and nothing changes."""
+    window = Window(10_000, 1e-6)
+    window.add_many(MURMUR3.digests([f"{number}" for number in range(20_000)]))
+    added = 0
+    with pytest.raises(ChosenKeysError):
+        for number in range(20_000, 20_100):
+            window._table.counts[STRAIN] = STRAIN_MAX + 1
+            before = state(window)
+            window.add(f"{number}")
+            added += 1
+    assert added
+    assert state(window) == before
 
 
 @pytest.mark.parametrize("generations", [2, 8, 12, 64])

@@ -173,6 +173,30 @@ async def test_a_large_answer_takes_few_turns_and_a_small_one_does_not_wait(
     assert len(pieces) <= most + growing + 4  # 4: the size of each answer, and their ends
 
 
+async def test_a_receive_buffer_that_does_not_grow_is_not_waited_for(fresh: Peers) -> None:
+    """It may never hold what a turn waits for, and then nothing would be read again."""
+    ours = fresh.transport.get_extra_info("socket")
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # from now on it has this size
+    Responses.take_over(fresh.connection, Connection.handle)
+    answer = random.Random(3).randbytes(8 << 20)
+    fresh.broker.write(framed(answer, b"x"))
+    await fresh.until(2)
+    assert fresh.connection.answers == [answer, b"x"]
+    assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1
+
+
+async def test_under_tls_no_byte_is_waited_for(
+    fresh: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS takes bytes from the socket before they are counted: to wait for more there could wait for ever."""
+    monkeypatch.setitem(fresh.transport._extra, "ssl_object", object())
+    Responses.take_over(fresh.connection, Connection.handle)
+    fresh.broker.write(framed(bytes(8 << 20))[: 4 << 20])
+    async with asyncio.timeout(DEADLINE_S):
+        while fresh.protocol._have < 4 << 20:
+            await asyncio.sleep(0.001)
+
+
 async def test_a_connection_that_ends_within_a_large_answer_is_closed(peers: Peers) -> None:
     """Although fewer bytes are there than a turn waits for."""
     peers.broker.write(framed(bytes(8 << 20))[: 1 << 20])

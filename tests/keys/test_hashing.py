@@ -121,6 +121,7 @@ def test_the_kernel_agrees_with_mmh3_at_every_length_and_address() -> None:
     assert MURMUR3.of_column(Column(buffer, starts, sizes)).tolist() == _by_mmh3(keys)
 
 
+@pytest.mark.bounds
 def test_keys_that_are_hashed_together_agree_with_each_alone() -> None:
     """At every length up to where keys are hashed alone, and beyond; beside others of any length, in any lane."""
     chance = random.Random(5)

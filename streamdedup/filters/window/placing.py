@@ -167,7 +167,6 @@ def put_key(
     if refuses(layout, counts, table.used[ROWS]):
         refuse(counts)
         return NOT_DONE, 0
-    beyond = _is_beyond(layout, counts)
     is_in, searched = moved_in(
         words, layout, table.queue, counts, place, table.used[ROWS], generation
     )
@@ -178,18 +177,21 @@ def put_key(
         and stash_put(stash, table.used, *row)
     ):
         return NOT_DONE, searched
-    _count(counts, layout, generation)
-    if not beyond:
+    if not _is_crowded(layout, counts):
         charge(counts, searched)
+    _count(counts, layout, generation)
     return NEW, searched
 
 
 @inlined
-def refuses(layout: WindowLayout, counts: Counts, in_stash: int) -> bool:
-    """Whether a new key without a free cell is refused, because such keys have come too often."""
+def refuses(layout: WindowLayout, counts: Counts, stash_rows: int) -> bool:
+    """Whether a new key without a free cell is refused, since the keys before it took too long (`strain`).
+
+    If too few cells are free for a search, `stash_takes` decides instead. `stash_rows` is how many keys the stash has.
+    """
     return bool(
-        _searches(layout, counts, in_stash)
-        and not _is_beyond(layout, counts)
+        _searches(layout, counts, stash_rows)
+        and not _is_crowded(layout, counts)
         and counts[STRAIN] > STRAIN_MAX
     )
 
@@ -201,34 +203,37 @@ def moved_in(
     queue: Words,
     counts: Counts,
     place: Place,
-    in_stash: int,
+    stash_rows: int,
     generation: int,
 ) -> tuple[bool, int]:
     """Put a new key into a cell that a search frees. Returns whether there was one, and how many buckets were searched.
 
-    `in_stash` is the number of keys in the stash.
+    `stash_rows` is how many keys the stash has.
     """
-    if not _searches(layout, counts, in_stash):
+    if not _searches(layout, counts, stash_rows):
         return False, 0
     mark, one, other = place
     cell, old, searched = make_room(words, layout, queue, one, other)
     if cell == NOWHERE:
         return False, searched
-    if not _is_beyond(layout, counts):
+    if not _is_crowded(layout, counts):
         charge(counts, searched)
     _overwrite(words, layout, counts, cell, old, mark, generation)
     return True, searched
 
 
 @inlined
-def _searches(layout: WindowLayout, counts: Counts, in_stash: int) -> bool:
+def _searches(layout: WindowLayout, counts: Counts, stash_rows: int) -> bool:
     """Whether enough cells are free for a search."""
-    return bool(np.uint64(counts[KEYS] - in_stash) < layout.searched)
+    return bool(np.uint64(counts[KEYS] - stash_rows) < layout.searched)
 
 
 @inlined
-def _is_beyond(layout: WindowLayout, counts: Counts) -> bool:
-    """Whether there are so many keys that random ones take long, too: then none is refused."""
+def _is_crowded(layout: WindowLayout, counts: Counts) -> bool:
+    """Whether there are so many keys that random ones take long, too. Then none is refused or charged.
+
+    SEARCH_MAX still bounds each search.
+    """
     return bool(np.uint64(counts[KEYS]) > layout.capacity + layout.buckets // _19)
 
 

@@ -1,7 +1,7 @@
 """The kernels over keys in a window, in a batch or alone. They stop at a key that moves the current generation.
 
-Besides the table, they take arrays: `fields` for the layout, `state` for time, `counts` for keys. Every further
-argument would cost 40 ns when a single key is added.
+Besides the table, they take arrays: `fields` for the layout, `state` for time, `counts` for keys, `queue` for a
+search. Every further argument would cost 40 ns when a single key is added.
 """
 
 import numpy as np
@@ -43,7 +43,7 @@ from streamdedup.keys.hashing import Digests
 _RULES = 4  # from this element of a state on, the clock and what happens to late and to known keys
 # How many buckets one call may search: a few ms, even if each is a cache miss.
 SEARCHED_A_CALL = 1 << 15
-# A flag, besides those of `decided`: not added yet, because more than a free cell is needed.
+# A flag, besides those of `decided`: not added yet. The key needs another generation or the stash, or is refused.
 LATER = 8
 
 
@@ -138,7 +138,10 @@ def add_row(
     b: int,
     time: int,
 ) -> int:
-    """Judge and add one key, while the stash is empty. Returns its flags, or LATER, and then nothing has changed."""
+    """Judge and add one key, while the stash is empty: to its own cell, a free one, or one that a search frees.
+
+    Returns its flags, or LATER, and then nothing has changed.
+    """
     clock, late_passes, refresh = _rules(state)
     layout, watermark = layout_at(fields, state[CURRENT]), state[WATERMARK]
     place = place_of(np.uint64(a), np.uint64(b), layout)

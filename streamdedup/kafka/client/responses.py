@@ -15,6 +15,7 @@ import asyncio
 import socket
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
@@ -31,9 +32,8 @@ log = structlog.get_logger(__name__)
 SIZE_BYTES = 4
 ENDED = "the connection ended"
 LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # smallest and largest buffer kept between two answers
-WAKING_BYTES = (
-    1 << 19
-)  # of a large answer: so many have to be there before the loop takes a turn to read them
+# A large answer is read once this many more bytes have arrived, so that it takes few turns of the event loop.
+WAKING_BYTES = 1 << 19
 
 Handle = Callable[[Any, memoryview], None]
 
@@ -98,6 +98,7 @@ class Responses(asyncio.BufferedProtocol):
         self._connection = weakref.ref(connection)
         self._writing, self._handle = writing, handle
         transport = connection._writer.transport
+        # Under TLS, bytes leave the socket before they are counted here.
         encrypted = transport.get_extra_info("ssl_object") is not None
         self._socket = None if encrypted else transport.get_extra_info("socket")
         self._wakes_at = 1
@@ -143,23 +144,30 @@ class Responses(asyncio.BufferedProtocol):
                 )
                 return
         missing = SIZE_BYTES + self._size - self._have
-        self._wake_at(missing if missing >= LEAST_BYTES else 1)
         if not missing:
             with memoryview(self._buffer) as whole, whole[SIZE_BYTES : self._have] as answer:
                 self._give(answer)
             self._have, self._size = 0, -1
             if len(self._buffer) > KEPT_BYTES:
                 self._buffer = bytearray(LEAST_BYTES)
+        self._wake_at(missing if missing >= LEAST_BYTES else 1)
 
     def _wake_at(self, count: int) -> None:
         """Have the loop read again once `count` bytes are there, at most `WAKING_BYTES`, or the connection has ended.
 
         An answer of megabytes then takes a few turns of the loop instead of one for each piece that the broker sends.
+        Linux grows the receive buffer to what that needs. If the buffer is too small, which an old Linux and macOS may
+        leave it, nothing might wake us; so this connection is then read as the bytes come.
         """
         count = min(count, WAKING_BYTES)
-        if self._socket is not None and count != self._wakes_at:
+        if self._socket is None or count == self._wakes_at:
+            return
+        with suppress(OSError):  # the connection has ended
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
             self._wakes_at = count
+            if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 2 * count:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+                self._socket = None
 
     @override
     def eof_received(self) -> None:
