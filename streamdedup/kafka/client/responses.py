@@ -16,6 +16,7 @@ import socket
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
@@ -75,6 +76,17 @@ def _handle_in_place() -> Handle:
     return FunctionType(theirs.__code__, names, theirs.__name__)
 
 
+@cache
+def buffers_grow() -> bool:
+    """Return whether the system grows a receive buffer to what is waited for, as Linux does since 4.18.
+
+    macOS and an older Linux may leave a buffer so small that what is waited for never fits, and nothing wakes us.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAKING_BYTES)
+        return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) > WAKING_BYTES
+
+
 class Answer:
     """The bytes of an answer, read where they lie."""
 
@@ -99,8 +111,8 @@ class Responses(asyncio.BufferedProtocol):
         self._writing, self._handle = writing, handle
         transport = connection._writer.transport
         # Under TLS, bytes leave the socket before they are counted here.
-        encrypted = transport.get_extra_info("ssl_object") is not None
-        self._socket = None if encrypted else transport.get_extra_info("socket")
+        waits = transport.get_extra_info("ssl_object") is None and buffers_grow()
+        self._socket = transport.get_extra_info("socket") if waits else None
         self._wakes_at = 1
         self._buffer = bytearray(LEAST_BYTES)
         self._have = 0
@@ -156,18 +168,12 @@ class Responses(asyncio.BufferedProtocol):
         """Have the loop read again once `count` bytes are there, at most `WAKING_BYTES`, or the connection has ended.
 
         An answer of megabytes then takes a few turns of the loop instead of one for each piece that the broker sends.
-        Linux grows the receive buffer to what that needs. If the buffer is too small, which an old Linux and macOS may
-        leave it, nothing might wake us; so this connection is then read as the bytes come.
         """
         count = min(count, WAKING_BYTES)
-        if self._socket is None or count == self._wakes_at:
-            return
-        with suppress(OSError):  # the connection has ended
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
-            self._wakes_at = count
-            if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 2 * count:
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-                self._socket = None
+        if self._socket is not None and count != self._wakes_at:
+            with suppress(OSError):  # the connection has ended
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+                self._wakes_at = count
 
     @override
     def eof_received(self) -> None:
