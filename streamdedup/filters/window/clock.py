@@ -68,10 +68,8 @@ def checked_time(clock: Clock, time: int | None) -> int:
     """
     if (time is None) is not clock.by_count:
         raise ConfigError(_MISFIT[clock.by_count])
-    if time is None:
-        return 0
     try:
-        moment = operator.index(time)
+        moment = 0 if time is None else operator.index(time)
     except TypeError:
         raise ConfigError(
             f"a time is an integer of ms since 1970, not {named(time)}; for a datetime, give int(time.timestamp() *"

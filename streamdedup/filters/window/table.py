@@ -98,7 +98,8 @@ class WindowTable:
         self._state = state_of(rules, NEVER, self.clock.before_all)
         self._queue = search_queue()
         self._due: deque[Callable[[], None]] = deque()
-        if self.words.flags.writeable:
+        self._is_writable = bool(self.words.flags.writeable)  # a single key is added sooner than an array tells
+        if self._is_writable:
             keep_rows(self._table, self.stash.table[:0], 0)  # compiles it before the first overflow
 
     def obey(self, rules: Rules) -> None:
@@ -186,7 +187,7 @@ class WindowTable:
     def add_one(self, a: int, b: int, moment: int) -> bool:
         """Add one digest, given as signed integers, and return what `add` returns for it."""
         flags = LATER
-        if self.words.flags.writeable and not self._due and not self.stash.used[ROWS]:
+        if self._is_writable and not self._due and not self.stash.used.item(ROWS):
             flags = add_row(
                 self.words, self._fields, self._queue, self.counts, self._state, a, b, moment
             )
