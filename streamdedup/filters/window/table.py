@@ -98,7 +98,8 @@ class WindowTable:
         self._state = state_of(rules, NEVER, self.clock.before_all)
         self._queue = search_queue()
         self._due: deque[Callable[[], None]] = deque()
-        self._is_writable = bool(self.words.flags.writeable)  # a single key is added sooner than an array tells
+        # Kept, since an array takes long to tell it, beside the addition of a single key.
+        self._is_writable = bool(self.words.flags.writeable)
         if self._is_writable:
             keep_rows(self._table, self.stash.table[:0], 0)  # compiles it before the first overflow
 
