@@ -60,10 +60,9 @@ BOUNDS = """\
 Memory limits the rate. A filter is larger than the cache: `cuckoo` has to look at two cache lines for a key, `bloom` at
 as many as the error rate asks for, `blocked` at one. And every byte of an event is copied five times: by the kernel
 from one socket and to another, and in between out of an answer, into a record batch, and into a request. These changes
-made the worker faster. It reads a large answer in a few turns of the event loop, and decodes it in the buffer into
-which it was received, without a stream. It decides at once what it fetched of a partition. It hashes eight keys at
-once, and prefetches the cache lines of later keys while it looks at those of earlier ones. It joins a record batch to
-its request once, and makes its checksum once.
+made the worker faster. It decodes each answer in the buffer into which it was received, without a stream. It decides
+at once what it fetched of a partition. It hashes eight keys at once, and prefetches the cache lines of later keys while
+it looks at those of earlier ones. It joins a record batch to its request once, and makes its checksum once.
 """
 
 

@@ -1,9 +1,7 @@
 """Claims about answers that are read in one piece: each whole, in order, however the bytes come; and about the end."""
 
 import asyncio
-import os
 import random
-import socket
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,15 +11,8 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection, CloseReason
 from structlog.testing import capture_logs
 
-from streamdedup.kafka.client import columns, responses
-from streamdedup.kafka.client.responses import (
-    ENDED,
-    KEPT_BYTES,
-    LEAST_BYTES,
-    WAKING_BYTES,
-    Responses,
-    buffers_grow,
-)
+from streamdedup.kafka.client import columns
+from streamdedup.kafka.client.responses import KEPT_BYTES, LEAST_BYTES, Responses
 from tests.broker.base import DEADLINE_S
 
 Closed = tuple[CloseReason, BaseException | None]
@@ -142,75 +133,6 @@ async def test_answers_of_every_size_come_whole_and_in_order(peers: Peers) -> No
     assert len(peers.protocol._buffer) <= KEPT_BYTES
 
 
-@pytest.mark.skipif(not buffers_grow(), reason="this system reads the bytes as they come")
-async def test_a_large_answer_takes_few_turns_and_a_small_one_does_not_wait(
-    peers: Peers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However small the pieces that a broker sends; and the least answer comes at once after it."""
-    pieces, updated = list[int](), Responses.buffer_updated
-
-    def counted(protocol: Responses, count: int) -> None:
-        pieces.append(count)
-        updated(protocol, count)
-
-    monkeypatch.setattr(Responses, "buffer_updated", counted)
-    answer = random.Random(2).randbytes(16 << 20)
-    sent = framed(answer)
-    ours: socket.socket = peers.broker.get_extra_info("socket")
-    with socket.socket(fileno=os.dup(ours.fileno())) as there:
-        there.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 100 << 10)  # a broker's default
-
-        def send() -> None:
-            there.settimeout(DEADLINE_S)
-            for at in range(0, len(sent), 1 << 16):
-                there.sendall(sent[at : at + (1 << 16)])
-
-        await asyncio.to_thread(send)
-    await peers.until(1)
-    peers.broker.write(framed(b"x"))
-    await peers.until(2)
-    assert peers.connection.answers == [answer, b"x"]
-    most = len(answer) // WAKING_BYTES
-    growing = (len(answer) // LEAST_BYTES).bit_length()
-    assert len(pieces) <= most + growing + 4  # 4: the size of each answer, and their ends
-
-
-@pytest.mark.parametrize("grow", [True, False])
-async def test_an_answer_comes_whole_through_a_small_receive_buffer(
-    fresh: Peers, monkeypatch: pytest.MonkeyPatch, grow: bool
-) -> None:
-    """It never holds what a turn waits for. Linux knows that; of other systems we ask nothing."""
-    monkeypatch.setattr(responses, buffers_grow.__name__, lambda: grow and buffers_grow())
-    ours = fresh.transport.get_extra_info("socket")
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # from now on it has this size
-    Responses.take_over(fresh.connection, Connection.handle)
-    answer = random.Random(3).randbytes(8 << 20)
-    fresh.broker.write(framed(answer, b"x"))
-    await fresh.until(2)
-    assert fresh.connection.answers == [answer, b"x"]
-
-
-async def test_under_tls_no_byte_is_waited_for(
-    fresh: Peers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """TLS takes bytes from the socket before they are counted: to wait for more there could wait for ever."""
-    monkeypatch.setitem(fresh.transport._extra, "ssl_object", object())
-    Responses.take_over(fresh.connection, Connection.handle)
-    fresh.broker.write(framed(bytes(8 << 20))[: 4 << 20])
-    async with asyncio.timeout(DEADLINE_S):
-        while fresh.protocol._have < 4 << 20:
-            await asyncio.sleep(0.001)
-
-
-async def test_a_connection_that_ends_within_a_large_answer_is_closed(peers: Peers) -> None:
-    """Although fewer bytes are there than a turn waits for."""
-    peers.broker.write(framed(bytes(8 << 20))[: 1 << 20])
-    await peers.broker.drain()
-    peers.broker.close()
-    await peers.until(1)
-    assert [str(error) for _, error in peers.connection.closed] == [ENDED]
-
-
 async def test_answers_come_whole_wherever_they_are_cut(peers: Peers) -> None:
     """Each byte may come alone."""
     answers = [b"one", b"", b"three", bytes(range(256))]
@@ -265,11 +187,11 @@ async def test_an_answer_that_cannot_be_read_breaks_the_connection(peers: Peers)
 
 async def test_memory_is_taken_for_what_came_not_for_what_is_claimed(peers: Peers) -> None:
     """Who is no broker may begin with any four bytes: HTTP means 1.2 GB."""
-    peers.broker.write(b"HTTP/1.1 400 Bad Request\r\n" * 40_000)
+    peers.broker.write(b"HTTP/1.1 400 Bad Request\r\n" * 10_000)
     async with asyncio.timeout(DEADLINE_S):
-        while peers.protocol._have < WAKING_BYTES:
+        while peers.protocol._have < 260_000:
             await asyncio.sleep(0.001)
-    assert len(peers.protocol._buffer) <= 2 * peers.protocol._have
+    assert len(peers.protocol._buffer) <= 1 << 19
 
 
 async def test_the_writing_half_is_told_when_to_pause(peers: Peers) -> None:

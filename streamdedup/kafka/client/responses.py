@@ -12,11 +12,8 @@ decoders call only `read(size)` of it.
 """
 
 import asyncio
-import socket
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
@@ -33,8 +30,6 @@ log = structlog.get_logger(__name__)
 SIZE_BYTES = 4
 ENDED = "the connection ended"
 LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # smallest and largest buffer kept between two answers
-# A large answer is read once this many more bytes have arrived, so that it takes few turns of the event loop.
-WAKING_BYTES = 1 << 19
 
 Handle = Callable[[Any, memoryview], None]
 
@@ -76,17 +71,6 @@ def _handle_in_place() -> Handle:
     return FunctionType(theirs.__code__, names, theirs.__name__)
 
 
-@cache
-def buffers_grow() -> bool:
-    """Return whether the system grows a receive buffer to what is waited for, as Linux does since 4.18.
-
-    macOS and an older Linux may leave a buffer so small that what is waited for never fits, and nothing wakes us.
-    """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAKING_BYTES)
-        return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) > WAKING_BYTES
-
-
 class Answer:
     """The bytes of an answer, read where they lie."""
 
@@ -109,11 +93,6 @@ class Responses(asyncio.BufferedProtocol):
     def __init__(self, connection: Any, writing: Any, handle: Handle) -> None:
         self._connection = weakref.ref(connection)
         self._writing, self._handle = writing, handle
-        transport = connection._writer.transport
-        # Under TLS, bytes leave the socket before they are counted here.
-        waits = transport.get_extra_info("ssl_object") is None and buffers_grow()
-        self._socket = transport.get_extra_info("socket") if waits else None
-        self._wakes_at = 1
         self._buffer = bytearray(LEAST_BYTES)
         self._have = 0
         # Of the answer in bytes, without its size field; -1 until that field is complete.
@@ -155,25 +134,12 @@ class Responses(asyncio.BufferedProtocol):
                     ConnectionError(f"the broker announced an answer of {self._size} bytes")
                 )
                 return
-        missing = SIZE_BYTES + self._size - self._have
-        if not missing:
+        if self._have == SIZE_BYTES + self._size:
             with memoryview(self._buffer) as whole, whole[SIZE_BYTES : self._have] as answer:
                 self._give(answer)
             self._have, self._size = 0, -1
             if len(self._buffer) > KEPT_BYTES:
                 self._buffer = bytearray(LEAST_BYTES)
-        self._wake_at(missing if missing >= LEAST_BYTES else 1)
-
-    def _wake_at(self, count: int) -> None:
-        """Have the loop read again once `count` bytes are there, at most `WAKING_BYTES`, or the connection has ended.
-
-        An answer of megabytes then takes a few turns of the loop instead of one for each piece that the broker sends.
-        """
-        count = min(count, WAKING_BYTES)
-        if self._socket is not None and count != self._wakes_at:
-            with suppress(OSError):  # the connection has ended
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
-                self._wakes_at = count
 
     @override
     def eof_received(self) -> None:
