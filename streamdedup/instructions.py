@@ -115,7 +115,7 @@ def _lanes_within(_context: object, words: Any, at: Any, start: Any, shift: Any,
         lanes, mask = ir.VectorType(ir.IntType(32), LANES), ir.IntType(LANES)
         table = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         place = builder.bitcast(builder.gep(table, [arguments[1]]), lanes.as_pointer())
-        start, shift, size = (_in_all_lanes(builder, lanes, number) for number in arguments[2:])
+        start, shift, size = (in_all_lanes(builder, lanes, number) for number in arguments[2:])
         distances = builder.shl(builder.sub(builder.load(place, align=8), start), shift)
         within = builder.icmp_unsigned("<", distances, size)
         return builder.zext(builder.bitcast(within, mask), ir.IntType(64))
@@ -137,9 +137,10 @@ of each first. `words` is contiguous, all else is uint64, and `shift` is below 3
 """
 
 
-def _in_all_lanes(builder: Any, lanes: Any, number: Any) -> Any:
-    """A vector of the type `lanes` with the low 32 bits of a uint64 in each lane."""
+def in_all_lanes(builder: Any, lanes: Any, number: Any) -> Any:
+    """A vector of the type `lanes` with the low bits of a uint64 in each lane, as many as a lane has."""
+    index = ir.IntType(32)
     one = builder.insert_element(
-        lanes(ir.Undefined), builder.trunc(number, lanes.element), ir.IntType(32)(0)
+        lanes(ir.Undefined), builder.trunc(number, lanes.element), index(0)
     )
-    return builder.shuffle_vector(one, one, lanes([0] * LANES))
+    return builder.shuffle_vector(one, one, ir.VectorType(index, lanes.count)([0] * lanes.count))

@@ -73,7 +73,7 @@ def prefetch_bucket(words: Words, layout: Buckets, bucket: np.uint64) -> None:
 
 @kernel
 def places_from(words: Words, layout: Buckets, digests: Digests, start: int) -> Words:
-    """The places of the first ROWS_AHEAD rows from `start` on, shape (ROWS_AHEAD, 3), uint64, which are prefetched.
+    """The places of the first ROWS_AHEAD rows from `start` on, (ROWS_AHEAD, 3) uint64. Their buckets are prefetched.
 
     The place of a row is in row `row % ROWS_AHEAD`.
     """

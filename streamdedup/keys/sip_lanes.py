@@ -13,6 +13,7 @@ import numpy as np
 from llvmlite import ir
 from numba import extending as _untyped_extending
 
+from streamdedup.instructions import in_all_lanes
 from streamdedup.kernel import Words
 
 _extending: Any = _untyped_extending
@@ -112,8 +113,7 @@ class _Code:
         )
 
     def _in_all_lanes(self, number: Any) -> Vector:
-        one = self._builder.insert_element(_VECTOR(ir.Undefined), number, _INDEX(0))
-        return self._builder.shuffle_vector(one, one, ir.VectorType(_INDEX, LANES)([0] * LANES))
+        return in_all_lanes(self._builder, _VECTOR, number)
 
     def _vectors(self, address: Any) -> Any:
         return self._builder.bitcast(address, _VECTOR.as_pointer())

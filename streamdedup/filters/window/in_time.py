@@ -147,9 +147,7 @@ class InTime(DigestFilter):
         does not fit, for example if it is beyond the year 9999.
         """
         a, b = self._hash.signed(key)
-        clock = self._table.clock
-        moment = 0 if time is None and clock.by_count else checked_time(clock, time)
-        return self._table.add_one(a, b, moment)
+        return self._table.add_one(a, b, checked_time(self._table.clock, time))
 
     def add_many(self, digests: Digests, times: Times | None = None) -> Mask:
         """Add all of `digests` (n, 2), in order, at their `times` (n,), int64, ms since 1970; by count there are none.

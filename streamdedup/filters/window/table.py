@@ -98,7 +98,7 @@ class WindowTable:
         self._state = state_of(rules, NEVER, self.clock.before_all)
         self._queue = search_queue()
         self._due: deque[Callable[[], None]] = deque()
-        # Kept, since an array takes long to tell it, beside the addition of a single key.
+        # Asked once: to ask the array at each addition of a single key would slow that down.
         self._is_writable = bool(self.words.flags.writeable)
         if self._is_writable:
             keep_rows(self._table, self.stash.table[:0], 0)  # compiles it before the first overflow
