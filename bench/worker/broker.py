@@ -15,7 +15,7 @@ from tests.broker.ladder import BOOTSTRAP, RUNG, given_broker, own_broker
 from tests.broker.process import ProcessBroker, process_broker
 
 AS_KAFKA_STARTS_IT = (
-    "-Xms1g",  # beside -Xmx1g; in a heap that begins small, large requests cause a collection each 50 ms
+    "-Xms1g",  # beside -Xmx1g; in a heap that begins small, large requests cause several collections a second
     "-server",
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
