@@ -6,8 +6,10 @@ of. numba also compiles for every type that it gets: `keys.hashing` makes one ty
 check what each kernel inferred.
 """
 
+import ctypes
 import hashlib
 import logging
+import mmap
 import os
 import re
 import sys
@@ -36,6 +38,9 @@ Words = npt.NDArray[np.uint64]  # what most kernels work on, such as the table o
 
 CACHE_ENV = "STREAMDEDUP_CACHE"
 KERNELS: list[Any] = []  # every kernel, as numba's dispatcher
+
+_COMPILER = "libllvmlite"
+_CODE = "r-xp"  # never written, so it is all in the file
 
 _KERNEL = re.compile(rb"^@(kernel|inlined)\b", re.MULTILINE)
 _IMPORTS = re.compile(rb"^[ \t]*from (streamdedup[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
@@ -106,6 +111,25 @@ def kept_in() -> Path | None:
     None if there is no writable directory.
     """
     return _CACHE.directory if _CACHE.is_writable else None
+
+
+def give_back_compiler() -> None:
+    """Give the pages of the compiler's code, some 55 MB, back to the system.
+
+    Loading a kernel from the cache reads them. Whoever needs one again reads it again, from the library's file. Nothing
+    happens where the system does not list its mappings, as on macOS.
+    """
+    try:
+        mappings = Path("/proc/self/maps").read_text("utf-8").splitlines()
+    except OSError:
+        return
+    system = ctypes.CDLL(None)
+    system.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    for mapping in mappings:
+        addresses, rights, *_rest, path = mapping.split(maxsplit=5)
+        if rights == _CODE and Path(path).name.startswith(_COMPILER):
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            system.madvise(start, end - start, mmap.MADV_DONTNEED)
 
 
 def cache_root() -> Path:

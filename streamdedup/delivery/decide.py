@@ -156,6 +156,7 @@ class Decider:
             part, whole = decided
             transaction.add(part)
             offset = part.batch.next_offset
+            del decided, part, batch  # megabytes, which it would keep after they are sent
             if not whole or transaction.size_bytes >= delivery.batch_bytes_max:
                 break
             if last_offset is not None and offset > last_offset:
@@ -166,7 +167,7 @@ class Decider:
                 waiting = self._reader.read_until(latest, left, leaving)
                 batch = await in_flight.meanwhile(waiting)
         if not whole:
-            self._reader.again(part.batch.next_offset, "full")
+            self._reader.again(offset, "full")
         self._seal(shard, transaction)
         if not whole:
             await in_flight.all_committed()

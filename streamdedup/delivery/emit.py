@@ -62,8 +62,9 @@ class Emitter:
         `refused` (input offset -> reason) are the events that the broker has refused before; they are included.
         """
         reasons = refused_by(self._limits[self._sink.topic], self._settings, batch, keys, present)
-        for row in np.flatnonzero(np.isin(batch.offsets, list(refused))).tolist():
-            reasons[row] = refused[int(batch.offsets[row])]
+        if refused:
+            for row in np.flatnonzero(np.isin(batch.offsets, list(refused))).tolist():
+                reasons[row] = refused[int(batch.offsets[row])]
         return reasons
 
     def letter_ms(self, present: Span | None, now_ms: int) -> int:

@@ -85,9 +85,10 @@ class Transaction:
         self._begun.set()
 
     async def parts(self) -> AsyncIterator[DecidedBatch]:
-        """Yield its parts as they are added, until it is closed."""
+        """Yield its parts as they are added, until it is closed. What was yielded is not kept."""
         while (part := await self._parts.get()) is not None:
             yield part
+            del part
 
 
 class InFlight:

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamdedup.delivery.schemas import resolve
 from streamdedup.events import Column, EventBatch
-from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
+from streamdedup.kafka.records.decoding import CHUNK_BYTES
 from streamdedup.keys.extract import BYTES_A_TURN, Extractor, Keys
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.steps import advanced
@@ -90,7 +90,7 @@ def is_large(batch: EventBatch) -> bool:
 
     Its sizes alone decide. Events that were read as objects are never large: to make the objects took longer.
     """
-    return batch.bodies is not None and int(batch.bodies.sizes.sum()) > LOOP_BYTES_MAX
+    return batch.bodies is not None and int(batch.bodies.sizes.sum()) > CHUNK_BYTES
 
 
 async def beside(takes_long: bool, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -55,9 +55,10 @@ from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import CHUNK_EVENTS, EventConsumer
 from streamdedup.kafka.records.wire import DamagedBatchError
 
-# What is fetched of a partition at once: some 16,000 small events, which are decided together. The Python of a decision
-# takes as long for few events as for many.
-FETCH_BYTES = 2 << 20
+# What is fetched of a partition at once, and in one answer. What is fetched of a partition is decided together, and the
+# Python of a decision takes as long for few events as for many. An answer is decoded in one turn of the loop, and its
+# bytes are in memory twice then, however many partitions there are.
+FETCH_BYTES, ANSWER_BYTES = 4 << 20, 16 << 20
 NOWHERE = TopicPartition("-", 0)  # not assigned to us: to poll it only keeps the membership alive
 POLL_SLACK_S = 0.2  # beyond the time-out that a poll was given, before we end it ourselves
 SESSION_TIMEOUT_MS = 10_000  # aiokafka's default
@@ -309,7 +310,11 @@ class KafkaMember:
         return float(self._options.consumer.get("session_timeout_ms", SESSION_TIMEOUT_MS)) / 1000
 
     async def _join(self) -> None:
-        defaults = {"max_partition_fetch_bytes": FETCH_BYTES, "rebalance_timeout_ms": 60_000}
+        defaults = {
+            "max_partition_fetch_bytes": FETCH_BYTES,
+            "fetch_max_bytes": ANSWER_BYTES,
+            "rebalance_timeout_ms": 60_000,
+        }
         consumer: Any = never_creating(
             self._make_consumer(
                 **{**defaults, **self._options.consumer, **await client_arguments(self._options)},

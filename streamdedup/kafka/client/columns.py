@@ -24,7 +24,13 @@ from typing_extensions import override
 
 from streamdedup.events import Column, EventBatch, Origin
 from streamdedup.kafka.client import responses
-from streamdedup.kafka.records.decoding import PendingDecode, first_of, origins, sound_columns
+from streamdedup.kafka.records.decoding import (
+    CHUNK_BYTES,
+    PendingDecode,
+    first_of,
+    origins,
+    sound_columns,
+)
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.records import CHUNK_EVENTS as OBJECTS_MAX
 from streamdedup.kafka.records.records import EventConsumer, to_batch
@@ -42,7 +48,7 @@ from streamdedup.kafka.records.wire import (
     record_batches,
 )
 
-CHUNK_EVENTS, CHUNK_BYTES = 16_384, 2 << 20  # handled in one turn of the loop: less than 10 ms
+CHUNK_EVENTS = 16_384  # handled in one turn of the loop: less than 10 ms
 TOGETHER_MAX = (
     500  # record batches inspected in one turn; each costs some 5 us, apart from its events
 )

@@ -30,6 +30,7 @@ log = structlog.get_logger(__name__)
 SIZE_BYTES = 4
 ENDED = "the connection ended"
 LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # smallest and largest buffer kept between two answers
+READ_BYTES = 1 << 20  # read in one turn of the loop: into fresh memory, 1 ms
 
 Handle = Callable[[Any, memoryview], None]
 
@@ -116,7 +117,8 @@ class Responses(asyncio.BufferedProtocol):
 
     @override
     def get_buffer(self, _sizehint: int) -> memoryview:
-        end = SIZE_BYTES + max(self._size, 0)  # never a byte of the answer after this one
+        # Never a byte of the answer after this one.
+        end = min(SIZE_BYTES + max(self._size, 0), self._have + READ_BYTES)
         # Grow to at most twice what has arrived: the size is only a claim.
         if self._have == len(self._buffer) < end:
             self._buffer.extend(bytes(min(len(self._buffer), end - len(self._buffer))))
