@@ -42,6 +42,7 @@ END_S_MAX = 60.0
 LOOK_EVERY_S = 0.01
 ERROR_RATE = 1e-6  # `filter.error_rate`'s default
 LOG_TAIL = 3000
+DELETED_AT_ONCE = {"file_delete_delay_ms": 1000}  # a minute by default, in which several runs go by
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def contending(command: Sequence[str], directory: Path) -> Iterator[Contending]:
 def filled(bootstrap: str, case: Case) -> Input:
     """A new topic with the input of a case."""
     topic = unique_name("bench-in")
-    create_topic(bootstrap, topic, case.partitions)
+    create_topic(bootstrap, topic, case.partitions, **DELETED_AT_ONCE)
     model = parts(case.events, case.partitions, case.duplicates)
 
     async def fill() -> None:
@@ -161,7 +162,7 @@ def measured(
 ) -> Run:
     """Run it once; SystemExit where its output is not what it should be. `beside` is entered with its process id."""
     sink, group = unique_name(f"bench-{contender.name}"), unique_name("bench")
-    create_topic(bootstrap, sink, case.partitions)
+    create_topic(bootstrap, sink, case.partitions, **DELETED_AT_ONCE)
     topics = Topics(bootstrap, group, source.topic, sink)
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as name,

@@ -15,6 +15,7 @@ from tests.broker.topics import delete_topic
 
 OTHER_LOAD_MAX = 0.1
 REPEATS_MAX = 2
+WARM_UPS_MAX, HARDLY_LESS = 8, 0.9
 
 Round = dict[str, Any]
 
@@ -36,9 +37,19 @@ class Rounds:
         self.found: dict[str, list[Round]] = {}
 
     def warm_up(self, case: Case) -> None:
-        """Once, and not counted: the broker's code is compiled as it runs."""
-        for contender in self._contenders:
+        """Not counted: the broker's code is compiled as it runs, so an event takes it less and less at first.
+
+        Every contender runs once, and then the first of them until `Settled`, if the broker's time is known.
+        """
+        for contender in self._contenders[1:]:
             self._run(case, contender)
+        settled = Settled()
+        while not settled:
+            run = self._run(case, self._contenders[0])
+            if run.broker_cpu_s is None:
+                return
+            settled.note(run.broker_cpu_s / run.events)
+            self._tell(f"warming up: {1e6 * settled.latest:.2f} us an event of the broker")
 
     def play(self, cases: Sequence[Case], rounds: int) -> None:
         """So many rounds of each case, as time allows."""
@@ -89,6 +100,28 @@ class Rounds:
         if case.input not in self._inputs:
             self._inputs[case.input] = filled(self._bootstrap, case)
         return measured(self._bootstrap, case, contender, self._inputs[case.input])
+
+
+class Settled:
+    """Whether what falls at first has settled: the last three are hardly less than those before, or they are many."""
+
+    def __init__(self) -> None:
+        self._noted: list[float] = []
+
+    @property
+    def latest(self) -> float:
+        """What was noted last."""
+        return self._noted[-1]
+
+    def note(self, value: float) -> None:
+        """Take the next value."""
+        self._noted.append(value)
+
+    def __bool__(self) -> bool:
+        before, last = self._noted[:-3], self._noted[-3:]
+        if not before:
+            return False
+        return len(self._noted) >= WARM_UPS_MAX or min(last) > HARDLY_LESS * min(before)
 
 
 def told(contender: Contender, run: Run) -> str:

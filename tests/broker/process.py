@@ -49,11 +49,19 @@ OF_CONTROLLERS = ("process.roles", "node.id", "controller.listener.names", "brok
 
 
 class ProcessBroker:
-    """One node, broker and controller where the version has those; made by `process_broker`, down until `start`."""
+    """One node, broker and controller where the version has those; made by `process_broker`, down until `start`.
+
+    Its data and its log are below `directory`, or where temporary files are.
+    """
 
     owned = True
 
-    def __init__(self, kafka: Kafka, options: Sequence[str] = QUICK_TO_START) -> None:
+    def __init__(
+        self,
+        kafka: Kafka,
+        options: Sequence[str] = QUICK_TO_START,
+        directory: Path | None = None,
+    ) -> None:
         java, paths = find_java(), jars_of(kafka.lock)
         jars = ":".join(map(str, paths))
         if options == QUICK_TO_START and kafka.has_controllers:
@@ -63,7 +71,7 @@ class ProcessBroker:
         self.bootstrap_servers = f"127.0.0.1:{port}"
         log4j = [f"-Dlog4j.configuration={LOG4J.as_uri()}", "-Dlog4j2.level=WARN"]
         self._java = [java, *options, "-Xmx1g", *log4j, "-cp", jars]
-        self._directory = Path(tempfile.mkdtemp(prefix="streamdedup-broker-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="streamdedup-broker-", dir=directory))
         self._properties = self._directory / "server.properties"
         self._log = self._directory / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -243,9 +251,11 @@ def _archive_classes(kafka: Kafka, path: Path) -> None:
         broker.stop()
 
 
-def process_broker(options: Sequence[str] = QUICK_TO_START) -> ProcessBroker:
+def process_broker(
+    options: Sequence[str] = QUICK_TO_START, directory: Path | None = None
+) -> ProcessBroker:
     """Start a new broker of the wanted version, with these options of Java's; raises `Unavailable`."""
-    broker = ProcessBroker(wanted(), options)
+    broker = ProcessBroker(wanted(), options, directory)
     try:
         broker.format()
         broker.start()
