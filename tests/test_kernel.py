@@ -75,6 +75,29 @@ assert double.targetoptions["nogil"]
 print(sum(double.stats.cache_hits.values()), sum(double.stats.cache_misses.values()))
 """
 
+GIVEN_BACK = """
+from pathlib import Path
+from streamdedup import build
+from streamdedup.kernel import give_back_compiler
+
+def resident_kib():
+    library, kib = False, 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.partition(" ")[0]:
+            library = " r-xp " in line and "libllvmlite" in line
+        elif library and line.startswith("Rss:"):
+            kib += int(line.split()[1])
+    return kib
+
+kept = build({"kind": "cuckoo", "capacity": 1000})
+kept.add("a")
+before = resident_kib()
+give_back_compiler()
+print(before, resident_kib())
+assert "a" in kept
+assert "a" not in build({"kind": "bloom", "capacity": 1000})
+"""
+
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
@@ -93,6 +116,14 @@ def test_a_second_process_loads_what_the_first_compiled(sources: Path, tmp_path:
     assert len(_kernels(cache)) == 2  # the index and the machine code
     assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (1, 0)
     assert _kernels(sources) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="no list of mappings")
+def test_the_memory_of_the_compiler_is_given_back(tmp_path: Path) -> None:
+    """What was loaded goes on, and another kernel is loaded, or compiled, as before."""
+    before, after = map(int, _run(["-c", GIVEN_BACK], tmp_path).stdout.split())
+    assert after < before / 4
+    assert before > 20 << 10
 
 
 def test_kernels_are_made_of_nothing_that_the_cache_does_not_know() -> None:

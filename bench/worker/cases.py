@@ -8,6 +8,8 @@ from bench.worker.events import Form
 
 SLOW_S = 2.5
 OURS_S = 6.0
+# What deploy/Dockerfile sets: glibc then asks for large pages.
+PAGES, HUGE_PAGES, SMALL_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", ""
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,7 @@ class Case:
     """One setting of everything; `events` are in the input, `size` is that of a key and its value, in bytes.
 
     `compression` is that of the input, and of the output where that has no `output_compression`; `worker` is further
-    configuration of ours.
+    configuration of ours. `pages` is the environment variable PAGES of all contenders.
     """
 
     name: str = "base"
@@ -31,6 +33,7 @@ class Case:
     compression: str = "none"
     output_compression: str | None = None
     worker: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    pages: str = HUGE_PAGES
 
     @property
     def written(self) -> str:
@@ -68,6 +71,12 @@ LARGE = replace(BASE, name="size-1k", what="events of 1,000 bytes", size=1000, e
 CASES = (
     BASE,
     LARGE,
+    replace(
+        LARGE,
+        name="pages-small",
+        what="events of 1,000 bytes, without huge pages",
+        pages=SMALL_PAGES,
+    ),
     replace(BASE, name="key-json", what="key from a JSON field", key="json"),
     replace(
         BASE,

@@ -7,6 +7,7 @@ is checked.
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import tempfile
@@ -21,7 +22,7 @@ import psutil
 
 from bench.worker import log
 from bench.worker.batches import of_part
-from bench.worker.cases import Case
+from bench.worker.cases import HUGE_PAGES, PAGES, Case
 from bench.worker.checking import (
     Checked,
     WrongOutputError,
@@ -80,10 +81,15 @@ class Run:
 class Contending:
     """A contender's process and its log."""
 
-    def __init__(self, command: Sequence[str], directory: Path) -> None:
+    def __init__(self, command: Sequence[str], directory: Path, pages: str) -> None:
         self._log = directory / "contender.log"
         with self._log.open("wb") as errors:
-            self._child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+            self._child = subprocess.Popen(
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env={**os.environ, PAGES: pages},
+            )
         self.process = psutil.Process(self._child.pid)
 
     def lines(self, event: str) -> list[dict[str, Any]]:
@@ -128,9 +134,11 @@ def _fields(line: str) -> dict[str, Any]:
 
 
 @contextmanager
-def contending(command: Sequence[str], directory: Path) -> Iterator[Contending]:
-    """A process that does not outlive its context."""
-    contender = Contending(command, directory)
+def contending(
+    command: Sequence[str], directory: Path, pages: str = HUGE_PAGES
+) -> Iterator[Contending]:
+    """A process that does not outlive its context; with the `pages` that the image of deploy/ has, or others."""
+    contender = Contending(command, directory, pages)
     try:
         yield contender
     finally:
@@ -171,7 +179,8 @@ def measured(
         directory = Path(name)
         if contender.after is not None:
             _ran(topics, case, contender.after, source, directory)
-        with contending(contender.command(case, topics, directory), directory) as process:
+        command = contender.command(case, topics, directory)
+        with contending(command, directory, case.pages) as process:
             process.wait_for(contender.begins)
             with beside(process.process.pid):
                 watched = _watch(process, contender, case, bootstrap, ends)

@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from streamdedup.delivery.schemas import resolve
-from streamdedup.events import Column, EventBatch
+from streamdedup.events import Column, EventBatch, HeaderColumn
 from streamdedup.kafka.records.decoding import CHUNK_BYTES
 from streamdedup.keys.extract import BYTES_A_TURN, Extractor, Keys
 from streamdedup.keys.hashing import Digests, Hash
@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 KEYS_A_CALL = 32  # read by Python code, in at most some 1 ms each
 KEYS_A_TURN = 1024  # the same, in some 4 us each
+HEADER_BYTES_A_TURN = 1 << 20  # at most half a million headers
 
 
 class Turns:
@@ -86,11 +87,14 @@ def is_long(keys: Column) -> bool:
 
 
 def is_large(batch: EventBatch) -> bool:
-    """Return whether to read `batch` in a thread, because it was decompressed to more than one turn may take.
+    """Return whether to read `batch` in a thread: its events, or their headers, are more than one turn may take.
 
     Its sizes alone decide. Events that were read as objects are never large: to make the objects took longer.
     """
-    return batch.bodies is not None and int(batch.bodies.sizes.sum()) > CHUNK_BYTES
+    if batch.bodies is None:
+        return False
+    of_headers = batch.headers.sizes.sum() if isinstance(batch.headers, HeaderColumn) else 0
+    return bool(of_headers > HEADER_BYTES_A_TURN or batch.bodies.sizes.sum() > CHUNK_BYTES)
 
 
 async def beside(takes_long: bool, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

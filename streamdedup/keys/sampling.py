@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.events import Column, Integers, Verdict, Verdicts
-from streamdedup.instructions import upper_half
+from streamdedup.instructions import prefetch, upper_half
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import (
     MURMUR3,
@@ -172,6 +172,7 @@ _IS_NEW, _IS_AGAIN, _IS_ELSEWHERE = (np.uint64(place) for place in (NEW, AGAIN, 
 # The elements of the state. A key is sampled if the bits of the mask are zero in its hash.
 _MASK, _KEPT, _SEVERAL, _NULLS, _UNDER_SEVERAL, _BYTES, _STATES = range(7)
 
+AHEAD = 16  # rows between the prefetch of a key and its use
 _0, _1, _8, _16, _24, _32, _40, _63 = (np.uint64(n) for n in (0, 1, 8, 16, 24, 32, 40, 63))
 _NOWHERE = np.uint64(0xFFFFFFFFFFFFFFFF)
 _NO_RECORD_KEY = _0
@@ -263,6 +264,7 @@ def _pick(
     words, count, mask = words_of(random_words), 0, state[_MASK]
     with_records = record_starts.shape[0] == starts.shape[0]
     for row in range(verdicts.shape[0]):
+        prefetch(buffer, np.uint64(starts[min(row + AHEAD, starts.shape[0] - 1)]))
         start, size = starts[row], sizes[row]
         if size > SIZE_MAX or verdicts[row] > _DUPLICATE:
             continue

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.events import Integers
+from streamdedup.instructions import prefetch
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys import sip_lanes
 from streamdedup.keys.sip_lanes import LANES, hash_lanes
@@ -20,6 +21,7 @@ State = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 
 A, B, C, D = (np.uint64(number) for number in sip_lanes.INITIAL)
 LONG, SECOND = np.uint64(sip_lanes.LONG), np.uint64(sip_lanes.SECOND)
+AHEAD = 16  # rows between the prefetch of a key and its use: keys may lie a record apart
 WORDS_MAX = 16  # words, with the last one, of a key that is hashed with others: up to 127 bytes
 _0, _1, _3, _7, _8, _13, _16, _17 = (np.uint64(number) for number in (0, 1, 3, 7, 8, 13, 16, 17))
 _21, _32, _56 = (np.uint64(number) for number in (21, 32, 56))
@@ -47,6 +49,8 @@ def fill(
     taken = row = alone = 0  # rows below `alone` are hashed one by one
     while row < starts.shape[0] and taken <= BYTES_A_CALL:
         if row >= alone and row + LANES <= starts.shape[0]:
+            for ahead in range(row + AHEAD, min(row + AHEAD + LANES, starts.shape[0])):
+                prefetch(buffer, np.uint64(starts[ahead]))
             if _laid_out(buffer, starts, ends, row, words, counts):
                 hash_lanes(words, counts, counts.max() + _1, secret, digests, np.uint64(row))
                 taken += int(np.int64((counts.sum() + np.uint64(LANES)) << _3))

@@ -39,7 +39,7 @@ from bench.worker.contenders import BOTH, CONTENDERS, COPY, LOOP, OURS, REPARTIT
 from bench.worker.events import Form, Part, parts
 from bench.worker.log import HEAD
 from bench.worker.measuring import Input, Run
-from bench.worker.rounds import REPEATS_MAX, Rounds
+from bench.worker.rounds import REPEATS_MAX, WARM_UPS_MAX, Rounds
 from tests.broker.base import Broker
 from tests.broker.topics import Event, create_topic, produce, unique_name
 
@@ -268,6 +268,33 @@ def test_a_disturbed_round_is_repeated(
     assert (found["other_load"], found["repeats"]) == (counted, repeats)
 
 
+def test_the_broker_is_warm_once_an_event_takes_it_no_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The runs before the first round go on as long as its time falls, at most so many; none of them counts."""
+    for us, count in (
+        ([4.0, 3.0, 2.0, 1.9, 1.95, 1.85, 9.0], 6),
+        ([2.0] * 9, 4),
+        ([9.0 / 2**n for n in range(20)], WARM_UPS_MAX),
+    ):
+        told: list[str] = []
+        playing = _stubbed(iter([0.0] * len(us)), monkeypatch, told=told)
+        times = iter(us)
+        monkeypatch.setattr(
+            rounds,
+            "measured",
+            lambda *_, times=times: replace(_run(1000), broker_cpu_s=next(times) / 1000),
+        )
+        playing.warm_up(BASE)
+        assert len(told) == count
+        assert not playing.found
+
+
+def test_a_broker_whose_time_is_not_known_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that was given does."""
+    _stubbed(iter([0.0]), monkeypatch).warm_up(BASE)
+
+
 def test_no_round_begins_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where time is over, nothing more is measured, and it is told."""
     told: list[str] = []
@@ -302,12 +329,12 @@ def test_a_ratio_of_the_stages_is_met_or_missed(stage: int, both: int, met: bool
 
 
 def test_every_case_differs_from_the_base_in_one_thing() -> None:
-    """Or from the one with a JSON field; but for its name, and for how many events it takes to measure it."""
-    (json,) = (case for case in CASES if case.name == "key-json")
+    """Or from another; but for its name, and for how many events it takes to measure it."""
+    others = [case for case in CASES if case.name in {"base", "key-json", "size-1k"}]
     for case in CASES[1:]:
         fields = vars(case).keys() - {"name", "what", "events"}
         changed = [
-            sum(vars(case)[name] != vars(other)[name] for name in fields) for other in (BASE, json)
+            sum(vars(case)[name] != vars(other)[name] for name in fields) for other in others
         ]
         assert 1 in changed, case.name
     assert len({case.name for case in CASES}) == len(CASES)

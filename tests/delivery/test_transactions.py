@@ -1,6 +1,7 @@
 """Claims about transactions in flight, and about the search for an event that is refused."""
 
 import asyncio
+import weakref
 from typing import Any
 
 import numpy as np
@@ -28,20 +29,42 @@ def batch_of(offsets: list[int]) -> EventBatch:
     )
 
 
+def part_of(offsets: list[int]) -> DecidedBatch:
+    """Events at these offsets, decided."""
+    return DecidedBatch(
+        batch=batch_of(offsets),
+        verdicts=np.zeros(len(offsets), np.uint8),
+        malformed={},
+        rejected={},
+        letter_ms=0,
+    )
+
+
 def transaction_of(offsets: list[int]) -> Transaction:
     """A closed transaction of events at these offsets."""
     made = Transaction()
-    made.add(
-        DecidedBatch(
-            batch=batch_of(offsets),
-            verdicts=np.zeros(len(offsets), np.uint8),
-            malformed={},
-            rejected={},
-            letter_ms=0,
-        )
-    )
+    made.add(part_of(offsets))
     made.close(offsets[-1] + 1, None)
     return made
+
+
+async def test_what_was_sent_is_not_kept() -> None:
+    """Its megabytes are free while the rest of the transaction is awaited."""
+    gone, part = Transaction(), part_of([1, 2])
+    gone.add(part)
+    kept = weakref.ref(part.batch.offsets)
+    del part
+
+    async def send() -> None:
+        async for part in gone.parts():
+            assert kept() is part.batch.offsets
+            del part
+
+    sending = asyncio.create_task(send())
+    await asyncio.sleep(0)
+    assert kept() is None
+    gone.close(3, None)
+    await sending
 
 
 async def test_no_more_are_in_flight_than_allowed_and_they_arrive_in_order() -> None:

@@ -27,7 +27,7 @@ from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records import decoding
-from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX, PendingDecode
+from streamdedup.kafka.records.decoding import CHUNK_BYTES, LOOP_BYTES_MAX, PendingDecode
 from streamdedup.kafka.records.encoding import VERBATIM_BYTES_MIN
 from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.records.wire import (
@@ -143,8 +143,8 @@ async def waited(records: Any) -> list[EventBatch]:
 
 
 async def test_large_events_come_few_at_a_time() -> None:
-    """Each chunk has two megabytes at most, or one event."""
-    data = batch(0, [bytes(600_000) for _ in range(10)] + [bytes(4_000_000)], size_max=16 << 20)
+    """Each chunk has four megabytes at most, or one event."""
+    data = batch(0, [bytes(1_200_000) for _ in range(10)] + [bytes(8_000_000)], size_max=32 << 20)
     found = await waited(fetched(data))
     assert as_events(found) == as_objects(data)
     assert [len(one) for one in found] == [3, 3, 3, 1, 1]
@@ -180,7 +180,8 @@ async def test_a_batch_that_decompresses_to_much_is_decoded_beside_the_loop(
 @pytest.mark.parametrize("codec", [0, 1, 4])
 async def test_a_large_batch_is_read_beside_the_loop_compressed_or_not(codec: int) -> None:
     """Its size alone decides: walking records takes as long however they came."""
-    data = batch(0, [bytes(LOOP_BYTES_MAX)], codec, size_max=8 << 20)
+    most = LOOP_BYTES_MAX if codec else CHUNK_BYTES
+    data = batch(0, [bytes(most)], codec, size_max=8 << 20)
     records = fetched(data)
     assert isinstance(next(records), PendingDecode)
     assert as_events(await waited(records)) == as_objects(data)
@@ -255,6 +256,15 @@ def test_no_turn_decompresses_all_that_came_together() -> None:
     found = next(fetched(data))
     assert len(found.keys.buffer) <= 2 * LOOP_BYTES_MAX
     assert found.keys[0] == b"key"
+
+
+def test_a_turn_reads_more_that_is_not_compressed() -> None:
+    """A compressed batch ends it sooner."""
+    plain = [batch(n, [bytes(CHUNK_BYTES // 8 - 100)], size_max=1 << 23) for n in range(9)]
+    assert [len(one) for one in fetched(b"".join(plain))] == [8, 1]
+    packed = batch(5, [bytes(CHUNK_BYTES // 8 - 100)], codec=4, size_max=1 << 23)
+    mixed = [*plain[:5], packed, *plain[6:]]
+    assert len(next(fetched(b"".join(mixed)))) == 5
 
 
 async def test_a_consumer_returns_a_large_batch_until_it_is_decoded(
@@ -421,7 +431,7 @@ def test_a_chunk_ends_with_a_batch_where_one_ends_in_it() -> None:
         batch(2 * n, [bytes(800_000), bytes(800_000 + n)], codec=4, size_max=1 << 23)
         for n in range(3)
     )
-    assert [len(one) for one in fetched(data)] == [2, 2, 2]
+    assert [len(one) for one in fetched(data)] == [4, 2]
     keys = [b"%0100d" % n for n in range(6_000)]
     data = b"".join(batch(n * len(keys), keys, size_max=1 << 23) for n in range(3))
     assert [(len(one), len(one.origins)) for one in fetched(data, events_max=8192)] == [

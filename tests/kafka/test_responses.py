@@ -12,7 +12,7 @@ from aiokafka.conn import AIOKafkaConnection, CloseReason
 from structlog.testing import capture_logs
 
 from streamdedup.kafka.client import columns
-from streamdedup.kafka.client.responses import KEPT_BYTES, LEAST_BYTES, Responses
+from streamdedup.kafka.client.responses import KEPT_BYTES, LEAST_BYTES, READ_BYTES, Responses
 from tests.broker.base import DEADLINE_S
 
 Closed = tuple[CloseReason, BaseException | None]
@@ -131,6 +131,24 @@ async def test_answers_of_every_size_come_whole_and_in_order(peers: Peers) -> No
     await peers.until(len(answers))
     assert peers.connection.answers == answers
     assert len(peers.protocol._buffer) <= KEPT_BYTES
+
+
+async def test_a_turn_reads_a_bounded_part_of_an_answer(peers: Peers) -> None:
+    """However much has come, and however large the buffer is since an answer before."""
+    protocol = peers.protocol
+    for _ in range(2):
+        answer = bytes(5 * READ_BYTES + 3)
+        sent, rooms = framed(answer), []
+        while sent:
+            room = protocol.get_buffer(-1)
+            rooms.append(len(room))
+            taken, sent = sent[: len(room)], sent[len(room) :]
+            room[: len(taken)] = taken
+            room.release()
+            protocol.buffer_updated(len(taken))
+        assert max(rooms) == READ_BYTES
+        assert len(protocol._buffer) <= len(answer) + 4
+    assert len(peers.connection.answers) == 2
 
 
 async def test_answers_come_whole_wherever_they_are_cut(peers: Peers) -> None:

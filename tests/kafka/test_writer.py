@@ -14,7 +14,7 @@ from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records import encoding
 from streamdedup.kafka.records.codecs import ZSTD, compress
-from streamdedup.kafka.records.decoding import LOOP_BYTES_MAX
+from streamdedup.kafka.records.decoding import CHUNK_BYTES, LOOP_BYTES_MAX
 from streamdedup.kafka.records.wire import HEAD_BYTES, decode, record_batches
 from streamdedup.kafka.sink import KafkaWriter
 from tests.broker.base import DEADLINE_S
@@ -120,7 +120,7 @@ async def test_what_a_dropped_writer_still_copies_is_never_sent(
             assert go_on.wait(DEADLINE_S)
             super().__init__(**options)
 
-    (large, small), (writer, producer) = await _events(LOOP_BYTES_MAX + 1), _writer()
+    (large, small), (writer, producer) = await _events(CHUNK_BYTES + 1), _writer()
     monkeypatch.setattr(open_batches, "BatchEncoder", Slow)
     await writer.begin()
     copying = asyncio.create_task(_copy(writer, large))
