@@ -39,8 +39,11 @@ Words = npt.NDArray[np.uint64]  # what most kernels work on, such as the table o
 CACHE_ENV = "STREAMDEDUP_CACHE"
 KERNELS: list[Any] = []  # every kernel, as numba's dispatcher
 
-_COMPILER = "libllvmlite"
-_CODE = "r-xp"  # never written, so it is all in the file
+_MAPPING = re.compile(
+    r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<rights>\S+) .*/libllvmlite\S*$"
+    r"(?:\n\w+:.*)*?\nAnonymous: +(?P<anonymous>\d+) kB$",
+    re.MULTILINE,
+)
 
 _KERNEL = re.compile(rb"^@(kernel|inlined)\b", re.MULTILINE)
 _IMPORTS = re.compile(rb"^[ \t]*from (streamdedup[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
@@ -114,21 +117,21 @@ def kept_in() -> Path | None:
 
 
 def give_back_compiler() -> None:
-    """Give the pages of the compiler's code, some 55 MB, back to the system.
+    """Give the pages of the compiler's library, some 70 MB, back to the system.
 
     Loading a kernel from the cache reads them. Whoever needs one again reads it again, from the library's file. Nothing
     happens where the system does not list its mappings, as on macOS.
     """
     try:
-        mappings = Path("/proc/self/maps").read_text("utf-8").splitlines()
+        listed = Path("/proc/self/smaps").read_text("utf-8")
     except OSError:
         return
     system = ctypes.CDLL(None)
     system.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    for mapping in mappings:
-        addresses, rights, *_rest, path = mapping.split(maxsplit=5)
-        if rights == _CODE and Path(path).name.startswith(_COMPILER):
-            start, end = (int(address, 16) for address in addresses.split("-"))
+    for mapping in _MAPPING.finditer(listed):
+        is_in_file = mapping["anonymous"] == "0"  # what the loader wrote is nowhere else
+        if is_in_file and "w" not in mapping["rights"]:
+            start, end = int(mapping["start"], 16), int(mapping["end"], 16)
             system.madvise(start, end - start, mmap.MADV_DONTNEED)
 
 

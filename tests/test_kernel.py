@@ -84,7 +84,7 @@ def resident_kib():
     library, kib = False, 0
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.partition(" ")[0]:
-            library = " r-xp " in line and "libllvmlite" in line
+            library = "libllvmlite" in line
         elif library and line.startswith("Rss:"):
             kib += int(line.split()[1])
     return kib

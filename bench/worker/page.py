@@ -11,7 +11,7 @@ from bench.worker.batches import BYTES_MAX
 from bench.worker.by_hand import BATCH_EVENTS
 from bench.worker.cases import LARGE
 from bench.worker.contenders import CONTENDERS, COPY, LOOP, OURS, REPARTITION
-from bench.worker.rounds import OTHER_LOAD_MAX, REPEATS_MAX
+from bench.worker.rounds import OTHER_LOAD_MAX, REPEATS_MAX, WARM_UPS_MAX
 
 THROUGHPUT = results.DIRECTORY / "worker.json"
 FULL = results.DIRECTORY / "worker-full.json"
@@ -22,7 +22,9 @@ PAGE = results.ROOT / "docs" / "benchmarks.md"
 Found = Mapping[str, Any]
 
 HOW = f"""\
-- **The broker** runs on the same machine and takes its share of the processors, whichever contender is measured.
+- **The broker** runs on the same machine and takes its share of the processors, whichever contender is measured. Before
+  the first round it works until an event takes it hardly less time than before, {WARM_UPS_MAX} runs at most. Its data is
+  in memory where there is room, since a disk may write at less than the rates that are measured.
 - **A round** of a case runs all contenders one right after the other, each time with another one first. Ratios are
   taken within a round; the tables have their median. The rounds go over all cases in turn.
 - **The clock** is the same for all: from the moment a contender says that it has partitions to the last commit of its
@@ -30,7 +32,7 @@ HOW = f"""\
   {{seconds}};
   rates are those of the events that were consumed and committed by then.
 - **streamdedup** is `streamdedup run -c config.yaml`; options that neither the case nor the base case names have their
-  defaults.
+  defaults. It and the others run with the [huge pages](deploy.md#what-to-mount-and-to-set) that the image asks for.
 - **The input** is the same for all contenders of a case, made from a seed, in record batches of up to
   {BYTES_MAX >> 10} KiB. An event of 120 bytes has a key of 28, an address, and a JSON value of 92; it
   compresses well, to about a sixth with lz4 and a twelfth with zstd.

@@ -78,7 +78,9 @@ class Decider:
             if isinstance(batch, PendingDecode):
                 await self._take_large(shard, in_flight, batch, closes_s_max, leaving)
             elif batch is not None:
-                await self._fill(shard, in_flight, batch, closes_s_max, leaving)
+                filling = self._fill(shard, in_flight, batch, closes_s_max, leaving)
+                del batch  # so that `_fill` alone has it
+                await filling
             elif in_flight.none:
                 await self._commit_position(shard, in_flight)
         in_flight.close()
