@@ -40,8 +40,9 @@ CACHE_ENV = "STREAMDEDUP_CACHE"
 KERNELS: list[Any] = []  # every kernel, as numba's dispatcher
 
 _MAPPING = re.compile(
-    r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<rights>\S+) .*/libllvmlite\S*$"
-    r"(?:\n\w+:.*)*?\nAnonymous: +(?P<anonymous>\d+) kB$",
+    rb"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<rights>\S+) .*/libllvmlite\S*$"
+    rb"(?:\n\w+:.*)*?\nAnonymous: +(?P<anonymous>\d+) kB$"
+    rb"(?:\n\w+:.*)*?\nSwap: +(?P<swap>\d+) kB$",
     re.MULTILINE,
 )
 
@@ -119,20 +120,28 @@ def kept_in() -> Path | None:
 def give_back_compiler() -> None:
     """Give the pages of the compiler's library, some 70 MB, back to the system.
 
-    Loading a kernel from the cache reads them. Whoever needs one again reads it again, from the library's file. Nothing
-    happens where the system does not list its mappings, as on macOS.
+    Loading a kernel from the cache reads these pages. If the compiler is needed again, the system reads them again from
+    the library's file. If the system does not list its mappings, as macOS does not, this does nothing.
     """
     try:
-        listed = Path("/proc/self/smaps").read_text("utf-8")
+        listed = Path("/proc/self/smaps").read_bytes()
     except OSError:
         return
     system = ctypes.CDLL(None)
     system.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    for start, end in unwritten(listed):
+        system.madvise(start, end - start, mmap.MADV_DONTNEED)
+
+
+def unwritten(listed: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where the compiler's library is mapped, as `listed` by smaps, and nobody wrote or can write.
+
+    Pages that the loader wrote are not in the file. They are anonymous, or in the swap space.
+    """
     for mapping in _MAPPING.finditer(listed):
-        is_in_file = mapping["anonymous"] == "0"  # what the loader wrote is nowhere else
-        if is_in_file and "w" not in mapping["rights"]:
-            start, end = int(mapping["start"], 16), int(mapping["end"], 16)
-            system.madvise(start, end - start, mmap.MADV_DONTNEED)
+        is_in_file = mapping["anonymous"] == mapping["swap"] == b"0"
+        if is_in_file and b"w" not in mapping["rights"]:
+            yield int(mapping["start"], 16), int(mapping["end"], 16)
 
 
 def cache_root() -> Path:

@@ -40,7 +40,7 @@ from streamdedup.kafka.records.encoding import BatchEncoder
 from streamdedup.kafka.records.encoding import warm_up as warm_up_records
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import decode, record_batches
-from streamdedup.kernel import KERNELS, cache_root
+from streamdedup.kernel import KERNELS, cache_root, unwritten
 from streamdedup.kernel import sources as kernel_sources
 from streamdedup.keys import join, placement
 from streamdedup.keys.formats import json_column, json_exact
@@ -124,6 +124,21 @@ def test_the_memory_of_the_compiler_is_given_back(tmp_path: Path) -> None:
     before, after = map(int, _run(["-c", GIVEN_BACK], tmp_path).stdout.split())
     assert after < before / 4
     assert before > 20 << 10
+
+
+def test_no_page_is_given_back_that_is_not_in_the_file() -> None:
+    """The loader wrote some, which may be in the swap space; others may be written at any time."""
+    kept = [("r--p", 8, 0), ("r--p", 0, 8), ("rw-p", 0, 0)]
+    mapped = [("libllvmlite.so", *pages) for pages in [("r-xp", 0, 0), *kept, ("r--p", 0, 0)]]
+    listed = "".join(
+        f"{n}000-{n}fff {rights} 00365000 fe:00 2472 /a dir\udcff/{name}\nSize: 9 kB\nRss: 9 kB\n"
+        f"Anonymous:             {anonymous} kB\nKSM: 0 kB\nSwap:          {swap} kB\nVmFlags: rd\n"
+        for n, (name, rights, anonymous, swap) in enumerate(
+            [("libc.so", "r-xp", 0, 0), *mapped, ("libz.so", "r-xp", 0, 0)], 1
+        )
+    )
+    found = [*unwritten(listed.encode("utf-8", "surrogateescape"))]
+    assert found == [(0x2000, 0x2FFF), (0x6000, 0x6FFF)]
 
 
 def test_kernels_are_made_of_nothing_that_the_cache_does_not_know() -> None:

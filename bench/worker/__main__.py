@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write what a whole run found."""
     asked = _asked(arguments)
     cases = [replace(case, events=asked.events or case.events) for case in asked.cases]
-    at, what = broker.found()
+    at, what = broker.found(broker.in_memory())
     try:
         found = measure(at.bootstrap_servers, what, cases, asked.contenders, asked.rounds)
         print(summary(found, asked.contenders))
@@ -47,7 +47,7 @@ def measure(
     contenders: Sequence[Contender],
     rounds: int,
 ) -> dict[str, Any]:
-    """What so many rounds of these cases find, after one of the first that does not count."""
+    """What so many rounds of these cases find, after a warm-up that does not count."""
     began, here = time.monotonic(), results.circumstances(broker_is)
     playing = Rounds(bootstrap, contenders, began + LIMIT_S, partial(print, flush=True))
     playing.warm_up(cases[0])

@@ -4,13 +4,14 @@ For the heap and the collector, these are what Kafka's `kafka-server-start.sh`, 
 calls, set; in a container, the heap begins smaller. The tests' own broker starts quickly and runs slowly, since it is
 compiled in one step.
 
-Its data is in memory, if there is room: a virtual machine may write to its disk at less than the rates that are
-measured, and then all requests wait for it, half a second at a time.
+For `make bench`, its data is in memory, if there is room: a virtual machine may write to its disk at less than the
+rates that are measured, and then all requests wait for it, half a second at a time.
 """
 
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -40,21 +41,19 @@ def in_memory() -> Path | None:
     return IN_MEMORY if room >= ROOM_BYTES else None
 
 
-def _process() -> ProcessBroker:
-    return process_broker(AS_KAFKA_STARTS_IT, in_memory())
+def found(directory: Path | None = None) -> tuple[Broker, str]:
+    """The broker, and what the page says of it; raises `Unavailable`, or ConnectionError where a given one is away.
 
-
-RUNGS: dict[str, Callable[[], OwnedBroker]] = {"docker": container_broker, "jars": _process}
-
-
-def found() -> tuple[Broker, str]:
-    """The broker, and what the page says of it; raises `Unavailable`, or ConnectionError where a given one is away."""
+    If it is a process of ours, its data is below `directory`, or where temporary files are.
+    """
     if given := os.environ.get(BOOTSTRAP):
         return given_broker(
             given
         ), f"the one at `{BOOTSTRAP}`, whose version and settings are its owner's"
     named = os.environ.get(RUNG)
-    rungs = [rung for name, rung in RUNGS.items() if named in (None, "", name)]
+    process = partial(process_broker, AS_KAFKA_STARTS_IT, directory)
+    known: dict[str, Callable[[], OwnedBroker]] = {"docker": container_broker, "jars": process}
+    rungs = [rung for name, rung in known.items() if named in (None, "", name)]
     broker = own_broker(rungs or None)  # which says what is wrong with the name
     if isinstance(broker, ProcessBroker):
         options = "a heap of 1 GiB and the other options of Java that Kafka's start script gives"

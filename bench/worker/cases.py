@@ -8,7 +8,7 @@ from bench.worker.events import Form
 
 SLOW_S = 2.5
 OURS_S = 6.0
-# What deploy/Dockerfile sets: glibc then asks for large pages.
+# The variable that deploy/Dockerfile sets: glibc then asks for huge pages.
 PAGES, HUGE_PAGES, SMALL_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", ""
 
 

@@ -43,7 +43,7 @@ END_S_MAX = 60.0
 LOOK_EVERY_S = 0.01
 ERROR_RATE = 1e-6  # `filter.error_rate`'s default
 LOG_TAIL = 3000
-DELETED_AT_ONCE = {"file_delete_delay_ms": 1000}  # a minute by default, in which several runs go by
+DELETED_SOON = {"file_delete_delay_ms": 1000}  # a minute by default, in which several runs go by
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def contending(
 def filled(bootstrap: str, case: Case) -> Input:
     """A new topic with the input of a case."""
     topic = unique_name("bench-in")
-    create_topic(bootstrap, topic, case.partitions, **DELETED_AT_ONCE)
+    create_topic(bootstrap, topic, case.partitions, **DELETED_SOON)
     model = parts(case.events, case.partitions, case.duplicates)
 
     async def fill() -> None:
@@ -170,7 +170,7 @@ def measured(
 ) -> Run:
     """Run it once; SystemExit where its output is not what it should be. `beside` is entered with its process id."""
     sink, group = unique_name(f"bench-{contender.name}"), unique_name("bench")
-    create_topic(bootstrap, sink, case.partitions, **DELETED_AT_ONCE)
+    create_topic(bootstrap, sink, case.partitions, **DELETED_SOON)
     topics = Topics(bootstrap, group, source.topic, sink)
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as name,
@@ -196,7 +196,7 @@ def _ran(topics: Topics, case: Case, contender: Contender, source: Input, direct
     """Run it to the end of the input."""
     with (
         followed(topics, contender, source.parts) as ends,
-        contending(contender.command(case, topics, directory), directory) as process,
+        contending(contender.command(case, topics, directory), directory, case.pages) as process,
     ):
         process.wait_for(contender.begins)
         _watch(process, contender, case, topics.bootstrap, ends)

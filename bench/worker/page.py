@@ -23,8 +23,9 @@ Found = Mapping[str, Any]
 
 HOW = f"""\
 - **The broker** runs on the same machine and takes its share of the processors, whichever contender is measured. Before
-  the first round it works until an event takes it hardly less time than before, {WARM_UPS_MAX} runs at most. Its
-  data is in memory where there is room, since a disk may write at less than the rates that are measured.
+  the first round, each contender runs once, and the first one again until the broker's time an event falls no more,
+  {WARM_UPS_MAX} times at most. Its data is in memory where there is room, since a disk may write at less than the
+  rates that are measured.
 - **A round** of a case runs all contenders one right after the other, each time with another one first. Ratios are
   taken within a round; the tables have their median. The rounds go over all cases in turn.
 - **The clock** is the same for all: from the moment a contender says that it has partitions to the last commit of its

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--events", type=int, default=CASE.events)
     asked = parser.parse_args(arguments)
-    at, what = broker.found()
+    at, what = broker.found(broker.in_memory())
     try:
         found = measure(
             at.bootstrap_servers, what, replace(CASE, events=asked.events), asked.rounds
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(bootstrap: str, broker_is: str, case: Case, rounds: int) -> dict[str, Any]:
-    """What so many rounds find, after one of the first that does not count."""
+    """What so many rounds find, after a warm-up that does not count."""
     began, here = time.monotonic(), results.circumstances(broker_is)
     playing = Rounds(bootstrap, [*REPARTITION.values()], math.inf, partial(print, flush=True))
     playing.warm_up(case)

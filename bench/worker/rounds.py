@@ -15,7 +15,7 @@ from tests.broker.topics import delete_topic
 
 OTHER_LOAD_MAX = 0.1
 REPEATS_MAX = 2
-WARM_UPS_MAX, HARDLY_LESS = 8, 0.9
+WARM_UPS_MAX, LAST_RUNS, HARDLY_LESS = 8, 3, 0.9  # one run may be disturbed
 
 Round = dict[str, Any]
 
@@ -39,17 +39,17 @@ class Rounds:
     def warm_up(self, case: Case) -> None:
         """Not counted: the broker's code is compiled as it runs, so an event takes it less and less at first.
 
-        Every contender runs once, and then the first of them until `Settled`, if the broker's time is known.
+        Every contender runs once, and then the first of them until that has settled, if it is known.
         """
         for contender in self._contenders[1:]:
             self._run(case, contender)
-        settled = Settled()
-        while not settled:
+        times = list[float]()
+        while not has_settled(times) and time.monotonic() < self._until:
             run = self._run(case, self._contenders[0])
             if run.broker_cpu_s is None:
                 return
-            settled.note(run.broker_cpu_s / run.events)
-            self._tell(f"warming up: {1e6 * settled.latest:.2f} us an event of the broker")
+            times.append(run.broker_cpu_s / run.events)
+            self._tell(f"warming up: {1e6 * times[-1]:.2f} us an event of the broker")
 
     def play(self, cases: Sequence[Case], rounds: int) -> None:
         """So many rounds of each case, as time allows."""
@@ -102,26 +102,12 @@ class Rounds:
         return measured(self._bootstrap, case, contender, self._inputs[case.input])
 
 
-class Settled:
-    """Whether what falls at first has settled: the last three are hardly less than those before, or they are many."""
-
-    def __init__(self) -> None:
-        self._noted: list[float] = []
-
-    @property
-    def latest(self) -> float:
-        """What was noted last."""
-        return self._noted[-1]
-
-    def note(self, value: float) -> None:
-        """Take the next value."""
-        self._noted.append(value)
-
-    def __bool__(self) -> bool:
-        before, last = self._noted[:-3], self._noted[-3:]
-        if not before:
-            return False
-        return len(self._noted) >= WARM_UPS_MAX or min(last) > HARDLY_LESS * min(before)
+def has_settled(times: Sequence[float]) -> bool:
+    """Whether the last ones are hardly less than those before, or there are WARM_UPS_MAX."""
+    before, last = times[:-LAST_RUNS], times[-LAST_RUNS:]
+    if len(times) >= WARM_UPS_MAX:
+        return True
+    return bool(before) and min(last) > HARDLY_LESS * min(before)
 
 
 def told(contender: Contender, run: Run) -> str:

@@ -79,7 +79,7 @@ class Decider:
                 await self._take_large(shard, in_flight, batch, closes_s_max, leaving)
             elif batch is not None:
                 filling = self._fill(shard, in_flight, batch, closes_s_max, leaving)
-                del batch  # so that `_fill` alone has it
+                del batch  # so that `_fill` alone holds it
                 await filling
             elif in_flight.none:
                 await self._commit_position(shard, in_flight)
@@ -158,7 +158,11 @@ class Decider:
             part, whole = decided
             transaction.add(part)
             offset = part.batch.next_offset
-            del decided, part, batch  # megabytes, which it would keep after they are sent
+            del (
+                decided,
+                part,
+                batch,
+            )  # megabytes, which this frame would keep while it waits for more
             if not whole or transaction.size_bytes >= delivery.batch_bytes_max:
                 break
             if last_offset is not None and offset > last_offset:

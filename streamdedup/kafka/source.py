@@ -55,9 +55,9 @@ from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import CHUNK_EVENTS, EventConsumer
 from streamdedup.kafka.records.wire import DamagedBatchError
 
-# What is fetched of a partition at once, and in one answer. What is fetched of a partition is decided together, and the
-# Python of a decision takes as long for few events as for many. An answer is decoded in one turn of the loop, and its
-# bytes are in memory twice then, however many partitions there are.
+# FETCH_BYTES of a partition come at once, and are decided together: the Python of a decision takes as long for few
+# events as for many. An answer has ANSWER_BYTES, however many partitions it covers: it is decoded in one turn of the
+# loop, and its bytes are in memory twice meanwhile.
 FETCH_BYTES, ANSWER_BYTES = 4 << 20, 16 << 20
 NOWHERE = TopicPartition("-", 0)  # not assigned to us: to poll it only keeps the membership alive
 POLL_SLACK_S = 0.2  # beyond the time-out that a poll was given, before we end it ourselves

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
+from bench.worker import broker as measured_on
 from bench.worker import (
     latency,
     log,
@@ -24,7 +25,7 @@ from bench.worker import (
     rounds,
 )
 from bench.worker.batches import CODECS, encode
-from bench.worker.cases import BASE, CASES
+from bench.worker.cases import BASE, CASES, Case
 from bench.worker.checking import (
     OTHER_BYTES,
     UNEXPECTED,
@@ -35,7 +36,16 @@ from bench.worker.checking import (
     matched,
     missing_max,
 )
-from bench.worker.contenders import BOTH, CONTENDERS, COPY, LOOP, OURS, REPARTITION, STAGE
+from bench.worker.contenders import (
+    BOTH,
+    CONTENDERS,
+    COPY,
+    LOOP,
+    OURS,
+    REPARTITION,
+    STAGE,
+    Contender,
+)
 from bench.worker.events import Form, Part, parts
 from bench.worker.log import HEAD
 from bench.worker.measuring import Input, Run
@@ -271,28 +281,47 @@ def test_a_disturbed_round_is_repeated(
 def test_the_broker_is_warm_once_an_event_takes_it_no_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The runs before the first round go on as long as its time falls, at most so many; none of them counts."""
+    """The runs before the first round go on as long as its time falls, at most so many; none of them counts.
+
+    Other contenders run once before.
+    """
     for us, count in (
         ([4.0, 3.0, 2.0, 1.9, 1.95, 1.85, 9.0], 6),
         ([2.0] * 9, 4),
         ([9.0 / 2**n for n in range(20)], WARM_UPS_MAX),
     ):
         told: list[str] = []
-        playing = _stubbed(iter([0.0] * len(us)), monkeypatch, told=told)
-        times = iter(us)
-        monkeypatch.setattr(
-            rounds,
-            "measured",
-            lambda *_, times=times: replace(_run(1000), broker_cpu_s=next(times) / 1000),
-        )
+        ran: list[str] = []
+        playing = _stubbed(iter([]), monkeypatch, told=told, contenders=(OURS, COPY))
+
+        def measured(_bootstrap: str, _case: Case, contender: Contender, _source: Input) -> Run:
+            ran.append(contender.name)  # noqa: B023
+            return replace(_run(1000), broker_cpu_s=us[ran.count(OURS) - 1] / 1000)  # noqa: B023
+
+        monkeypatch.setattr(rounds, "measured", measured)
         playing.warm_up(BASE)
+        assert ran == [COPY, *[OURS] * count]
         assert len(told) == count
         assert not playing.found
 
 
 def test_a_broker_whose_time_is_not_known_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that was given does."""
-    _stubbed(iter([0.0]), monkeypatch).warm_up(BASE)
+    loads = iter([0.0])
+    _stubbed(loads, monkeypatch).warm_up(BASE)
+    assert not [*loads]
+
+
+def test_data_is_in_memory_if_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where there is no such directory."""
+    monkeypatch.setattr(measured_on, "IN_MEMORY", tmp_path)
+    for room, where in ((0, tmp_path), (1 << 60, None)):
+        monkeypatch.setattr(measured_on, "ROOM_BYTES", room)
+        assert measured_on.in_memory() == where
+    monkeypatch.setattr(measured_on, "IN_MEMORY", tmp_path / "none")
+    assert measured_on.in_memory() is None
 
 
 def test_no_round_begins_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,12 +391,13 @@ def _stubbed(
     monkeypatch: pytest.MonkeyPatch,
     until: float = math.inf,
     told: list[str] | None = None,
+    contenders: Sequence[str] = (OURS,),
 ) -> Rounds:
     """Rounds of one contender that runs nothing, with these loads beside it."""
     monkeypatch.setattr(rounds, "filled", lambda *_: Input("topic", []))
     monkeypatch.setattr(rounds, "measured", lambda *_: _run(1000, next(loads)))
     tell = told.append if told is not None else print
-    return Rounds("none", [CONTENDERS[OURS]], until, tell)
+    return Rounds("none", [CONTENDERS[name] for name in contenders], until, tell)
 
 
 def _results(found: Any) -> dict[str, Any]:

@@ -22,10 +22,10 @@ RECORD_BYTES_MAX = 21  # of a record before its body: size, attributes, time, of
 # After 2**31 - 1 Kafka counts on from 0. aiokafka counts on from -2**31, as an integer of 32 bits does, and the broker
 # refuses that. The numbers differ in the highest bit only, however often they have come round.
 SEQUENCE_BITS = 0x7FFF_FFFF
-# Copied in one turn of the loop, by how it is compressed. gzip takes up to 7 ns a byte. It has less than a record batch
-# by default: with what is in the open one already, one is compressed. The other codecs take half of that.
+# Copied in one turn of the loop if gzip compresses it, at up to 7 ns a byte; the other codecs take half of that. It is
+# less than a record batch by default, so with what is in the open one already, one is compressed.
 GZIP_LOOP_BYTES_MAX = 512 << 10
-_LOOP_BYTES_MAX = {NONE: CHUNK_BYTES, GZIP: GZIP_LOOP_BYTES_MAX}
+_BYTES_A_TURN = {NONE: CHUNK_BYTES, GZIP: GZIP_LOOP_BYTES_MAX}
 
 
 class AppendedBatch(BatchBuilder):
@@ -106,7 +106,7 @@ class OpenBatches:
     @property
     def loop_bytes_max(self) -> int:
         """The most bytes of events to copy and compress in one turn of the loop."""
-        return _LOOP_BYTES_MAX.get(self._codec, LOOP_BYTES_MAX)
+        return _BYTES_A_TURN.get(self._codec, LOOP_BYTES_MAX)
 
     def copy(self, topic: str, batch: EventBatch, rows: Integers, size_max: int) -> Iterator[Any]:
         """Append the events of `rows` (ascending) byte for byte. Record batches have at most `size_max` bytes."""

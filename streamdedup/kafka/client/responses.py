@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 SIZE_BYTES = 4
 ENDED = "the connection ended"
 LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # smallest and largest buffer kept between two answers
-READ_BYTES = 1 << 20  # read in one turn of the loop: into fresh memory, 1 ms
+READ_BYTES = 1 << 20  # the most that is read in one turn of the loop: 1 ms, if the memory is fresh
 
 Handle = Callable[[Any, memoryview], None]
 
@@ -119,7 +119,7 @@ class Responses(asyncio.BufferedProtocol):
     def get_buffer(self, _sizehint: int) -> memoryview:
         # Never a byte of the answer after this one.
         end = min(SIZE_BYTES + max(self._size, 0), self._have + READ_BYTES)
-        # Grow to at most twice what has arrived: the size is only a claim.
+        # Grow to at most twice what has arrived, and in short turns: the size is only a claim.
         if self._have == len(self._buffer) < end:
             self._buffer.extend(bytes(min(len(self._buffer), end - len(self._buffer))))
         return memoryview(self._buffer)[self._have : end]

@@ -1,7 +1,7 @@
 """Decode record batches within a turn of the loop, or in a thread if they are large.
 
-A few kB may decompress to any amount. What takes more than those limits is left to a thread; what takes more than
-the limit in `codecs` is refused.
+A few kB may decompress to any amount. What takes more than LOOP_BYTES_MAX, or CHUNK_BYTES without compression, is left to
+a thread; what takes more than the limit in `codecs` is refused.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ LOOP_BYTES_MAX = 2 << 20  # decompressed in one turn: 1 ms by lz4, 7 ms by gzip
 def first_of(batches: Sequence[RecordBatch]) -> list[Unpacked]:
     """Unpack the first of `batches`, until LOOP_BYTES_MAX are reached, or CHUNK_BYTES if they are not compressed.
 
-    The list is empty if the first batch alone is above that limit, is damaged, or is framed in a way that takes long
+    The list is empty if the first batch alone is above its limit, is damaged, or is framed in a way that takes long
     to read.
     """
     parts: list[Unpacked] = []
