@@ -50,12 +50,13 @@ def measure(
     """What so many rounds of these cases find, after a warm-up that does not count."""
     began, here = time.monotonic(), results.circumstances(broker_is)
     playing = Rounds(bootstrap, contenders, began + LIMIT_S, partial(print, flush=True))
-    playing.warm_up(cases[0])
+    warm_ups = playing.warm_up(cases[0])
     playing.play(cases, rounds)
     playing.close()
     return {
         **here,
         "command": "make bench",
+        "warm_ups": warm_ups,
         "minutes": round((time.monotonic() - began) / 60, 1),
         "cases": {
             case.name: {"case": asdict(case), "rounds": playing.found[case.name]}

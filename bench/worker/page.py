@@ -11,7 +11,7 @@ from bench.worker.batches import BYTES_MAX
 from bench.worker.by_hand import BATCH_EVENTS
 from bench.worker.cases import LARGE
 from bench.worker.contenders import CONTENDERS, COPY, LOOP, OURS, REPARTITION
-from bench.worker.rounds import OTHER_LOAD_MAX, REPEATS_MAX, WARM_UPS_MAX
+from bench.worker.rounds import OTHER_LOAD_MAX, REPEATS_MAX
 
 THROUGHPUT = results.DIRECTORY / "worker.json"
 FULL = results.DIRECTORY / "worker-full.json"
@@ -22,10 +22,8 @@ PAGE = results.ROOT / "docs" / "benchmarks.md"
 Found = Mapping[str, Any]
 
 HOW = f"""\
-- **The broker** runs on the same machine and takes its share of the processors, whichever contender is measured. Before
-  the first round, each contender runs once, and the first one again until the broker's time an event falls no more,
-  {WARM_UPS_MAX} times at most. Its data is in memory where there is room, since a disk may write at less than the
-  rates that are measured.
+- **The broker** runs on the same machine and takes its share of the processors, whichever contender is measured.
+  {{warm_up}}
 - **A round** of a case runs all contenders one right after the other, each time with another one first. Ratios are
   taken within a round; the tables have their median. The rounds go over all cases in turn.
 - **The clock** is the same for all: from the moment a contender says that it has partitions to the last commit of its
@@ -33,7 +31,7 @@ HOW = f"""\
   {{seconds}};
   rates are those of the events that were consumed and committed by then.
 - **streamdedup** is `streamdedup run -c config.yaml`; options that neither the case nor the base case names have their
-  defaults. It and the others run with the [huge pages](deploy.md#what-to-mount-and-to-set) that the image asks for.
+  defaults. {{pages}}
 - **The input** is the same for all contenders of a case, made from a seed, in record batches of up to
   {BYTES_MAX >> 10} KiB. An event of 120 bytes has a key of 28, an address, and a JSON value of 92; it
   compresses well, to about a sixth with lz4 and a twelfth with zstd.
@@ -49,6 +47,15 @@ HOW = f"""\
 - **Processor** is the contender's own user and system time by event, **memory** its most resident, both within the time
   that is measured.
 """
+
+WARM_UP = """\
+Before the first round, each contender ran once, and the first one again until the broker's time an event fell no more:
+  {warm_ups} times."""
+NO_WARM_UP = "Before the first round, each contender ran once."
+WITH_HUGE_PAGES = """\
+All contenders run with the [huge pages](deploy.md#what-to-mount-and-to-set) that
+  the image asks for."""
+WITHOUT_HUGE_PAGES = "Nobody asks for huge pages."
 
 
 HOW_STAGES = """\
@@ -123,7 +130,11 @@ def _throughput(found: Found, cells: Found) -> Iterator[str]:
     yield "### How quiet it was, and how exact\n"
     yield _quiet(cases)
     yield "### How it is measured\n"
-    yield HOW.format(seconds=seconds)
+    yield HOW.format(
+        seconds=seconds,
+        warm_up=WARM_UP.format(**found) if "warm_ups" in found else NO_WARM_UP,
+        pages=WITH_HUGE_PAGES if _cases_have(cases, "pages") else WITHOUT_HUGE_PAGES,
+    )
 
 
 def _stages(found: Found) -> Iterator[str]:
@@ -281,6 +292,11 @@ def _absent(throughput: Found, full: Found, stages: Found) -> Iterator[str]:
     absent = [peer.what for name, peer in PEERS.items() if f"peers/{name}" not in measured]
     if absent:
         yield f"Of the peers: {'; '.join(absent)}."
+
+
+def _cases_have(cases: Found, setting: str) -> bool:
+    """Whether the results are of a time when there was such a setting."""
+    return all(setting in told["case"] for told in cases.values())
 
 
 def _told(microseconds: float | None) -> str:

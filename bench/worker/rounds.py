@@ -36,10 +36,11 @@ class Rounds:
         self._longest_s: dict[str, float] = {}
         self.found: dict[str, list[Round]] = {}
 
-    def warm_up(self, case: Case) -> None:
+    def warm_up(self, case: Case) -> int:
         """Not counted: the broker's code is compiled as it runs, so an event takes it less and less at first.
 
-        Every contender runs once, and then the first of them until that has settled, if it is known.
+        Every contender runs once, and then the first of them until that has settled, if it is known. Return how often
+        it ran.
         """
         for contender in self._contenders[1:]:
             self._run(case, contender)
@@ -47,9 +48,10 @@ class Rounds:
         while not has_settled(times) and time.monotonic() < self._until:
             run = self._run(case, self._contenders[0])
             if run.broker_cpu_s is None:
-                return
+                return 1
             times.append(run.broker_cpu_s / run.events)
             self._tell(f"warming up: {1e6 * times[-1]:.2f} us an event of the broker")
+        return len(times)
 
     def play(self, cases: Sequence[Case], rounds: int) -> None:
         """So many rounds of each case, as time allows."""

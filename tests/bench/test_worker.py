@@ -113,7 +113,7 @@ def test_a_tiny_run_measures_the_stages_of_a_repartition(
 ) -> None:
     """On a real broker each contender is through with all, with an exact output, and the page tells of each."""
     monkeypatch.setattr(rounds, "OTHER_LOAD_MAX", math.inf)
-    monkeypatch.setattr(Rounds, "warm_up", lambda *_: None)
+    monkeypatch.setattr(Rounds, "warm_up", lambda *_: 1)
     case = replace(TINY, compression="none", key="key")
     found = repartition.measure(broker.bootstrap_servers, "the broker of the tests", case, 1)
     (told,) = found["rounds"]
@@ -299,7 +299,7 @@ def test_the_broker_is_warm_once_an_event_takes_it_no_less(
             return replace(_run(1000), broker_cpu_s=us[ran.count(OURS) - 1] / 1000)  # noqa: B023
 
         monkeypatch.setattr(rounds, "measured", measured)
-        playing.warm_up(BASE)
+        assert playing.warm_up(BASE) == count
         assert ran == [COPY, *[OURS] * count]
         assert len(told) == count
         assert not playing.found
@@ -308,7 +308,7 @@ def test_the_broker_is_warm_once_an_event_takes_it_no_less(
 def test_a_broker_whose_time_is_not_known_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that was given does."""
     loads = iter([0.0])
-    _stubbed(loads, monkeypatch).warm_up(BASE)
+    assert _stubbed(loads, monkeypatch).warm_up(BASE) == 1
     assert not [*loads]
 
 

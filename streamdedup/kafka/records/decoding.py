@@ -1,7 +1,7 @@
 """Decode record batches within a turn of the loop, or in a thread if they are large.
 
-A few kB may decompress to any amount. What takes more than LOOP_BYTES_MAX, or CHUNK_BYTES without compression, is left to
-a thread; what takes more than the limit in `codecs` is refused.
+A few kB may decompress to any amount. What takes more than LOOP_BYTES_MAX, or CHUNK_BYTES without compression, is left
+to a thread; what takes more than the limit in `codecs` is refused.
 """
 
 import asyncio
