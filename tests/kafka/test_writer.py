@@ -10,6 +10,7 @@ import pytest
 
 from streamdedup.events import EventBatch
 from streamdedup.kafka.client import open_batches
+from streamdedup.kafka.client.open_batches import GZIP_LOOP_BYTES_MAX
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records import encoding
@@ -106,6 +107,31 @@ async def test_gzip_takes_less_of_a_turn_than_others(codec: str, threads: list[i
     await _copy(writer, *events)
     assert [one == threading.get_ident() for one in threads] == [codec != "gzip"]
     assert len(_values(producer.sent)) == 1
+
+
+@pytest.mark.parametrize(
+    ("codec", "bytes_max"),
+    [("none", CHUNK_BYTES), ("zstd", LOOP_BYTES_MAX), ("gzip", GZIP_LOOP_BYTES_MAX)],
+)
+async def test_so_much_is_copied_in_a_turn(
+    codec: str, bytes_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is more is copied in a thread."""
+    begun = list[bool]()
+
+    class Noted(encoding.BatchEncoder):
+        def __init__(self, **options: Any) -> None:
+            begun.append(threading.get_ident() == here)
+            super().__init__(**options)
+
+    here = threading.get_ident()
+    monkeypatch.setattr(open_batches, "BatchEncoder", Noted)
+    for size, in_the_loop in ((bytes_max - 1000, True), (bytes_max + 1000, False)):
+        events, (writer, _producer) = await _events(size), _writer(codec)
+        await writer.begin()
+        begun.clear()
+        await _copy(writer, events[0])
+        assert begun == [in_the_loop]
 
 
 async def test_what_a_dropped_writer_still_copies_is_never_sent(
