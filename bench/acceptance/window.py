@@ -19,8 +19,8 @@ RATES = (1e-2, 1e-4, 1e-6)
 SIZES = (200_000, 10_000_000)
 PROBES_MAX = 50_000_000
 ASKED = (
-    "Keys that were never added are looked up, too: enough of them to tell the error rate from one that is 1.25 times"
-    f" as high, but at most {PROBES_MAX:,}. The theory is that of the keys that are live at this moment."
+    "Keys that were never added are looked up, too. There are as many as it takes to notice an error rate that is 1.25"
+    f" times as high, but at most {PROBES_MAX:,}. The theory is that of the keys that are live at this moment."
 )
 TURNS = 4  # of CAPACITY keys each; the last one is looked up
 PARTS = 40  # calls of a turn

@@ -48,14 +48,14 @@ HOW = f"""\
   that is measured.
 """
 
-WARM_UP = """\
-Before the first round, each contender ran once, and the first one again until the broker's time an event fell no more:
-  {warm_ups} times."""
-NO_WARM_UP = "Before the first round, each contender ran once."
+RAN_ONCE = "Before the first round, each contender ran once."
+WARMED_UP = """\
+Before the first round, the first contender ran {warm_ups} times, until the broker took hardly less time for an event
+  than before, and each other one once."""
 WITH_HUGE_PAGES = """\
-All contenders run with the [huge pages](deploy.md#what-to-mount-and-to-set) that
-  the image asks for."""
-WITHOUT_HUGE_PAGES = "Nobody asks for huge pages."
+If the case does not say otherwise, all contenders run with the
+  [huge pages](deploy.md#what-to-mount-and-to-set) that the image asks for."""
+WITHOUT_HUGE_PAGES = "No contender asks for huge pages."
 
 
 HOW_STAGES = """\
@@ -132,8 +132,8 @@ def _throughput(found: Found, cells: Found) -> Iterator[str]:
     yield "### How it is measured\n"
     yield HOW.format(
         seconds=seconds,
-        warm_up=WARM_UP.format(**found) if "warm_ups" in found else NO_WARM_UP,
-        pages=WITH_HUGE_PAGES if _cases_have(cases, "pages") else WITHOUT_HUGE_PAGES,
+        warm_up=WARMED_UP.format(**found) if found.get("warm_ups", 1) > 1 else RAN_ONCE,
+        pages=WITH_HUGE_PAGES if "pages" in base else WITHOUT_HUGE_PAGES,
     )
 
 
@@ -292,11 +292,6 @@ def _absent(throughput: Found, full: Found, stages: Found) -> Iterator[str]:
     absent = [peer.what for name, peer in PEERS.items() if f"peers/{name}" not in measured]
     if absent:
         yield f"Of the peers: {'; '.join(absent)}."
-
-
-def _cases_have(cases: Found, setting: str) -> bool:
-    """Whether the results are of a time when there was such a setting."""
-    return all(setting in told["case"] for told in cases.values())
 
 
 def _told(microseconds: float | None) -> str:

@@ -23,7 +23,6 @@ from streamdedup.kafka.client.patience import start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topics import Topology
-from streamdedup.kernel import give_back_compiler
 from streamdedup.metrics.counts import Meters
 from streamdedup.repartition import middle
 from streamdedup.repartition.heads import Heads
@@ -97,7 +96,6 @@ class Copier:
         await self._threads.memory.run(
             THE_WORKER, what, compile_copying, self._recipe, remedy=COMPILING_REMEDY
         )
-        give_back_compiler()
 
     async def run(self) -> None:
         """Join the group and copy, until cancelled.

@@ -1,5 +1,7 @@
 """What a worker does before it joins the group: it checks or creates the topics, and logs what its settings mean."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import structlog
@@ -21,7 +23,7 @@ from streamdedup.kafka.topics import (
     refuse_missing,
     sink_topics,
 )
-from streamdedup.kernel import compiling
+from streamdedup.kernel import compiling, give_back_compiler
 from streamdedup.keys import placement
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.registry.registry import Registry
@@ -150,7 +152,7 @@ def try_filter(recipe: Recipe, topology: Topology, inputs: str | None = None) ->
 
     `inputs` are those of the first stage of `source.repartition`, as text; None without it.
     """
-    with compiling(lambda: log.info("compiling", note=_COMPILING)):
+    with _kernels():
         empty = recipe.empty_filter()
         _announce(recipe, topology, empty, inputs)
         warm_up(empty)
@@ -164,11 +166,19 @@ def try_filter(recipe: Recipe, topology: Topology, inputs: str | None = None) ->
 
 def compile_copying(recipe: Recipe) -> None:
     """Compile the kernels of the first stage of `source.repartition`. This blocks, for seconds at first."""
-    with compiling(lambda: log.info("compiling", note=_COMPILING)):
+    with _kernels():
         encoding.warm_up()
         recipe.extractor().warm_up()
         placement.warm_up()
         origin_header.warm_up()
+
+
+@contextmanager
+def _kernels() -> Iterator[None]:
+    """Load kernels within this context. It logs if one must be compiled, and gives back the compiler at the end."""
+    with compiling(lambda: log.info("compiling", note=_COMPILING)):
+        yield
+    give_back_compiler()
 
 
 def _announce(recipe: Recipe, topology: Topology, empty: Filter, inputs: str | None) -> None:

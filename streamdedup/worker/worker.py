@@ -29,7 +29,6 @@ from streamdedup.kafka.broker_clock import BrokerClock
 from streamdedup.kafka.client.patience import start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.topics import Topic, Topology
-from streamdedup.kernel import give_back_compiler
 from streamdedup.keys.hashing import SYSTEM, RandomSource
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters, Tally
@@ -216,7 +215,6 @@ class Worker:
         )
         gc.collect()
         gc.freeze()  # all modules are loaded; a full collection that visits them stalls the loop for 70 ms
-        give_back_compiler()
         log.info(
             "joining",
             group=kafka.group_id,

@@ -39,7 +39,7 @@ def first_of(batches: Sequence[RecordBatch]) -> list[Unpacked]:
         if max(size_bytes, len(batch.raw)) > most:
             break
         try:
-            parts.append(unpack(batch, LOOP_BYTES_MAX, regular_only=True))
+            parts.append(unpack(batch, most, regular_only=True))
         except DamagedBatchError:
             break
         size_bytes += parts[-1].end - parts[-1].start
