@@ -25,6 +25,7 @@ KILLS = 4
 def test_kills_lose_and_double_nothing(broker: Broker, tmp_path: Path, meddled: bool) -> None:
     """SIGKILL at random moments, restarted each time, also if snapshots go and offsets move back while it is down."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path).create()
+    deployment.expect_kills()
     deployment.config["snapshot"]["interval_s"] = 0.3
     deployment.config["delivery"] |= {"batch_events_max": 500, "commit_interval_ms": 20}
     deployment.config["kafka"]["consumer"]["max_partition_fetch_bytes"] = 32_768

@@ -116,6 +116,7 @@ def check_blocked(deployment: Deployment, numbers: list[int]) -> None:
 
 def kill_at_work(deployment: Deployment, chance: random.Random) -> None:
     """Start a worker and kill it, several times, at least once in the middle of the work."""
+    deployment.expect_kills()
     at_work = 0
     for attempt in range(KILLS):
         with deployment.running(f"{attempt}.log") as worker:

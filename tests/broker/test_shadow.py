@@ -145,6 +145,7 @@ def test_nobody_keeps_a_key_out_of_the_filter_by_a_header(
 def test_kills_in_shadow_mode_lose_nothing_and_double_no_pass(deployment: Deployment) -> None:
     """Every input event is in the output once; each key passed once, whatever is killed and forgotten between."""
     chance = random.Random(3)
+    deployment.expect_kills()
     deployment.config["delivery"] |= {"batch_events_max": 200, "commit_interval_ms": 10}
     numbers = [chance.randrange(3_000) for _ in range(20_000)]
     deployment.feed(addressed(numbers))

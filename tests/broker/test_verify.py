@@ -151,6 +151,7 @@ def test_what_was_matched_wrongly_is_a_duplicate_when_it_comes_again(
     screened: Deployment, tmp_path: Path
 ) -> None:
     """It goes on to the filter, as any other; kills lose and double nothing of it."""
+    screened.expect_kills()
     screened.config["filter"] = {"capacity": 100_000, "error_rate": 1e-9}
     screened.config["snapshot"] = {"directory": str(tmp_path / "snapshots"), "interval_s": 0.3}
     screened.config["delivery"] |= {"batch_events_max": 500, "commit_interval_ms": 20}

@@ -91,6 +91,7 @@ def emitted(deployment: Deployment) -> list[tuple[bytes | None, int | None]]:
 def test_kills_change_no_verdict(broker: Broker, tmp_path: Path, late: str) -> None:
     """With snapshots or after their loss, the output of a killed worker is the model's, event for event."""
     deployment = windowed(broker, tmp_path, late=late, max_jump=f"{5 * SLOT_MS}ms")
+    deployment.expect_kills()
     deployment.config["snapshot"]["interval_s"] = 0.3
     deployment.config["delivery"] |= {"batch_events_max": 300, "commit_interval_ms": 20}
     deployment.config["kafka"]["consumer"]["max_partition_fetch_bytes"] = 16_384
@@ -115,7 +116,7 @@ def test_kills_change_no_verdict(broker: Broker, tmp_path: Path, late: str) -> N
 
 def test_many_generations_in_one_transaction_fill_no_window(broker: Broker, tmp_path: Path) -> None:
     """What waits may be more than one generation has room for: it is committed, and reading goes on where it ended."""
-    deployment = windowed(broker, tmp_path, capacity=1000, error_rate=1e-6)
+    deployment = windowed(broker, tmp_path, capacity=1000)
     deployment.config["delivery"]["commit_interval_ms"] = 1000
     start = int(time.time() * 1000) - 3_600_000
     deployment.feed(timed((key, start + key * SLOT_MS // 100) for key in range(8000)))
@@ -129,7 +130,7 @@ def test_a_burst_makes_a_window_grow_and_a_fold_does_so_again(
     broker: Broker, tmp_path: Path
 ) -> None:
     """Keys of one moment, five times the capacity: all pass once, also without a snapshot. With `stop` it is full."""
-    deployment = windowed(broker, tmp_path, capacity=1000, error_rate=1e-6, partition_headroom=0)
+    deployment = windowed(broker, tmp_path, capacity=1000, partition_headroom=0)
     at = (int(time.time()) - 3600) * SLOT_MS
     deployment.feed(timed((key, at) for key in range(5000)))
     run_to_the_end(deployment)
