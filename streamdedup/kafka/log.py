@@ -29,7 +29,7 @@ from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.protocol import READ_UNCOMMITTED, fetch_one, list_offsets
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.records.decoding import PendingDecode
+from streamdedup.kafka.records.decoding import CHUNK_BYTES, PendingDecode
 from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.records.wire import HEAD, MAGIC, record_batches
 
@@ -248,7 +248,7 @@ async def committed_events(
             isolation_level="read_committed",
             auto_offset_reset="none",
             enable_auto_commit=False,
-            max_partition_fetch_bytes=4 << 20,
+            max_partition_fetch_bytes=CHUNK_BYTES,
         )
     )
     try:
