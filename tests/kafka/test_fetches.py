@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.client.patience import Patience
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.decoding import CHUNK_BYTES
 from streamdedup.kafka.source import KafkaMember
 
@@ -28,9 +28,10 @@ async def test_a_fetch_has_bounds(given: dict[str, int], of_a_partition: int, in
         asked.update(arguments)
         raise Made
 
+    consumer: Any = make
     options = KafkaOptions(bootstrap_servers="broker:9092", group_id="group", consumer=given)
     with pytest.raises(Made):
-        await KafkaMember(options, ["in"], Patience(), make, "a-meaning").start()
+        await KafkaMember(options, ["in"], Patience(), consumer, "a-meaning").start()
     assert (asked["max_partition_fetch_bytes"], asked["fetch_max_bytes"]) == (
         of_a_partition,
         in_all,
