@@ -228,16 +228,19 @@ def test_entries_of_standard_input_are_stored_too(lists: Commands) -> None:
 # --- how it is asked ---
 
 
-def test_nothing_is_written_where_it_lies(tmp_path: Path) -> None:
+def test_nothing_is_written_where_it_lies(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Several workers may ask it, also from a disk that is mounted read-only; nothing is left elsewhere."""
-    listed = made(tmp_path, ENTRIES)
-    before, elsewhere = state(tmp_path), set(Path(tempfile.gettempdir()).glob("streamdedup-*"))
+    listed, elsewhere = made(tmp_path, ENTRIES), tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
+    before = state(tmp_path)
     first, second = opened(listed), opened(listed)
     for store in (first, second):
         assert store.holds(listed.hash.digests(KEYS)).all()
     del first, second, store
     assert state(tmp_path) == before
-    assert set(Path(tempfile.gettempdir()).glob("streamdedup-*")) <= elsewhere
+    assert not list(elsewhere.iterdir())
 
 
 def test_a_store_that_is_removed_can_be_asked_until_it_is_closed(tmp_path: Path) -> None:
