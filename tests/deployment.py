@@ -119,7 +119,7 @@ class Deployment:
         produce(self.bootstrap, self.source, events)
 
     def expect_kills(self) -> None:
-        """Let the group miss a killed worker soon: on a busy machine, it may miss a live one, too."""
+        """Let the group drop a killed worker soon. On a busy machine it may drop a live one, too."""
         self.config["kafka"]["consumer"]["session_timeout_ms"] = 2000
 
     @property

@@ -135,19 +135,10 @@ class FoldedMemory(Memory):
             raise DoubtError("the output is not the log that was folded")
         while (shard := self.shard) is not None and shard.grows_within(events):
             if self._growth is None or self._growth.done():
-                self._growth = asyncio.create_task(self._grow(shard))
+                memory = self._services.threads.memory
+                growth = memory.run(self.snapshots.name, "its filter to grow", shard.grow)
+                self._growth = asyncio.create_task(growth)
             await asyncio.shield(self._growth)
-
-    async def _grow(self, shard: Shard) -> None:
-        """Put the next stage of its filter in place, in a thread, and log that."""
-        memory = self._services.threads.memory
-        await memory.run(self.snapshots.name, "its filter to grow", shard.grow)
-        self._log.info(
-            "filter_grows",
-            keys=len(shard.filter),
-            reason="more keys come than the filter was made for, so it gets a further stage",
-            remedy="none up to filter.max_size; one stage is faster, so set filter.capacity if it will stay so",
-        )
 
     @override
     async def look_at_log(self, within_s: float) -> None:

@@ -147,6 +147,7 @@ from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.delivery.transactions import InFlight, Transaction, run_together
 from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.filters.base import Growing
 from streamdedup.filters.strain import chosen_keys_remedy
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.client.connection import describe_error, refusal
@@ -197,6 +198,8 @@ class Delivery:
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         self._live_at = 0.0  # by the loop's clock
         self._warned_beyond = self._warned_strained = False
+        # The number of changes and the bytes of the filter, as far as they were told.
+        self._told_size = (0, 0)
         self._without_memory = 0  # how often in a row memory could not be had
         self._writer = services.cluster.writer(
             settings.sink, partition, exactly_once=recipe.exactly_once
@@ -399,6 +402,7 @@ class Delivery:
         self.state = State.FOLDING
         foreign = self._committer.foreign if self._committer else None
         shard = await self._memory.catch_up(found, topology, foreign)
+        self._told_size = shard.filter.layout, shard.filter.size_bytes
         self._warn_strained(shard)
         if outlives and not warned:
             self._check_partitions(await self._without_outlived(found, shard))
@@ -540,6 +544,7 @@ class Delivery:
         self._backoff.reset()
         self._without_memory = 0
         if self.shard:
+            self._tell_growth(self.shard)
             self._warn_beyond_capacity(self.shard)
             self._warn_strained(self.shard)
 
@@ -579,6 +584,20 @@ class Delivery:
         self._log.error("filter_without_memory", reason=reason, remedy=remedy)
         await self._writer.give_up()
         await self._leaving.wait()
+
+    def _tell_growth(self, shard: Shard) -> None:
+        """Log that the filter has a further stage since it was the fold of the output, or since the last such line."""
+        changes, size_bytes = shard.filter.layout, shard.filter.size_bytes
+        if isinstance(shard.filter, Growing) and changes > self._told_size[0]:
+            if size_bytes > self._told_size[1]:
+                self._log.info(
+                    "filter_grown",
+                    keys=len(shard.filter),
+                    size_bytes=size_bytes,
+                    size_bytes_max=shard.filter.size_bytes_max,
+                    reason="more keys came than its stages were made for",
+                )
+            self._told_size = changes, size_bytes
 
     def _warn_beyond_capacity(self, shard: Shard) -> None:
         """Warn, once, that the error rate is above the configured one, which `filter.on_full: warn` allows."""

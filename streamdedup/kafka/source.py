@@ -51,14 +51,14 @@ from streamdedup.kafka.client.tasks import (
 )
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.partitions import InputPartition
-from streamdedup.kafka.records.decoding import PendingDecode
+from streamdedup.kafka.records.decoding import CHUNK_BYTES, PendingDecode
 from streamdedup.kafka.records.records import CHUNK_EVENTS, EventConsumer
 from streamdedup.kafka.records.wire import DamagedBatchError
 
 # FETCH_BYTES of a partition come at once, and are decided together: the Python of a decision takes as long for few
 # events as for many. An answer has ANSWER_BYTES, however many partitions it covers: it is decoded in one turn of the
 # loop, and its bytes are in memory twice meanwhile.
-FETCH_BYTES, ANSWER_BYTES = 4 << 20, 16 << 20
+FETCH_BYTES, ANSWER_BYTES = CHUNK_BYTES, 16 << 20
 NOWHERE = TopicPartition("-", 0)  # not assigned to us: to poll it only keeps the membership alive
 POLL_SLACK_S = 0.2  # beyond the time-out that a poll was given, before we end it ourselves
 SESSION_TIMEOUT_MS = 10_000  # aiokafka's default

@@ -261,6 +261,12 @@ async def test_a_filter_grows_until_its_memory_is_spent(
     deployment.config["filter"] = {"kind": kind, "capacity": 1000, "error_rate": 1e-8}
     deployment.feed(keyed([*range(3000), *range(3000)], 1))
     first = await start(deployment).to_the_end()
+    sizes = [line["size_bytes"] for line in first.lines("filter_grown")]
+    assert sizes
+    assert sizes == sorted(set(sizes))
+    deployment.feed(keyed(range(3000), 1))
+    idle = await start(deployment).to_the_end()
+    assert not idle.lines("filter_grown")
     deployment.feed(keyed(range(5000), 1))
     second = await start(deployment).to_the_end()
     assert len(second.lines("snapshot_loaded")) == 1

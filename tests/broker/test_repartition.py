@@ -91,6 +91,7 @@ async def test_the_stages_run_apart(broker: Broker, tmp_path: Path) -> None:
     """Each in a process of its own, killed now and then: each key passes once, and none is missing."""
     chance = random.Random(7)
     staged = Staged(broker.bootstrap_servers, tmp_path)
+    staged.expect_kills()
     config = staged.write_config()
     stream = spread(20_000, 6_000)
     half = len(stream.events) // 2

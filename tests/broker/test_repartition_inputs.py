@@ -83,6 +83,7 @@ async def test_two_topics_and_two_workers_that_are_killed(broker: Broker, tmp_pa
     """Each id once, each event copied once, and the audit agrees."""
     staged, chance = Inputs(broker.bootstrap_servers, tmp_path), random.Random(3)
     staged.reads(topics=[staged.us, staged.eu])
+    staged.expect_kills()
     config = staged.write_config()
     ids = [f"id{chance.randrange(3_000)}" for _ in range(12_000)]
     every = set(ids)

@@ -134,7 +134,7 @@ def test_a_burst_makes_a_window_grow_and_a_fold_does_so_again(
     at = (int(time.time()) - 3600) * SLOT_MS
     deployment.feed(timed((key, at) for key in range(5000)))
     first = run_to_the_end(deployment)
-    assert first.lines("filter_grows")
+    assert first.lines("filter_grown")
     assert len(emitted(deployment)) == 5000
     shutil.rmtree(deployment.snapshots)
     deployment.feed(timed((key, at) for key in range(4000, 5001)))

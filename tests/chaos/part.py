@@ -25,7 +25,10 @@ class SmallRound:
 
 @dataclass(frozen=True)
 class BrokenRound(SmallRound):
-    """One with a worker that breaks `promise`, so that the oracle must see what is `breach`, in one of `attempts`."""
+    """One with a worker that breaks `promise`, so that the oracle must see what is `breach`.
+
+    It is played `attempts` times at most: a fault by chance may hit where nothing is to be broken.
+    """
 
     promise: str
     breach: str
@@ -40,7 +43,7 @@ BROKEN: Sequence[BrokenRound] = (
     BrokenRound(
         "network", END_TXN_IS_CUT, 1, seconds=10, promise="doubt is success", breach="lost"
     ),
-    BrokenRound(  # kills at moments of chance: before the first snapshot, there is nothing that a fold would miss
+    BrokenRound(  # a kill right after a snapshot, or before the first event came out, leaves nothing to fold
         "kill", 0, 2, seconds=10, promise="no fold", breach="doubled", attempts=ATTEMPTS_MAX
     ),
 )
