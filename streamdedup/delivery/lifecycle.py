@@ -198,8 +198,7 @@ class Delivery:
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
         self._live_at = 0.0  # by the loop's clock
         self._warned_beyond = self._warned_strained = False
-        # The number of changes and the bytes of the filter, as far as they were told.
-        self._told_size = (0, 0)
+        self._buffers = 0  # of the filter; each stage has its own
         self._without_memory = 0  # how often in a row memory could not be had
         self._writer = services.cluster.writer(
             settings.sink, partition, exactly_once=recipe.exactly_once
@@ -402,7 +401,7 @@ class Delivery:
         self.state = State.FOLDING
         foreign = self._committer.foreign if self._committer else None
         shard = await self._memory.catch_up(found, topology, foreign)
-        self._told_size = shard.filter.layout, shard.filter.size_bytes
+        self._buffers = len(shard.filter.buffers())
         self._warn_strained(shard)
         if outlives and not warned:
             self._check_partitions(await self._without_outlived(found, shard))
@@ -586,18 +585,18 @@ class Delivery:
         await self._leaving.wait()
 
     def _tell_growth(self, shard: Shard) -> None:
-        """Log that the filter has a further stage since it was the fold of the output, or since the last such line."""
-        changes, size_bytes = shard.filter.layout, shard.filter.size_bytes
-        if isinstance(shard.filter, Growing) and changes > self._told_size[0]:
-            if size_bytes > self._told_size[1]:
-                self._log.info(
-                    "filter_grown",
-                    keys=len(shard.filter),
-                    size_bytes=size_bytes,
-                    size_bytes_max=shard.filter.size_bytes_max,
-                    reason="more keys came than its stages were made for",
-                )
-            self._told_size = changes, size_bytes
+        """Log if the filter has more stages than after the transaction before, or than when it was folded."""
+        if not isinstance(shard.filter, Growing):
+            return
+        before, self._buffers = self._buffers, len(shard.filter.buffers())
+        if self._buffers > before:
+            self._log.info(
+                "filter_grown",
+                keys=len(shard.filter),
+                size_bytes=shard.filter.size_bytes,
+                size_bytes_max=shard.filter.size_bytes_max,
+                reason="more keys came than its stages were made for",
+            )
 
     def _warn_beyond_capacity(self, shard: Shard) -> None:
         """Warn, once, that the error rate is above the configured one, which `filter.on_full: warn` allows."""
