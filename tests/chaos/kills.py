@@ -3,12 +3,13 @@
 import signal
 
 from tests.broker.base import wait_until
-from tests.chaos.trial import Trial
+from tests.chaos.trial import CATCH_UP_S, Trial
 from tests.chaos.worker import REACHED, RESTORE_STEPS, SNAPSHOT_STEPS, STEPS, at_step
 
 STEP_S = 30.0
 PASSES_MAX = 12  # a step of a transaction is passed some thirty times a second
 EARLY_SHARE = 0.15
+NEVER_S = 3600.0
 
 
 def kill_at_random(trial: Trial, kills: int) -> None:
@@ -22,6 +23,20 @@ def kill_at_steps(trial: Trial, steps: int) -> None:
     """One kill at each of so many named steps, in a random order."""
     trial.name_the_member()
     kill_at(trial, trial.chance.sample(STEPS, k=min(steps, len(STEPS))))
+
+
+def kill_unsaved(trial: Trial, kills: int) -> None:
+    """Kills of one worker whose output no snapshot knows; events with keys of that output come after each."""
+    trial.name_the_member()
+    trial.deployment.config["snapshot"]["interval_s"] = NEVER_S
+    for _ in range(kills):
+        worker = trial.start_live()
+        trial.wait_for_progress("the start")
+        worker.kill()
+        trial.tried("SIGKILL before a snapshot")
+        trial.note_hit()
+        for what in ("what the worker may have read", "the kill"):
+            trial.fed_ends(what, CATCH_UP_S)
 
 
 def kill_by_chance(trial: Trial) -> None:

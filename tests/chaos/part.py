@@ -1,9 +1,12 @@
 """The part of the matrix that `make test` plays (tests/broker/test_chaos.py), as the documents name it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from tests.chaos.driver import ATTEMPTS_MAX
+from tests.chaos.kills import kill_unsaved
+from tests.chaos.matrix import SCENARIOS, Scenario
+from tests.chaos.trial import Trial
 
 PART_S_MAX = 180
 BROKER_S = 15
@@ -27,12 +30,18 @@ class SmallRound:
 class BrokenRound(SmallRound):
     """One with a worker that breaks `promise`, so that the oracle must see what is `breach`.
 
-    It is played `attempts` times at most: a fault by chance may hit where nothing is to be broken.
+    `play`: faults of the same sort that always hit where the promise counts, if those of the scenario may miss it.
     """
 
     promise: str
     breach: str
-    attempts: int = 1
+    play: Callable[[Trial, int], None] | None = None
+
+    @property
+    def scenario_played(self) -> Scenario:
+        """The scenario, with `play` in the place of its own."""
+        scenario = SCENARIOS[self.scenario]
+        return scenario if self.play is None else replace(scenario, play=self.play)
 
 
 KEPT: Sequence[SmallRound] = (
@@ -43,8 +52,8 @@ BROKEN: Sequence[BrokenRound] = (
     BrokenRound(
         "network", END_TXN_IS_CUT, 1, seconds=10, promise="doubt is success", breach="lost"
     ),
-    BrokenRound(  # a kill right after a snapshot, or before the first event came out, leaves nothing to fold
-        "kill", 0, 2, seconds=10, promise="no fold", breach="doubled", attempts=ATTEMPTS_MAX
+    BrokenRound(  # a kill by chance may come before the first event is out, and leave nothing to fold
+        "kill", 0, 1, seconds=10, promise="no fold", breach="doubled", play=kill_unsaved
     ),
 )
 
@@ -52,7 +61,7 @@ BROKEN: Sequence[BrokenRound] = (
 def seconds_at_most() -> int:
     """What all of it takes where each round that may be played again is."""
     kept = sum(small.seconds for small in KEPT)
-    broken = sum(small.attempts * small.seconds for small in BROKEN)
+    broken = sum(small.seconds for small in BROKEN)
     return BROKER_S + ATTEMPTS_MAX * kept + broken
 
 
