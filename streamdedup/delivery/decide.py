@@ -201,8 +201,9 @@ class Decider:
         if self._middle is not None:
             refuse_unknown(batch, keys, _COPIED)
             await self._middle.check_placement(batch, keys.keys)
+        takes_long = self._emitter.takes_long_to_reject(batch)
         refused = await beside(
-            is_large(batch), self._emitter.rejected, batch, keys, present, self._pace.refused
+            takes_long, self._emitter.rejected, batch, keys, present, self._pace.refused
         )
         rejected = refused | above | keys.unknown
         lists = await self._lists(shard.partition, keys, list(rejected))

@@ -67,6 +67,10 @@ class Emitter:
                 reasons[row] = refused[int(batch.offsets[row])]
         return reasons
 
+    def takes_long_to_reject(self, batch: EventBatch) -> bool:
+        """Return whether to call `rejected` in a thread."""
+        return is_large(batch) or self._limits[self._sink.topic].takes_long_for(batch)
+
     def letter_ms(self, present: Span | None, now_ms: int) -> int:
         """Return the timestamp of letters: the broker's time; `now_ms`, our own, if it is not known."""
         if not self._stamps_letters:

@@ -72,8 +72,9 @@ class _Form(NamedTuple):
 async def send(writer: Sender, limits: Limits, part: DecidedBatch, letters: Letters) -> None:
     """Send letters about events of `part`, in their order, to the topic that `limits` belong to."""
     by_objects = part.batch.bodies is None or len(letters.whys) > OBJECTS_A_TURN
+    takes_long = is_large(part.batch) or limits.takes_long_for(part.batch)
     for turn in letters.turns(OBJECTS_A_TURN if by_objects else LETTERS_A_TURN):
-        forms = await beside(is_large(part.batch), _forms, part, turn, limits)
+        forms = await beside(takes_long, _forms, part, turn, limits)
         _log_cut(part, turn, limits, forms)
         for lettered, positions in _in_order(forms, len(turn.rows)):
             if lettered.bodies is None:

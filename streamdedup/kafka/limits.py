@@ -12,6 +12,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from streamdedup.events import EventBatch, Integers
 from streamdedup.kafka.broker_clock import Span
+from streamdedup.kafka.client.open_batches import loop_bytes_max
 from streamdedup.kafka.records.codecs import CODECS, NONE
 from streamdedup.kafka.records.encoding import BatchEncoder
 from streamdedup.kafka.records.records import NO_TIMESTAMP, Record
@@ -75,6 +76,16 @@ class Limits:
             too_large = rows[~self.fitting(added(batch.take(rows)))]
             reasons |= dict.fromkeys(too_large.tolist(), TOO_LARGE)
         return reasons
+
+    def takes_long_for(self, batch: EventBatch) -> bool:
+        """Return whether `rejected` and `fitting` may hold up the loop: they compress the events that may be too large.
+
+        Call them in a thread then.
+        """
+        if self.codec == NONE:
+            return False
+        compressed = _record_bytes(batch)[self._perhaps_too_large(batch, SEVERAL_BYTES)]
+        return int(compressed.sum()) > loop_bytes_max(self.codec)
 
     def earliest_ms(self, now_ms: int) -> int:
         """Return the oldest timestamp that the topic takes and keeps at `now_ms`.

@@ -28,6 +28,11 @@ GZIP_LOOP_BYTES_MAX = 512 << 10
 _BYTES_A_TURN = {NONE: CHUNK_BYTES, GZIP: GZIP_LOOP_BYTES_MAX}
 
 
+def loop_bytes_max(codec: int) -> int:
+    """Return the most bytes of events to copy and compress in one turn of the loop."""
+    return _BYTES_A_TURN.get(codec, LOOP_BYTES_MAX)
+
+
 class AppendedBatch(BatchBuilder):
     """aiokafka's record batch, to which records are appended, with Kafka's sequence numbers.
 
@@ -106,7 +111,7 @@ class OpenBatches:
     @property
     def loop_bytes_max(self) -> int:
         """The most bytes of events to copy and compress in one turn of the loop."""
-        return _BYTES_A_TURN.get(self._codec, LOOP_BYTES_MAX)
+        return loop_bytes_max(self._codec)
 
     def copy(self, topic: str, batch: EventBatch, rows: Integers, size_max: int) -> Iterator[Any]:
         """Append the events of `rows` (ascending) byte for byte. Record batches have at most `size_max` bytes."""

@@ -27,22 +27,25 @@ LOOP_BYTES_MAX = 2 << 20  # decompressed in one turn: 1 ms by lz4, 7 ms by gzip
 
 
 def first_of(batches: Sequence[RecordBatch]) -> list[Unpacked]:
-    """Unpack the first of `batches`, until LOOP_BYTES_MAX are reached, or CHUNK_BYTES if they are not compressed.
+    """Unpack the first of `batches`: at most about LOOP_BYTES_MAX, or CHUNK_BYTES if they are not compressed.
 
-    The list is empty if the first batch alone is above its limit, is damaged, or is framed in a way that takes long
-    to read.
+    Compressed ones are expected to become as much larger as those before them. The list is empty if the first batch
+    alone is above its limit, is damaged, or is framed in a way that takes long to read.
     """
     parts: list[Unpacked] = []
-    size_bytes = 0
+    size_bytes, growth = 0, 1.0
     for batch in batches:
         most = CHUNK_BYTES if batch.codec == NONE else LOOP_BYTES_MAX
-        if max(size_bytes, len(batch.raw)) > most:
+        packed_bytes = len(batch.raw)
+        if packed_bytes > most or (parts and size_bytes + growth * packed_bytes > most):
             break
         try:
             parts.append(unpack(batch, most, regular_only=True))
         except DamagedBatchError:
             break
-        size_bytes += parts[-1].end - parts[-1].start
+        unpacked_bytes = parts[-1].end - parts[-1].start
+        size_bytes += unpacked_bytes
+        growth = max(growth, unpacked_bytes / packed_bytes)
     return parts
 
 
