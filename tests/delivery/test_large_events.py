@@ -1,4 +1,4 @@
-"""Claims about events that are larger than a topic takes before they are compressed: the loop does not wait for them."""
+"""Claims about events that are larger than a topic takes, before compression: the loop does not wait for them."""
 
 import threading
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 from streamdedup.events import Verdict
 from streamdedup.kafka.client.open_batches import loop_bytes_max
 from streamdedup.kafka.records import encoding
-from streamdedup.kafka.records.codecs import CODECS, NONE
+from streamdedup.kafka.records.codecs import CODECS, NONE, compress
 from tests.delivery.bombs import Way, body, record_batch, settings_of
 
 BYTES_MAX = 10_000
@@ -20,7 +20,7 @@ BESIDES_BYTES = 100  # an event's own, beside its noise
 @pytest.fixture
 def on_loop(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each call that compresses an event is made by the loop's thread."""
-    calls, compress = list[bool](), encoding.compress
+    calls = list[bool]()
 
     def noted(*arguments: Any) -> Any:
         calls.append(threading.current_thread() is threading.main_thread())
@@ -35,7 +35,7 @@ def on_loop(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 async def test_what_takes_long_to_compress_is_compressed_in_a_thread(
     compression: str, quick: bool, on_loop: list[bool], tmp_path: Path
 ) -> None:
-    """To see whether the output takes an event, and the other topic its letter; if they are few, a thread costs more."""
+    """To see whether the output takes an event, and the other topic its letter; for few bytes, a thread costs more."""
     noise = np.random.default_rng(1).bytes(2 * BYTES_MAX).hex().encode()
     most = loop_bytes_max(CODECS[compression]) // (len(noise) + BESIDES_BYTES)
     count = most if quick else most + 2
