@@ -11,6 +11,7 @@ docs/guarantees.md is written where the whole matrix has been played, in one run
 rounds tells what there is.
 """
 
+import argparse
 import math
 import os
 import signal
@@ -118,4 +119,6 @@ def _short(path: Path) -> str:
 
 
 if __name__ == "__main__":
+    # It takes variables alone; so --help tells of them, and does not play for two hours.
+    argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__).parse_args()
     sys.exit(main())
