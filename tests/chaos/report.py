@@ -44,8 +44,8 @@ What the worker promises was put to the test by real faults, on real workers and
 Each round has topics, a feeder and workers of its own. The feeder writes transactions while the faults happen,
 {ABORTED_SHARE:.0%} of them aborted; about {REPEATED_SHARE:.0%} of the events repeat an earlier key. In the end a worker
 reads all that is left, and an oracle that knows nothing of filters compares the whole input with the whole output, by
-another client library. Where no operator took a part of the topics away, and but for `repartition`, `streamdedup audit`
-judges as well, and must agree. Aborted records are counted in the log files of the broker itself.
+another client library. Where delivery is exactly once, and no operator took a part of the topics away, `streamdedup
+audit` judges as well, and must agree. Aborted records are counted in the log files of the broker itself.
 
 A fault is *tried* when it was done to something alive. It is a *hit* when, at that moment, records stood in the output,
 or in the middle topic of `repartition`, of which nobody knew yet whether they would be committed: these are the faults
