@@ -75,9 +75,11 @@ class DamagedBatchError(StreamdedupError):
         self.damage = damage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(
+    slots=True, kw_only=True
+)  # frozen, it takes four times as long to make, a third of what a small batch takes
 class RecordBatch:
-    """One record batch: its parsed head, and `raw`, all of its bytes.
+    """One record batch: its parsed head, and `raw`, all of its bytes. It is not changed.
 
     `position` is where `raw` begins in the bytes that the batch was read from.
     """
