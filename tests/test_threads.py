@@ -143,12 +143,10 @@ async def test_a_disk_that_does_not_answer_is_told_and_holds_up_one_shard_only(
     name = f"{deployment.source}/0"
 
     def told() -> list[str]:
-        details = [
-            line["detail"] for line in worker.lines("still_waiting") if line["shard"] == name
-        ]
-        return [  # on a busy machine, a call before it may have been told, too
-            detail for detail in details if f"waits for {what}," in detail
-        ]
+        """Of that call: on a busy machine, one before it may be told, too."""
+        lines = worker.lines("still_waiting")
+        details = [line["detail"] for line in lines if line["shard"] == name]
+        return [detail for detail in details if f"waits for {what}," in detail]
 
     await worker.until(lambda: len(told()) > 1, "lines about it")
     lines, page = told(), readyz(worker)

@@ -35,8 +35,8 @@ def kill_unsaved(trial: Trial, kills: int) -> None:
         worker.kill()
         trial.tried("SIGKILL before a snapshot")
         trial.note_hit()
-        for what in ("what the worker may have read", "the kill"):
-            trial.fed_ends(what, CATCH_UP_S)
+        trial.fed_ends("the progress", CATCH_UP_S)  # the killed worker may have read that
+        trial.fed_ends("the kill", CATCH_UP_S)
 
 
 def kill_by_chance(trial: Trial) -> None:

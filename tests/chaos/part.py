@@ -53,7 +53,7 @@ BROKEN: Sequence[BrokenRound] = (
         "network", END_TXN_IS_CUT, 1, seconds=10, promise="doubt is success", breach="lost"
     ),
     BrokenRound(  # a kill by chance may come before the first event is out, and leave nothing to fold
-        "kill", 0, 1, seconds=10, promise="no fold", breach="doubled", play=kill_unsaved
+        "kill", 0, 1, seconds=15, promise="no fold", breach="doubled", play=kill_unsaved
     ),
 )
 
