@@ -9,8 +9,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+from google.protobuf import descriptor_pb2
 
 from streamdedup import filters
 from streamdedup.events import Column
@@ -22,7 +24,7 @@ from streamdedup.kafka.records.origin_header import ORIGIN
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot.files import content_of
 from tests.filters.cases import CASES, STATIC_KINDS
-from tests.fuzz.targets import AVRO_SCHEMAS, ORIGIN_OF_OURS, PROTOBUF_FILE, headers_of
+from tests.fuzz.targets import AVRO_SCHEMAS, ORIGIN_OF_OURS, PROTOBUF_FILE, THEN, headers_of
 from tests.golden import FINGERPRINTED
 from tests.golden.lists import RECIPES, build
 from tests.golden.wire import ENTRIES, NOTES, OLD_NOTES, VALUES
@@ -88,12 +90,46 @@ def _made() -> Mapping[str, Mapping[str, bytes]]:
         "json": _numbered([*ORDINARY, *ODD, *WRONG]),
         "avro": _numbered([*AVRO_VALUES, *(text.encode() for text in AVRO_SCHEMAS)]),
         "protobuf": _numbered([*PROTOBUF_MESSAGES, PROTOBUF_FILE.encode(), PROTOBUF_SERIALIZED]),
+        "avro-schema": _numbered(
+            [
+                AVRO_SCHEMAS[which].encode() + THEN + value
+                for which, value in zip((0, 1, 1, 2), AVRO_VALUES, strict=True)
+            ]
+        ),
+        "protobuf-schema": _numbered(
+            [_descriptor() + THEN + value for value in PROTOBUF_MESSAGES]
+            + [PROTOBUF_SERIALIZED + THEN + PROTOBUF_MESSAGES[0]]
+        ),
         "list": lists,
         "exact-store": stores,
         "snapshot": dict(_snapshots()),
         "note": _numbered([text.encode() for text in (*map(_encoded, NOTES), *OLD_NOTES)]),
         "control": _numbered([*entries[::2], b"key"]),
     }
+
+
+def _descriptor() -> bytes:
+    """Return what PROTOBUF_FILE says, serialized, in base64."""
+    file = descriptor_pb2.FileDescriptorProto(name="t.proto", package="p")
+    user, event = file.message_type.add(name="User"), file.message_type.add(name="Event")
+    user.oneof_decl.add(name="which")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    _add(user, "user", 1, kinds.TYPE_MESSAGE, type_name=".p.User")
+    _add(user, "id", 2, kinds.TYPE_STRING, oneof_index=0)
+    _add(user, "none", 3, kinds.TYPE_BOOL, oneof_index=0)
+    _add(event, "user", 1, kinds.TYPE_MESSAGE, type_name=".p.User")
+    _add(event, "id", 2, kinds.TYPE_MESSAGE, type_name=".google.protobuf.Int64Value")
+    kind = event.enum_type.add(name="Kind")
+    kind.value.add(name="A", number=0)
+    kind.value.add(name="B", number=7)
+    inner = event.nested_type.add(name="Inner")
+    _add(inner, "id", 1, kinds.TYPE_ENUM, type_name=".p.Event.Kind")
+    _add(inner, "user", 2, kinds.TYPE_SINT64)
+    return base64.b64encode(file.SerializeToString())
+
+
+def _add(message: Any, name: str, number: int, kind: int, **more: Any) -> None:
+    message.field.add(name=name, number=number, type=kind, label=1, **more)
 
 
 def _encoded(name: str) -> str:

@@ -1,9 +1,10 @@
 """Change bytes by chance: flipped bits, odd numbers, parts cut out, doubled, moved, or taken from another input."""
 
+import base64
 import json
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -52,6 +53,33 @@ def mutated_json(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     for _ in range(random.randint(1, 3)):
         document = _with_another_leaf(random, document)
     return json.dumps(document, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def repeated_json(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Return the JSON text `data` with an item of one of its arrays repeated, once or many times."""
+    try:
+        document = json.loads(data)
+    except ValueError:
+        return mutated(random, data, others)
+    arrays = [each for each in _parts_of(document) if isinstance(each, list) and each]
+    if arrays:
+        array = random.choice(arrays)
+        at = random.randrange(len(array))
+        array[at:at] = [array[at]] * random.choice((1, 1, 2, 200))
+    return json.dumps(document, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def _parts_of(document: Any) -> Iterator[Any]:
+    yield document
+    for part in document.values() if isinstance(document, dict) else document:
+        if isinstance(part, dict | list):
+            yield from _parts_of(part)
+
+
+def mutated_base64(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Return what is in base64 after some changes, in base64."""
+    decoded = [base64.b64decode(each) for each in others]
+    return base64.b64encode(mutated(random, base64.b64decode(data), decoded))
 
 
 def mutated_text(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:

@@ -7,7 +7,7 @@ fault, an AssertionError among them: what was read contradicts itself, or anothe
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from tempfile import NamedTemporaryFile
@@ -36,7 +36,7 @@ from streamdedup.kafka.records.wire import (
 from streamdedup.keys.cells import each
 from streamdedup.keys.extract import json_keys
 from streamdedup.keys.formats.framed_kinds import FramedKind
-from streamdedup.keys.formats.schema import Schema
+from streamdedup.keys.formats.schema import Schema, SchemaError
 from streamdedup.keys.formats.schemas import Schemas
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers import normalizer
@@ -49,7 +49,14 @@ from streamdedup.lists.overlay import ADDED, REMOVED, UNCHANGED
 from streamdedup.snapshot.files import built
 from streamdedup.snapshot.read import CopyingReader, MappedReader, SnapshotReader
 from tests.filters.cases import HASH_KEY
-from tests.fuzz.mutations import Mutator, mutated, mutated_json, mutated_text
+from tests.fuzz.mutations import (
+    Mutator,
+    mutated,
+    mutated_base64,
+    mutated_json,
+    mutated_text,
+    repeated_json,
+)
 from tests.fuzz.sealing import mutated_batches, mutated_file
 from tests.kafka.framings import batch, record, varint
 from tests.keys.exact import exact_reader
@@ -76,6 +83,7 @@ message Event { User user = 1; google.protobuf.Int64Value id = 2; map<string, Us
 NORMALIZERS: tuple[Normalization, ...] = ("none", "trim", "lowercase", "email", "url")
 KEYS = ("a@b.example", "key 1", "", "x" * 100, "a@sub.b.example", "ü@bücher.example")
 OFFSET_MAX = (1 << 63) - 1
+THEN = b"\xff\xff"  # between a schema, which is UTF-8, and a value of it
 GROUP = "g"  # of the deployment whose copies are read
 
 
@@ -245,6 +253,39 @@ def _find(kind: str, texts: Sequence[str], data: bytes) -> None:
     schemas.compiled(Schema(schemas.type, data.decode(errors="replace")))
 
 
+def schema_and_value_target(kind: str, data: bytes) -> None:
+    """Compile a schema, and run its program over a value. SchemaError if it cannot be read.
+
+    `NUMBA_BOUNDSCHECK=1` has a program fail that writes or reads elsewhere (`tests/test_bounds.py`).
+    """
+    text, _, value = data.partition(THEN)
+    schemas = Schemas(kind, PATHS)
+    compiled = schemas.compiled(Schema(schemas.type, text.decode(errors="replace")))
+    if compiled.why_not:
+        raise SchemaError(compiled.why_not)
+    schemas.take(1, compiled)
+    for which in range(len(PATHS)):
+        framed = b"\0\0\0\0\1" + value
+        keys, kinds = schemas.read(which, Column.of([framed, *AFTER, framed]))
+        assert (keys.sizes >= 0).tolist() == (kinds == FramedKind.KEY).tolist()
+        assert keys[0] == keys[len(keys) - 1]
+        assert len(keys[0] or b"") <= max(len(value), compiled.programs[which].room_bytes, 40)
+
+
+def _mutated_pair(random: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    schema, _, value = data.partition(THEN)
+    schemas, values = zip(*(each.partition(THEN)[::2] for each in others), strict=True)
+    way = random.random()
+    if way < 0.7:
+        mutator = random.choice(
+            (repeated_json, mutated_json) if schema[:1] == b"{" else (mutated_base64,)
+        )
+        schema = mutator(random, schema, schemas)
+    if way > 0.5:
+        value = mutated(random, value, values)
+    return schema.replace(THEN, b"") + THEN + value
+
+
 @cache
 def _schemas(kind: str, texts: tuple[str, ...]) -> Schemas:
     schemas = Schemas(kind, PATHS)
@@ -370,6 +411,12 @@ TARGETS = {
     "json": Target(json_target, (), 3_000, mutated_text),
     "avro": Target(avro_target, (), 1_000),
     "protobuf": Target(protobuf_target, (), 500),
+    "avro-schema": Target(
+        partial(schema_and_value_target, "avro"), (SchemaError,), 1_000, _mutated_pair
+    ),
+    "protobuf-schema": Target(
+        partial(schema_and_value_target, "protobuf"), (SchemaError,), 1_000, _mutated_pair
+    ),
     "list": Target(list_target, (SnapshotError, ConfigError), 2_000, mutated_file),
     "exact-store": Target(store_target, (SnapshotError,), 2_000, mutated_file),
     "snapshot": Target(snapshot_target, (SnapshotError, ConfigError), 2_000, mutated_file),

@@ -20,9 +20,16 @@ from tests.golden.lists import letters_then
 
 SEED = 1
 FILES = ("list", "exact-store", "snapshot")
+RUN = (
+    "avro-schema",
+    "protobuf-schema",
+)  # again with the check of bounds: programs that strangers wrote
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.bounds if name in RUN else ()) for name in TARGETS],
+)
 def test_a_parser_reads_an_input_or_refuses_it_by_name(name: str) -> None:
     """Of the inputs that are played, some are read and, if the parser can refuse, some are refused."""
     player, count = Player(name, SEED), TARGETS[name].inputs

@@ -2,24 +2,36 @@
 
 import base64
 import json
+import time
 from typing import Any
 
+import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2
 
 from streamdedup.events import Column
-from streamdedup.keys.formats import protobuf_files, protobuf_schema
+from streamdedup.keys.formats import avro_column, protobuf_column, protobuf_files, protobuf_schema
+from streamdedup.keys.formats import schema as schema_module
 from streamdedup.keys.formats.avro_schema import Op
 from streamdedup.keys.formats.avro_schema import compiled as of_avro
 from streamdedup.keys.formats.framed_kinds import FramedKind
-from streamdedup.keys.formats.schema import NAME_CHARS_MAX, Program, Schema, SchemaError
+from streamdedup.keys.formats.schema import (
+    NAME_CHARS_MAX,
+    ROW_BYTES,
+    Program,
+    Schema,
+    SchemaError,
+    packed,
+)
 from streamdedup.keys.formats.schemas import Schemas
+from streamdedup.keys.hashing import frozen
 from tests.keys.avro import found as found_in_avro
 from tests.keys.avro import framed, of_schema
 from tests.keys.test_avro import record, zigzag
 from tests.keys.test_protobuf import F, found, of_text, piece, tag
 
 MANY = 30_000  # what takes the square of it does not end
+COMPILED = {"avro": of_avro, "protobuf": protobuf_schema.compiled}
 
 
 def serialized(file: Any) -> str:
@@ -89,6 +101,219 @@ def test_a_name_is_defined_once() -> None:
     """What would read by the first definition, and what by the second, would find different keys."""
     twice = record(("a", record(("x", "int"), name="R")), ("b", record(("y", "string"), name="R")))
     assert why_not("avro", json.dumps(twice)) == "it defines a name twice"
+
+
+def of_fields(*fields: tuple[str, int]) -> str:
+    """Return a file of one message with these fields, serialized."""
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto")
+    event = file.message_type.add(name="E")
+    for name, number in fields:
+        event.field.add(name=name, number=number, type=F.TYPE_STRING, label=1)
+    return serialized(file)
+
+
+REPEATED = "it holds a record that repeats the name of a field"
+ENUM = {"type": "enum", "name": "C", "symbols": ["A", "B", "A"]}
+PROTO = 'syntax = "proto3"; message E { string id = 1; %s }'
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "why"),
+    [
+        ("avro", json.dumps(record(*[("id", "string")] * 200)), REPEATED),
+        ("avro", json.dumps(record(("id", "string"), ("x", "int"), ("id", "bytes"))), REPEATED),
+        (
+            "avro",
+            json.dumps(record(("id", record(("b", "int"), ("b", "int"), name="R")))),
+            REPEATED,
+        ),
+        ("avro", json.dumps(["null", {**record(*[("id", "int")] * 2), "type": "error"}]), REPEATED),
+        (
+            "avro",
+            json.dumps({**record(), "fields": [{"type": "int"}]}),
+            "it holds a field without a name",
+        ),
+        ("avro", json.dumps(record(("id", ENUM))), "it holds an enum that repeats a symbol"),
+        (
+            "protobuf",
+            of_fields(("id", 1), ("id", 2)),
+            "it holds a message that repeats the name of a field",
+        ),
+        (
+            "protobuf",
+            of_fields(("id", 1), ("b", 1)),
+            "it holds a message that repeats the number of a field",
+        ),
+        (
+            "protobuf",
+            PROTO % "bytes id = 2;",
+            "it holds a message that repeats the name of a field",
+        ),
+        (
+            "protobuf",
+            PROTO % "oneof a { int32 b = 1; }",
+            "it holds a message that repeats the number of a field",
+        ),
+    ],
+)
+def test_what_repeats_a_name_is_no_schema(kind: str, text: str, why: str) -> None:
+    """A value would have several keys, for one of which there is room."""
+    assert why_not(kind, text) == why
+
+
+GUARD_BYTES = 1 << 16
+
+
+def run(kernel: Any, code: list[int], body: bytes, room_bytes: int) -> bytes | FramedKind:
+    """Run a program over one value, with so much room; return its key, or what it has instead of one.
+
+    What is written beyond the room is noticed, and so is what is read there, by the check of `tests/test_bounds.py`.
+    """
+    memory = np.full(room_bytes + GUARD_BYTES, 0xEE, dtype=np.uint8)
+    key_starts, key_sizes, kinds = (
+        np.zeros(1, np.int64),
+        np.zeros(1, np.int64),
+        np.zeros(1, np.uint8),
+    )
+    column = Column.of([framed(1, body)])
+    columns = (np.array(numbers) for numbers in (code, [1], [0]))
+    kernel(
+        *(frozen(numbers, np.int64) for numbers in columns),
+        frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8),
+        *(frozen(numbers, np.int64) for numbers in (column.starts, column.sizes)),
+        memory[:room_bytes],
+        *(key_starts, key_sizes, kinds),
+    )
+    assert (memory[room_bytes:] == 0xEE).all()
+    if kinds[0] != FramedKind.KEY:
+        return FramedKind(kinds[0])
+    assert 0 <= key_starts[0] <= room_bytes - key_sizes[0]
+    return memory[key_starts[0] : key_starts[0] + key_sizes[0]].tobytes()
+
+
+TEXT_50, FIXED_8, UUID_16 = zigzag(50) + b"k" * 50, b"abcdefgh", bytes(16)
+SYMBOL = [Op.JUMP, 2 + 51, *packed(b"s" * 400)]  # of 400 bytes
+UUID_OF_ZEROS = b"00000000-0000-0000-0000-000000000000"
+
+
+@pytest.mark.bounds
+@pytest.mark.parametrize(
+    ("before", "take", "piece_of_value", "key"),
+    [
+        ([], [Op.KEY_TEXT], TEXT_50, b"k" * 50),
+        ([], [Op.KEY_BYTES], TEXT_50, b"k" * 50),
+        ([], [Op.KEY_FIXED, 8], FIXED_8, FIXED_8),
+        ([], [Op.KEY_UUID], UUID_16, UUID_OF_ZEROS),
+        ([], [Op.KEY_LONG], zigzag(-(1 << 62)), b"-4611686018427387904"),
+        ([], [Op.KEY_INT], zigzag(-(1 << 31)), b"-2147483648"),
+        (SYMBOL, [Op.KEY_ENUM, 1, 2], b"\0", b"s" * 400),
+    ],
+)
+def test_a_program_that_takes_many_keys_writes_one(
+    before: list[int], take: list[int], piece_of_value: bytes, key: bytes
+) -> None:
+    """Each in the place of the one before. If there is no room for one, it is not written at all."""
+    code = [*before, *take * 200, Op.END]
+    value = piece_of_value * 200
+    room_bytes = max(len(key), ROW_BYTES)
+    assert run(avro_column.fill, code, value, room_bytes) == key
+    for less in (0, 1, min(len(key), ROW_BYTES) - 1):
+        assert run(avro_column.fill, code, value, less) == FramedKind.UNFIT
+
+
+@pytest.mark.bounds
+@pytest.mark.parametrize("code", [[Op.RETURN], [Op.NEXT, 0], [Op.NEXT] * 300])
+def test_a_program_that_ends_what_did_not_begin_is_unfit(code: list[int]) -> None:
+    """Its stack has nothing below the first frame."""
+    assert run(avro_column.fill, [*code, Op.END], b"\2" * 300, 100) == FramedKind.UNFIT
+
+
+@pytest.mark.bounds
+@pytest.mark.parametrize(
+    ("kind", "body", "key"),
+    [
+        ("string", piece(1, b"k" * 50), b"k" * 50),
+        ("bytes", piece(1, b"k" * 50), b"k" * 50),
+        ("int64", tag(1, 0) + b"\x80" * 9 + b"\1", b"-9223372036854775808"),
+        ("uint32", tag(1, 0) + b"\1", b"1"),
+        ("sint64", tag(1, 0) + b"\1", b"-1"),
+        ("fixed64", tag(1, 1) + b"\1" + bytes(7), b"1"),
+        ("C", tag(1, 0) + b"\0", b"S" * 400),
+    ],
+)
+def test_a_message_without_room_for_its_key_is_unfit(kind: str, body: bytes, key: bytes) -> None:
+    """Whoever computes the room may be wrong."""
+    text = f"enum C {{ {'S' * 400} = 0; }} message E {{ {kind} id = 1; }}"
+    code = list(protobuf_schema.compiled(text, (), ("id",)).code)
+    assert run(protobuf_column.fill, code, b"\0" + body, max(len(key), ROW_BYTES)) == key
+    for less in (0, 1, min(len(key), ROW_BYTES) - 1):
+        assert run(protobuf_column.fill, code, b"\0" + body, less) == FramedKind.UNFIT
+
+
+def chained(count: int) -> str:
+    """Return a schema whose records each hold the one before alone, and whose fields are all of them."""
+    records = [record(("x", f"R{at - 1}" if at else "int"), name=f"R{at}") for at in range(count)]
+    return json.dumps(record(*((f"f{at}", each) for at, each in enumerate(records)), ("id", "int")))
+
+
+STEPS = "it takes too long to read"
+LARGE = protobuf_files.TEXT_CHARS_MAX - 100
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "why"),
+    [
+        ("avro", chained(12_000), None),  # a MB took a minute
+        ("avro", json.dumps(record(("id", "int"), ("u", ["int"] * 700_000))), STEPS),
+        ("avro", "[" + "[]," * 1_300_000 + "[]]", STEPS),
+        ("avro", "[" + '{"type":"array","items":"int"},' * 130_000 + '"int"]', STEPS),
+        ("protobuf", "message E { string id = 1; }" + "/**/" * (LARGE // 4), None),
+        ("protobuf", "message E { string id = 1; }" + "//\n" * (LARGE // 3), None),
+        (
+            "protobuf",
+            "message E { string id = 1; } // a comment that is long" + "/*" * 99_999,
+            None,
+        ),
+        ("protobuf", "/*" * (LARGE // 2), "it is no .proto file"),
+        ("protobuf", '"' * LARGE, "it is no .proto file"),
+        ("protobuf", ";" * LARGE, STEPS),
+        ("protobuf", "option a = {" + "a: 1, " * (LARGE // 6) + "};", STEPS),
+        ("protobuf", "option a = {a: [" + "1," * (LARGE // 2) + "1]};", STEPS),
+        ("protobuf", of_fields(*((f"f{at}", at) for at in range(1, 140_000))), STEPS),
+    ],
+)
+def test_the_work_of_a_schema_is_bounded(kind: str, text: str, why: str | None) -> None:
+    """By what its text makes a reader do, whatever its length: CPU seconds of one thread, on any machine."""
+    before = time.process_time()
+    program = None
+    try:
+        program = COMPILED[kind](text, (), ("id",))
+    except SchemaError as error:
+        assert str(error) == why
+    assert time.process_time() - before < 20
+    assert (program is not None) == (why is None)
+
+
+def test_the_work_of_what_a_schema_imports_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each text is short enough, and all together take too long."""
+    monkeypatch.setattr(schema_module, "STEPS_MAX", 10_000)
+    imported = "".join(f"message M{at} {{ string id = {at + 1}; }} " for at in range(60))
+    text = "message E { string id = 1; }"
+    for count, fits in ((2, True), (20, False)):
+        references = [imported.replace("M", f"N{at}_") for at in range(count)]
+        try:
+            assert protobuf_schema.compiled(text, references, ("id",)).has_field
+            assert fits
+        except SchemaError as error:
+            assert (str(error), fits) == (STEPS, False)
+
+
+def test_a_comment_is_no_part_of_a_schema_but_a_text_is() -> None:
+    """Of a string, nothing is taken away."""
+    text = """// message E { int32 id = 1; } "
+      message E /* message F {} */ { option (a) = "/* no comment"; string id = 1; // "
+      option (b) = '//'; }/**/"""
+    assert found(of_text("id", text), piece(1, b"k")) == [b"k"]
 
 
 @pytest.mark.parametrize("kind", ["avro", "protobuf"])

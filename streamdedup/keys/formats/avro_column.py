@@ -20,7 +20,8 @@ from streamdedup.keys.formats.framed_kinds import (
     FramedKinds,
 )
 from streamdedup.keys.formats.framing import entry_of
-from streamdedup.keys.formats.key_text import digits, is_utf8, uuid_text
+from streamdedup.keys.formats.key_text import digits, has_room, is_utf8, symbol, uuid_text
+from streamdedup.keys.formats.schema import ROW_BYTES
 from streamdedup.keys.formats.varints import NOWHERE, past, unzigzagged, varint
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
@@ -43,7 +44,6 @@ DEPTH_MAX = 64  # of records and blocks in each other
 _KEY_TEXT, _KEY_BYTES, _KEY_INT, _KEY_LONG, _KEY_ENUM, _KEY_FIXED, _KEY_UUID = (
     int(op) for op in list(Op)[12:]
 )
-_1 = np.uint64(1)
 _INT_MAX = (1 << 31) - 1
 _NO_ITEMS = np.int64(0)
 
@@ -65,7 +65,8 @@ def fill(
 
     The programs of all schemas are in `program`: that of `ids[i]`, ascending, begins at `entries[i]`. A row without a
     key has 0 bytes. The kernel returns how many rows are done, at least one: it stops once it has read `BYTES_A_CALL`
-    bytes. `out` has room for 40 bytes and a symbol a row, besides all bytes of the values.
+    bytes. `out` should have room for `ROW_BYTES` and a symbol a row, besides all bytes of the values: a key that does
+    not fit into `out` is not written, and its row is UNFIT, whatever the program is.
     """
     returns = np.empty(DEPTH_MAX, dtype=np.int64)
     lefts = np.empty(DEPTH_MAX, dtype=np.int64)
@@ -95,14 +96,15 @@ def _walk(
     at: np.uint64,
     end: np.uint64,
     out: Bytes,
-    to: np.uint64,
+    begun: np.uint64,
 ) -> tuple[np.uint64, np.uint8]:
     """Run the program at `entry` over the value from `at` to `end`; return where its key ends in `out`, and its kind.
 
-    The stack has a frame for each call and for each array or map: where to go on, and the items that are left of the
-    block. A position is NOWHERE if the value does not fit.
+    The key begins at `begun` in `out`: if a program takes several, each replaces the one before. The stack has a frame
+    for each call and for each array or map: where to go on, and the items that are left of the block. A position is
+    NOWHERE if the value does not fit.
     """
-    kind, depth, pc = MISSING, 0, entry
+    kind, depth, pc, to = MISSING, 0, entry, begun
     while at <= end:
         op = program[pc]
         if op == _VARINT:
@@ -130,6 +132,8 @@ def _walk(
             depth += 1
             pc = entry + program[pc + 1]
         elif op == _RETURN:
+            if depth == 0:
+                return to, UNFIT
             depth -= 1
             pc = returns[depth]
         elif op == _BLOCKS:
@@ -143,6 +147,8 @@ def _walk(
                 depth -= 1
                 pc = entry + program[pc - 1]
         elif op == _NEXT:
+            if depth == 0:
+                return to, UNFIT
             top = depth - 1
             lefts[top] -= 1
             if lefts[top] == 0:
@@ -160,7 +166,7 @@ def _walk(
         elif op == _END:
             return to, kind if at == end else UNFIT
         else:
-            at, to, kind, pc = _take(program, entry, op, pc, buffer, at, end, out, to)
+            at, to, kind, pc = _take(program, entry, op, pc, buffer, at, end, out, begun)
     return to, UNFIT
 
 
@@ -176,7 +182,10 @@ def _take(
     out: Bytes,
     to: np.uint64,
 ) -> tuple[np.uint64, np.uint64, np.uint8, np.int64]:
-    """Write the key at `at` to `out`; return where both go on, its kind, and the next instruction."""
+    """Write the key at `at` to `out`; return where both go on, its kind, and the next instruction.
+
+    The position is NOWHERE if `out` has no room for the key.
+    """
     kind = KEY
     if op in (_KEY_TEXT, _KEY_BYTES, _KEY_FIXED):
         if op == _KEY_FIXED:
@@ -184,6 +193,8 @@ def _take(
         else:
             at, count = _length(buffer, at, end)
         after = past(at, end, count)
+        if after <= end and not has_room(out, to, count):
+            after = NOWHERE
         if after <= end:
             copy_bytes(buffer, at, np.uint64(count), out, to)
             to += np.uint64(count)
@@ -192,6 +203,8 @@ def _take(
         return after, to, kind, pc + 1
     if op == _KEY_UUID:
         after = past(at, end, np.int64(16))
+        if after <= end and not has_room(out, to, ROW_BYTES):
+            after = NOWHERE
         if after <= end:
             to = uuid_text(buffer, at, out, to)
         return after, to, kind, pc + 1
@@ -200,12 +213,11 @@ def _take(
     if op == _KEY_ENUM:
         if not 0 <= number < program[pc + 1]:
             return NOWHERE, to, kind, pc
-        symbol = entry + program[pc + 2 + number]
-        for offset in range(program[symbol]):
-            out[to] = np.uint8(program[symbol + 1 + offset])
-            to += _1
-        return at, to, kind, pc + 2 + program[pc + 1]
+        to = symbol(program, entry + program[pc + 2 + number], out, to)
+        return at if to != NOWHERE else to, to, kind, pc + 2 + program[pc + 1]
     if op == _KEY_INT and not -_INT_MAX - 1 <= number <= _INT_MAX:
+        return NOWHERE, to, kind, pc
+    if not has_room(out, to, ROW_BYTES):
         return NOWHERE, to, kind, pc
     return at, digits(number, out, to), kind, pc + 1
 

@@ -11,7 +11,15 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from streamdedup.keys.formats.framed_kinds import FramedKind
-from streamdedup.keys.formats.schema import CODE_MAX, Program, SchemaError, checked_name
+from streamdedup.keys.formats.schema import (
+    CODE_MAX,
+    NODE_STEPS,
+    Program,
+    SchemaError,
+    Work,
+    checked_name,
+    packed,
+)
 
 NESTING_MAX = 100  # of the schema's own text; far below where Python's reader of JSON gives up
 SIZE_BYTES_MAX = (1 << 31) - 1  # of a fixed
@@ -36,7 +44,7 @@ class Op(IntEnum):
     KEY_BYTES = 13
     KEY_INT = 14
     KEY_LONG = 15
-    KEY_ENUM = 16  # count, the address of each symbol; there its length, and its bytes
+    KEY_ENUM = 16  # count, the address of each symbol, which is `packed` there
     KEY_FIXED = 17  # bytes
     KEY_UUID = 18
 
@@ -64,11 +72,11 @@ _LOGICAL: Mapping[tuple[str, str], FramedKind] = {
     ("fixed", "decimal"): FramedKind.DECIMAL,
     ("fixed", "duration"): FramedKind.DURATION,
 }
-_PRIMITIVES = {*_SIZES, *_SKIPPED}
 _ITEMS = {"array": "items", "map": "values"}  # where the type of the items is
 _NAMED = {"record", "error", "enum", "fixed"}
 
 Node = dict[str, Any]
+_PRIMITIVES: Mapping[str, Node] = {kind: {"type": kind} for kind in (*_SIZES, *_SKIPPED)}
 T = TypeVar("T")
 
 
@@ -78,9 +86,9 @@ def compiled(text: str, references: Sequence[str], steps: Sequence[str]) -> Prog
     `references` are the schemas whose names it uses, each after those that it uses itself. Addresses count from the
     program's beginning. Raises SchemaError if the schema is wrong.
     """
-    names: dict[str, Node] = {}
     try:
-        *_, root = (_Reader(names).read(_parsed(each), "", 0) for each in (*references, text))
+        reader = _Reader()
+        *_, root = (reader.read(_parsed(each), "", 0) for each in (*references, text))
         return _Compiler().program(root, tuple(steps))
     except RecursionError:
         raise SchemaError("its records are nested too deep") from None
@@ -99,14 +107,16 @@ def _parsed(text: str) -> object:
 class _Reader:
     """Makes nodes of a schema's JSON, and finds what its names name: a node is a type with its own parts resolved."""
 
-    def __init__(self, names: dict[str, Node]) -> None:
-        self._names = names
+    def __init__(self) -> None:
+        self._names: dict[str, Node] = {}
+        self._work = Work()
 
     def read(self, raw: object, space: str, depth: int) -> Node:
+        self._work.spend(NODE_STEPS)
         if depth > NESTING_MAX:
             raise SchemaError(f"it is nested deeper than {NESTING_MAX}")
         if isinstance(raw, str):
-            return {"type": raw} if raw in _PRIMITIVES else self._named(raw, space)
+            return _PRIMITIVES.get(raw) or self._named(raw, space)
         if isinstance(raw, list):
             branches = [self.read(each, space, depth + 1) for each in raw]
             return {"type": "union", "branches": branches}
@@ -144,7 +154,8 @@ class _Reader:
         self._names[full] = node
         match kind:
             case "enum":
-                node["symbols"] = _listed(str, raw.get("symbols"), "an enum without symbols")
+                symbols = _listed(str, raw.get("symbols"), "an enum without symbols")
+                node["symbols"] = _distinct(symbols, "an enum that repeats a symbol")
             case "fixed":
                 size = raw.get("size")
                 if type(size) is not int or not 0 <= size <= SIZE_BYTES_MAX:
@@ -153,9 +164,12 @@ class _Reader:
             case _:
                 fields = _listed(dict, raw.get("fields"), "a record without fields")
                 inner = full.rpartition(".")[0]
+                named = _listed(
+                    str, [each.get("name") for each in fields], "a field without a name"
+                )
+                _distinct(named, "a record that repeats the name of a field")
                 node["fields"] = [
-                    (each.get("name"), self.read(each.get("type"), inner, depth + 1))
-                    for each in fields
+                    (each["name"], self.read(each.get("type"), inner, depth + 1)) for each in fields
                 ]
         return node
 
@@ -164,6 +178,12 @@ def _listed(kind: type[T], values: object, what: str) -> list[T]:
     if not isinstance(values, list) or not all(isinstance(each, kind) for each in values):
         raise SchemaError(f"it holds {what}")
     return values
+
+
+def _distinct(names: list[str], what: str) -> list[str]:
+    if len(set(names)) < len(names):
+        raise SchemaError(f"it holds {what}")
+    return names
 
 
 def _logical(raw: Mapping[str, Any]) -> str:
@@ -185,6 +205,9 @@ class _Compiler:
         self._called = set[str]()  # their names
         self._empty: dict[str, bool] = {}
         self._cores: dict[str, Node] = {}
+        self._symbols: dict[
+            str, list[int]
+        ] = {}  # the address of each symbol of an enum, by its name
 
     def program(self, root: Node, steps: tuple[str, ...]) -> Program:
         self._find(root, steps)
@@ -201,11 +224,14 @@ class _Compiler:
 
     def _emit(self, op: Op, *operands: int) -> int:
         """Add an instruction; return where its operands begin."""
-        if len(self._code) + len(operands) > CODE_MAX:
-            raise SchemaError("it is too large")
         self._skip_at = -1
-        self._code += [op, *operands]
+        self._add(op, *operands)
         return len(self._code) - len(operands)
+
+    def _add(self, *numbers: int) -> None:
+        if len(self._code) + len(numbers) > CODE_MAX:
+            raise SchemaError("it is too large")
+        self._code += numbers
 
     def _here(self) -> int:
         """Return the address of the next instruction, to which something will jump."""
@@ -244,7 +270,7 @@ class _Compiler:
         self._has_field = True
         kind, logical = node["type"], node.get("logical", "")
         if kind == "enum":
-            self._take_enum(node["symbols"])
+            self._take_enum(node["name"], node["symbols"])
             return
         why = _NO_KEYS.get(kind) or _LOGICAL.get((kind, logical))
         if why is not None:
@@ -256,15 +282,19 @@ class _Compiler:
         else:
             self._emit(_KEYS[kind])
 
-    def _take_enum(self, symbols: Sequence[str]) -> None:
-        at = self._emit(Op.KEY_ENUM, len(symbols), *[0] * len(symbols)) + 1
-        over = self._emit(Op.JUMP, 0)
-        for number, symbol in enumerate(symbols):
-            text = checked_name(symbol).encode("utf-8", "replace")
-            self._room_bytes = max(self._room_bytes, len(text))
-            self._code[at + number] = self._here()
-            self._code += [len(text), *text]
-        self._code[over] = self._here()
+    def _take_enum(self, name: str, symbols: Sequence[str]) -> None:
+        if name not in self._symbols:
+            over = self._emit(Op.JUMP, 0)
+            self._symbols[name] = [self._put(symbol) for symbol in symbols]
+            self._code[over] = self._here()
+        self._emit(Op.KEY_ENUM, len(symbols), *self._symbols[name])
+
+    def _put(self, symbol: str) -> int:
+        """Add a symbol, and return its address."""
+        at, text = len(self._code), checked_name(symbol).encode("utf-8", "replace")
+        self._room_bytes = max(self._room_bytes, len(text))
+        self._add(*packed(text))
+        return at
 
     def _skip(self, node: Node) -> None:
         """Walk a value of `node` of which nothing is taken."""
@@ -295,14 +325,16 @@ class _Compiler:
 
         So a value cannot have many calls for each of its bytes.
         """
-        first, seen = record["name"], set[str]()
+        seen = set[str]()
         while record["name"] not in self._cores and record["name"] not in seen:
             seen.add(record["name"])
             parts = [part for _, part in record["fields"] if not self._is_empty(part)]
             if len(parts) != 1 or parts[0]["type"] != "record":
                 break
             record = parts[0]
-        return self._cores.setdefault(first, self._cores.get(record["name"], record))
+        core = self._cores.get(record["name"], record)
+        self._cores |= dict.fromkeys(seen, core)  # each step of a chain is taken once
+        return core
 
     def _branch(self, node: Node, walk: Callable[[Node], None]) -> None:
         branches = node["branches"]

@@ -103,6 +103,8 @@ def look(
         if place < ids.shape[0]:
             met[place] = now
             continue
+        if count == found.shape[0]:
+            break
         found[count] = number
         count += 1
     return count

@@ -168,7 +168,7 @@ def decode(
         at, end, begun = np.uint64(starts[row]), np.uint64(starts[row] + sizes[row]), to
         while at < end:
             word, count, at = unescaped(buffer, at)
-            for _ in range(count):
+            for _ in range(min(count, out.shape[0] - np.int64(to))):
                 out[to] = np.uint8(word)
                 word >>= _8
                 to += _1

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from streamdedup.events import Integers
 from streamdedup.kernel import inlined
 from streamdedup.keys.formats.json_text import NOWHERE, past_letter
 from streamdedup.keys.words import Bytes, word
@@ -10,8 +11,30 @@ _0, _1, _4, _8, _10, _16 = (np.uint64(number) for number in (0, 1, 4, 8, 10, 16)
 _TOPS = np.uint64(0x8080808080808080)
 _ASCII_END = np.uint8(0x80)
 _MINUS, _ZERO, _A = (np.uint64(ord(char)) for char in "-0a")
-_LOW_BITS = np.uint64(15)
+_LOW_BITS, _BYTE = np.uint64(15), np.uint64(255)
 _DASHES = (np.uint64(4), np.uint64(6), np.uint64(8), np.uint64(10))  # before these bytes
+
+
+@inlined
+def has_room(out: Bytes, to: np.uint64, count: np.int64 | int) -> bool:
+    """Return whether `out` has room for `count` bytes from `to` on.
+
+    It is asked before each write, whatever a program says.
+    """
+    return bool(0 <= count <= out.shape[0] - np.int64(to))
+
+
+@inlined
+def symbol(program: Integers, address: np.int64, out: Bytes, to: np.uint64) -> np.uint64:
+    """Write the symbol at `address` (`schema.packed`); return where it ends, NOWHERE if `out` has no room for it."""
+    count = program[address]
+    if not has_room(out, to, count):
+        return NOWHERE
+    for at in range(count):
+        part = np.uint64(program[address + 1 + (at >> 3)]) >> np.uint64((at & 7) << 3)
+        out[to] = np.uint8(part & _BYTE)
+        to += _1
+    return to
 
 
 @inlined

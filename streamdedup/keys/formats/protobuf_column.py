@@ -19,9 +19,10 @@ from streamdedup.keys.formats.framed_kinds import (
     FramedKinds,
 )
 from streamdedup.keys.formats.framing import entry_of
-from streamdedup.keys.formats.key_text import digits, is_utf8, unsigned_digits
+from streamdedup.keys.formats.key_text import digits, has_room, is_utf8, symbol, unsigned_digits
 from streamdedup.keys.formats.protobuf_files import NUMBER_MAX
 from streamdedup.keys.formats.protobuf_schema import ANY_WIRE, Op, Wire
+from streamdedup.keys.formats.schema import ROW_BYTES
 from streamdedup.keys.formats.varints import NOWHERE, past, unzigzagged, varint
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
@@ -161,11 +162,14 @@ def _walk(
     if kind != KEY:
         return to, kind
     if op in (_TEXT, _BYTES):
+        if not has_room(out, to, np.int64(size)):
+            return to, UNFIT
         if op == _TEXT and not is_utf8(buffer, found, found + size):
             return to, NOT_UTF8
         copy_bytes(buffer, found, size, out, to)
         return to + size, kind
-    return _number(program, entry, op, operand, raw, out, to), kind
+    after = _number(program, entry, op, operand, raw, out, to)
+    return (after, kind) if after != NOWHERE else (to, UNFIT)
 
 
 @inlined
@@ -199,7 +203,9 @@ def _number(
     out: Bytes,
     to: np.uint64,
 ) -> np.uint64:
-    """Write the text of a number or an enum at `to`, and return where it ends."""
+    """Write the text of a number or an enum at `to`, and return where it ends; NOWHERE if `out` has no room for it."""
+    if not has_room(out, to, ROW_BYTES):
+        return NOWHERE
     if op == _UINT64:
         return unsigned_digits(raw, out, to)
     if op == _SINT64:
@@ -213,13 +219,9 @@ def _number(
         return digits(unzigzagged(raw), out, to)
     number = np.int64(raw | _ABOVE_32 if raw & _SIGN_32 else raw)
     if op == _ENUM:
-        symbol = _symbol(program, entry + operand, number)
-        if symbol >= 0:
-            symbol += entry
-            for offset in range(program[symbol]):
-                out[to] = np.uint8(program[symbol + 1 + offset])
-                to += _1
-            return to
+        address = _symbol(program, entry + operand, number)
+        if address >= 0:
+            return symbol(program, entry + address, out, to)
     return digits(number, out, to)
 
 

@@ -8,11 +8,11 @@ import base64
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from streamdedup.errors import ConfigError
 from streamdedup.keys.formats.framed_kinds import FramedKind
-from streamdedup.keys.formats.schema import SchemaError, checked_name
+from streamdedup.keys.formats.schema import NODE_STEPS, SchemaError, Work, checked_name
 
 NUMBER_MAX = (1 << 29) - 1
 GOOGLE = "google.protobuf."
@@ -46,8 +46,16 @@ _TYPES = {
 _MASK_64, _INT32 = (1 << 64) - 1, range(-(1 << 31), 1 << 31)
 _GROUP, _REPEATED = 10, 3  # a type, and a label
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")  # the text of a file has a brace or a semicolon
-TEXT_CHARS_MAX = 256 << 10  # the parser reads some 50 in a millisecond
+TEXT_CHARS_MAX = 256 << 10  # of one text
+CHARS_A_STEP = 4  # of a text, before it is parsed
+# Strings, and comments, which may not end. Each character is looked at once.
+_COMMENT = re.compile(
+    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?""", re.DOTALL
+)
 _NOT_DECIMAL = re.compile(r"=\s*(-?)(0[xX][0-9a-fA-F]+|0[0-7]+)(?=\s*[;\[])")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Enum = Mapping[int, str]
 Parts = dict[int, list[Any]]
@@ -85,18 +93,27 @@ class Message:
 Types = dict[str, Message | Enum]
 
 
-def read(text: str, types: Types) -> tuple[str, list[Message]]:
+def read(text: str, types: Types, work: Work) -> tuple[str, list[Message]]:
     """Add the types of a file to `types`; return its package, and the messages that are declared outside of others.
+
+    The steps that this takes are counted in `work`.
 
     Raises SchemaError if it is wrong, and ConfigError if the parser is not installed.
     """
     if _BASE64.fullmatch(text):
-        return _read_serialized(text, types)
-    return _read_parsed(parser()(text), types)
+        return _read_serialized(text, types, work)
+    work.spend(len(text) // CHARS_A_STEP)
+    return _read_parsed(parser(work)(text), types, work)
 
 
-def parser() -> Callable[[str], Any]:
-    """Return what parses a text, strictly. ConfigError if it is not installed."""
+def _refuse_repeated(message: Message) -> None:
+    for each in ("name", "number"):
+        if len({getattr(field, each) for field in message.fields}) < len(message.fields):
+            raise SchemaError(f"it holds a message that repeats the {each} of a field")
+
+
+def parser(work: Work) -> Callable[[str], Any]:
+    """Return what parses a text, strictly, and counts its steps. ConfigError if it is not installed."""
     try:
         from antlr4.error.ErrorListener import ErrorListener
         from proto_schema_parser.parser import Parser
@@ -114,16 +131,44 @@ def parser() -> Callable[[str], Any]:
         reader.removeErrorListeners()
         reader.addErrorListener(Strict())
 
+    def counted(reader: Any) -> None:  # noqa: ANN401 - antlr4's parser
+        strict(reader)
+        tokens, simulator = reader.getTokenStream(), reader._interp
+        # Where its time goes: it looks at a token, or follows a way through the grammar. Neither is linear in a text.
+        tokens.LA = counting(work, tokens.LA)
+        simulator.closure_ = counting(work, simulator.closure_)
+
     def parse(text: str) -> Any:  # noqa: ANN401 - a tree of the parser's own types
         if len(text) > TEXT_CHARS_MAX:
             raise SchemaError(f"its text is longer than {TEXT_CHARS_MAX >> 10} KiB")
         try:
-            plain = _NOT_DECIMAL.sub(_decimal, text)  # the parser takes every number for a decimal
-            return Parser(setup_lexer=strict, setup_parser=strict).parse(plain)
+            plain = _COMMENT.sub(_without_comment, text)
+            plain = _NOT_DECIMAL.sub(_decimal, plain)  # the parser takes every number for a decimal
+            return Parser(setup_lexer=strict, setup_parser=counted).parse(plain)
         except (ValueError, TypeError, LookupError, AttributeError):
             raise SchemaError("it is no .proto file") from None  # what the parser did not expect
 
     return parse
+
+
+def counting(work: Work, call: Callable[P, T]) -> Callable[P, T]:
+    """Return `call`, each of whose calls is a step of `work`."""
+
+    def counted(*args: P.args, **kwargs: P.kwargs) -> T:
+        work.spend()
+        return call(*args, **kwargs)
+
+    return counted
+
+
+def _without_comment(found: re.Match[str]) -> str:
+    """Return a string as it is, and a space for a comment: the parser takes the cube of how many there are."""
+    text = found[0]
+    if text[0] != "/":
+        return text
+    if text[1] == "*" and (len(text) < 4 or not text.endswith("*/")):
+        raise SchemaError("it is no .proto file")
+    return " "
 
 
 def _decimal(number: re.Match[str]) -> str:
@@ -140,12 +185,12 @@ def built_in() -> Iterator[tuple[str, Message]]:
         yield f"{GOOGLE}{name}", Message(f"{GOOGLE}{name}", kind=kind)
 
 
-def _read_parsed(file: Any, types: Types) -> tuple[str, list[Message]]:  # noqa: ANN401 - the parser's
+def _read_parsed(file: Any, types: Types, work: Work) -> tuple[str, list[Message]]:  # noqa: ANN401 - the parser's
     """Add the types of a file to `types`; return its package and its messages."""
     parts = file.file_elements
     package = next((part.name for part in parts if type(part).__name__ == "Package"), "")
     return package, [
-        _message(part, package, types) for part in parts if _defines(part, package, types)
+        _message(part, package, types, work) for part in parts if _defines(part, package, types)
     ]
 
 
@@ -160,8 +205,9 @@ def _defines(part: Any, scope: str, types: Types) -> bool:  # noqa: ANN401 - lik
     return type(part).__name__ == "Message"
 
 
-def _message(part: Any, outer: str, types: Types) -> Message:  # noqa: ANN401 - likewise
+def _message(part: Any, outer: str, types: Types, work: Work) -> Message:  # noqa: ANN401 - likewise
     scope = joined(outer, part.name)
+    work.spend(_steps(scope))
     made = types[scope] = Message(scope)
     for each in part.elements:
         match type(each).__name__:
@@ -173,7 +219,8 @@ def _message(part: Any, outer: str, types: Types) -> Message:  # noqa: ANN401 - 
                 made.fields += _oneof(each)
             case _:
                 if _defines(each, scope, types):
-                    made.nested.append(_message(each, scope, types))
+                    made.nested.append(_message(each, scope, types, work))
+    _refuse_repeated(made)
     return made
 
 
@@ -204,12 +251,17 @@ def joined(scope: str, name: str) -> str:
     return checked_name(f"{scope}.{name}" if scope else name)
 
 
-def _read_serialized(text: str, types: Types) -> tuple[str, list[Message]]:
+def _steps(name: str) -> int:
+    """Return the steps of what has a name, which takes memory, too."""
+    return NODE_STEPS + len(name) // 100
+
+
+def _read_serialized(text: str, types: Types, work: Work) -> tuple[str, list[Message]]:
     try:
         file = _parts(base64.b64decode(text, validate=False))
         package = "".join(_texts(file, 2))
         entries = set[str]()
-        roots = [_of_descriptor(part, package, types, entries) for part in file.get(4, ())]
+        roots = [_of_descriptor(part, package, types, entries, work) for part in file.get(4, ())]
         _enums(file.get(5, []), package, types)
     except (ValueError, LookupError, TypeError):
         raise SchemaError("it is no .proto file") from None
@@ -220,10 +272,11 @@ def _read_serialized(text: str, types: Types) -> tuple[str, list[Message]]:
     return package, roots
 
 
-def _of_descriptor(raw: bytes, outer: str, types: Types, entries: set[str]) -> Message:
+def _of_descriptor(raw: bytes, outer: str, types: Types, entries: set[str], work: Work) -> Message:
     """Add a DescriptorProto to `types`, and return it; `entries` takes the names of those that are entries of maps."""
     parts = _parts(raw)
     scope = joined(outer, _texts(parts, 1)[0])
+    work.spend(_steps(scope) + NODE_STEPS * len(parts.get(2, ())))
     if any(_parts(options).get(7) for options in parts.get(7, ())):
         entries.add(scope)
     made = types[scope] = Message(scope)
@@ -234,11 +287,13 @@ def _of_descriptor(raw: bytes, outer: str, types: Types, entries: set[str]) -> M
         made.fields.append(found := _of_field(each))
         for oneof in each.get(9, ()):
             members.setdefault(oneof, []).append(found)
+    _refuse_repeated(made)
     for group in members.values():
         for member in group:
             member.oneof = group
     _enums(parts.get(4, []), scope, types)
-    made.nested += [_of_descriptor(each, scope, types, entries) for each in parts.get(3, ())]
+    nested = parts.get(3, ())
+    made.nested += [_of_descriptor(each, scope, types, entries, work) for each in nested]
     return made
 
 

@@ -17,7 +17,14 @@ from streamdedup.keys.formats.protobuf_files import (
     joined,
     read,
 )
-from streamdedup.keys.formats.schema import CODE_MAX, Program, SchemaError, checked_name
+from streamdedup.keys.formats.schema import (
+    CODE_MAX,
+    Program,
+    SchemaError,
+    Work,
+    checked_name,
+    packed,
+)
 
 ANY_WIRE = -1
 
@@ -77,10 +84,10 @@ def compiled(text: str, references: Sequence[str], steps: Sequence[str]) -> Prog
     `references` are the files that it imports, directly or not. Raises SchemaError if one of them is wrong, and
     ConfigError if the parser is not installed.
     """
-    types: Types = dict(built_in())
+    types, work = Types(built_in()), Work()
     try:
-        *_, (package, roots) = (read(each, types) for each in (*references, text))
-        return _Compiler(types).program(Message(package, nested=roots), tuple(steps))
+        *_, (package, roots) = (read(each, types, work) for each in (*references, text))
+        return _Compiler(types, work).program(Message(package, nested=roots), tuple(steps))
     except RecursionError:
         raise SchemaError("its messages are nested too deep") from None
 
@@ -93,8 +100,8 @@ class _Compiler:
     unset it, and these, ascending. Its number is 0 if the path ends there.
     """
 
-    def __init__(self, types: Mapping[str, Message | Enum]) -> None:
-        self._types = types
+    def __init__(self, types: Mapping[str, Message | Enum], work: Work) -> None:
+        self._types, self._work = types, work
         self._code: list[int] = []
         self._levels: dict[tuple[int, tuple[str, ...]], int] = {}  # by the message, and the steps
         self._enums: dict[int, int] = {}
@@ -177,7 +184,7 @@ class _Compiler:
     def _new_enum(self, symbols: Enum) -> int:
         texts = {number: checked_name(symbols[number]).encode() for number in sorted(symbols)}
         self._room_bytes = max(self._room_bytes, *map(len, texts.values()), 0)
-        where = {number: self._add(len(text), *text) for number, text in texts.items()}
+        where = {number: self._add(*packed(text)) for number, text in texts.items()}
         return self._add(len(where), *(part for pair in where.items() for part in pair))
 
     def _named(self, name: str, scope: str) -> Message | Enum:
@@ -185,6 +192,7 @@ class _Compiler:
         if name.startswith("."):
             scope, name = "", name[1:]
         while True:
+            self._work.spend()
             if found := self._types.get(joined(scope, name)):
                 return found
             if not scope:

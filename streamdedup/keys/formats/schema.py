@@ -11,6 +11,11 @@ from streamdedup.errors import StreamdedupError
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 
 CODE_MAX = 1 << 20  # numbers of a program
+STEPS_MAX = 1 << 19  # of reading a schema and all that it refers to: some seconds, and some 100 MB
+NODE_STEPS = (
+    4  # of a type, a message or a field, which takes some 500 bytes while the schema is compiled
+)
+ROW_BYTES = 40  # of a key that is no part of its value: digits, or a UUID; a symbol comes on top
 # Of a full name, or a symbol: many that have a long one in common would fill the memory.
 NAME_CHARS_MAX = 1_000
 
@@ -24,6 +29,28 @@ def checked_name(name: str) -> str:
     if len(name) > NAME_CHARS_MAX:
         raise SchemaError(f"it holds a name of more than {NAME_CHARS_MAX} characters")
     return name
+
+
+class Work:
+    """The steps that are left for one schema: whoever registers it bounds neither their time nor their memory."""
+
+    def __init__(self) -> None:
+        self._left = STEPS_MAX
+
+    def spend(self, steps: int = 1) -> None:
+        """Count steps. SchemaError if they are more than are left."""
+        self._left -= steps
+        if self._left < 0:
+            raise SchemaError("it takes too long to read")
+
+
+def packed(symbol: bytes) -> list[int]:
+    """Return the numbers of a program that are a symbol: its length in bytes, then eight bytes each, lowest first."""
+    words = range(0, len(symbol), 8)
+    return [
+        len(symbol),
+        *(int.from_bytes(symbol[at : at + 8], "little", signed=True) for at in words),
+    ]
 
 
 class Program(NamedTuple):

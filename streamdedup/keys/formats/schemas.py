@@ -10,13 +10,12 @@ from streamdedup.errors import DeliveryError
 from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.keys.formats import avro_schema, protobuf_schema
 from streamdedup.keys.formats.framed_kinds import FramedKind, FramedKinds
-from streamdedup.keys.formats.schema import Program, Schema, SchemaError, SchemaType
+from streamdedup.keys.formats.schema import ROW_BYTES, Program, Schema, SchemaError, SchemaType
 from streamdedup.keys.formats.schema_registry import GIVEN_UP, UNREADABLE
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 
 MET_MAX = 1_000  # ids that a snapshot has
 GIVEN_UP_MAX = 10_000  # ids that were given up, of which we know
-ROW_BYTES = 40  # of a key that is no part of its value: digits, or a UUID; a symbol comes on top
 
 _TYPES: Mapping[str, SchemaType] = {
     "avro": "AVRO",

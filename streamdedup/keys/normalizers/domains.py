@@ -71,7 +71,7 @@ def fill(
     """Write where the keys are, row after row, as many for each row as `count` found."""
     to = _0
     for row in range(starts.shape[0]):
-        if counts[row] > 0:
+        if 0 < counts[row] <= key_starts.shape[0] - np.int64(to):
             end = np.uint64(starts[row] + sizes[row])
             at = _sign(sign, buffer, np.uint64(starts[row]), end)
             key_starts[to], key_sizes[to] = np.int64(at), np.int64(end - at)

@@ -152,6 +152,11 @@ def fill(
                     if is_name:
                         rule = _rule(names, rules, slots, buffer, sign + _1, last, hashed)
                         to = np.uint64(end[0])
+                        longest = np.int64(last - at)
+                        if rule >= 0:
+                            longest += max(rules[rule, _TO_SIZE] - rules[rule, _SIZE], 0)
+                        if not 0 <= longest <= out.shape[0] - end[0]:
+                            continue  # a buffer that is too small is the caller's fault; nothing is written beyond it
                         to_starts[row] = end[0]
                         to = _write(names, rules, rule, buffer, at, sign, last, out, to)
                         to_sizes[row] = np.int64(to) - end[0]

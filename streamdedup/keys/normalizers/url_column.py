@@ -115,7 +115,9 @@ def fill(
         to_starts[row], to_sizes[row] = 0, NULL
         if holds(buffer, start, size):
             at, last = np.uint64(start), np.uint64(start + size)
-            if size <= URL_BYTES_MAX:
+            # A buffer that is too small is the caller's fault; nothing is written beyond it.
+            room = min(out.shape[0] - end[0], copy.shape[0])
+            if size <= URL_BYTES_MAX and LONGER * size + 2 <= room:
                 taken += size
                 at, last = _stripped(buffer, at, last)
                 to = _url(rules, tracked, buffer, at, last, out, np.uint64(end[0]), copy, ends)

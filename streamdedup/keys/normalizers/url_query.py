@@ -15,7 +15,7 @@ from streamdedup.keys.normalizers.url_escapes import (
 )
 from streamdedup.keys.words import Bytes
 
-PARAMETERS_MAX = 32  # sorted by insertion, whose time grows with the square
+PARAMETERS_MAX = 32  # rows of `ends`; sorted by insertion, whose time grows with the square
 
 _0, _1, _2, _3, _8 = (np.uint64(number) for number in (0, 1, 2, 3, 8))
 _QUESTION, _HASH, _PLUS, _EQUALS, _AND = (np.uint8(ord(char)) for char in "?#+=&")
@@ -40,7 +40,7 @@ def query(
         if buffer[at] == _AND:
             at += _1
             continue
-        if count == PARAMETERS_MAX:
+        if count == ends.shape[0]:
             return NOWHERE, to
         to += _1  # after the question mark, or the sign before
         start = to
