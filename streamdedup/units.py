@@ -1,8 +1,9 @@
-"""Numbers with units: it reads what an operator writes (`90s`, `64MiB`, `100M`), and writes counts and sizes as text.
+"""Numbers with units, and text for people.
 
-Reading is exact, on fractions. A number without a unit is in the option's own unit, in which its name ends, or it is
-refused. A number has at most 40 characters. An error states what to write instead. What was written may be a secret
-in the wrong place, so an error quotes it only as `quote` does.
+It reads what an operator writes (`90s`, `64MiB`, `100M`), and writes counts and sizes as text. Reading is exact, on
+fractions. A number without a unit is in the option's own unit, in which its name ends, or it is refused. A number has
+at most 40 characters. An error states what to write instead. What was written may be a secret in the wrong place, so
+an error quotes it only as `quote` does. What others chose, such as a name, is shown as `escaped` makes it.
 """
 
 import difflib
@@ -47,6 +48,21 @@ def quote(value: object, choices: Iterable[str] = ()) -> str | None:
         return "a list"
     text = "" if value is None else str(value)
     return repr(value) if _is_plain(text) or _resembles(text, choices) else None
+
+
+def escaped(text: str | bytes, keep: str = "") -> str:
+    r"""Return `text`, which others chose, so that where it is shown it moves no cursor, ends no line, hides nothing.
+
+    Each character that is not printable is written as in a Python string: `\n`, `\x1b`, `\u202e`, `\ud83e`. So is each
+    byte that is no UTF-8: `\xff`. Those in `keep` stay. A backslash is not doubled, so this cannot be undone.
+    """
+    shown = text.decode(errors="backslashreplace") if isinstance(text, bytes) else text
+    if shown.isprintable():
+        return shown
+    return "".join(
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode()
+        for each in shown
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,3 +282,37 @@ def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_a_size_for_people_has_three_digits(size_bytes: float, text: str) -> None:
     """In the largest decimal unit of which there is one at least; below a kilobyte, no byte is rounded away."""
     assert units.sized(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", ""),
+        ("events-unique", "events-unique"),
+        ("größe 鍵 🙂 a\\b", "größe 鍵 🙂 a\\b"),
+        ("one\ntwo\r\tthree", r"one\ntwo\r\tthree"),
+        ("\x1b]0;title\x07\x1b[2J", r"\x1b]0;title\x07\x1b[2J"),
+        ("\0 \x7f \x9b2K \x85", r"\x00 \x7f \x9b2K \x85"),
+        ("a\u2028b\u2029c", r"a\u2028b\u2029c"),
+        ("\u202egnp.exe \u2066 \u200f", r"\u202egnp.exe \u2066 \u200f"),
+        ("\ud83e \udcff", r"\ud83e \udcff"),
+        ("\U000e0041", r"\U000e0041"),
+        (b"plain", "plain"),
+        (b"\xff\xc3\xa9\x1b[31m\n", r"\xffé\x1b[31m\n"),
+        (b"\xed\xa0\xbd", r"\xed\xa0\xbd"),
+    ],
+)
+def test_text_of_others_moves_no_cursor_and_ends_no_line(text: str | bytes, shown: str) -> None:
+    """Whatever is not printable is shown as an escape; all else stays as it is."""
+    assert units.escaped(text) == shown
+    assert units.escaped(text).isprintable()
+
+
+@given(st.text() | st.binary())
+def test_any_text_can_be_shown(text: str | bytes) -> None:
+    """It is one line that every encoding of UTF takes, and to escape it again changes nothing."""
+    shown = units.escaped(text)
+    assert len(shown.splitlines()) <= 1
+    assert shown.encode().decode() == shown
+    assert units.escaped(shown) == shown
+    assert units.escaped(text, keep="\n").replace("\n", "").isprintable()
