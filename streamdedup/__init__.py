@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from streamdedup.numba_settings import ignore_file
 from streamdedup.version import __version__
 
 if TYPE_CHECKING:  # these import numpy and numba, which importing this package does not need
@@ -30,6 +31,9 @@ _CLASSES = {
     "ClassicBloom": "streamdedup.filters.bloom.classic",
     "Lookaside": "streamdedup.lookaside",
 }
+
+
+ignore_file()
 
 
 def __getattr__(name: str) -> object:

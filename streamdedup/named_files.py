@@ -1,7 +1,8 @@
 """Opens the files that an operator names. To open one never blocks, whatever is at its path.
 
 What is mapped or watched must be a regular file, also behind links: Kubernetes mounts secrets so. What is read once may
-be a pipe, too, as `<(...)` makes one; then the time to wait for whoever writes to it is limited.
+be a pipe, too, as `<(...)` makes one; then the time to wait for whoever writes to it is limited. Here are also how
+directories are made, for this user alone, and who else could write to one.
 """
 
 import errno
@@ -10,6 +11,8 @@ import os
 import select
 import stat
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from typing_extensions import Buffer, override
@@ -34,9 +37,12 @@ def kind_of(mode: int) -> str | None:
     return next((words for is_kind, words in _KINDS if is_kind(mode)), "a device")
 
 
-def open_regular(path: Path) -> int:
-    """Return a descriptor of the regular file at `path`, to read. OSError if it cannot be opened, or is none."""
-    fd = os.open(path, TO_READ)
+def open_regular(path: Path, flags: int = 0) -> int:
+    """Return a descriptor of the regular file at `path`, to read. OSError if it cannot be opened, or is none.
+
+    With `flags` of O_NOFOLLOW a link is none.
+    """
+    fd = os.open(path, TO_READ | flags)
     try:
         if kind := kind_of(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, f"it is {kind}, and must be a regular file")
@@ -44,6 +50,49 @@ def open_regular(path: Path) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def make_directory(path: Path, mkdir: Callable[[Path, int], None] = os.mkdir) -> list[Path]:
+    """Make the directory at `path`, and each that is missing above it, for this user alone: mode 0700.
+
+    Return those that were made, the uppermost first. OSError if one cannot be made.
+    """
+    made = list[Path]()
+    missing = [level for level in (path, *path.parents) if not level.exists()]
+    for level in reversed(missing):
+        with suppress(FileExistsError):  # another process made it just now
+            mkdir(level, 0o700)
+            made.append(level)
+    return made
+
+
+def others_may_write(
+    path: Path, *, but_our_groups: bool = False, up_to: Path | None = None
+) -> str | None:
+    """Return who else could change what is at `path`, and where, in words; None if only this user and root could.
+
+    The directories above it count as well, as far as `up_to`: to write to one is to replace what is in it, unless it
+    has the sticky bit. With `but_our_groups`, groups of this process may write, as the `fsGroup` of a pod does. What
+    is not there counts for nothing. `path` and `up_to` are without links (`Path.resolve`). OSError if a level cannot
+    be looked at.
+    """
+    ours = {os.getegid(), *os.getgroups()} if but_our_groups else ()
+    for level in (path, *path.parents):
+        try:
+            found = level.lstat()
+        except FileNotFoundError:
+            continue
+        mode = found.st_mode
+        if found.st_uid not in (0, os.geteuid()):
+            return f"user id {found.st_uid}, who owns {level}"
+        if level == path or not mode & stat.S_ISVTX:
+            if mode & stat.S_IWOTH:
+                return f"every user, since {level} has mode {stat.S_IMODE(mode):04o}"
+            if mode & stat.S_IWGRP and found.st_gid not in ours:
+                return f"group id {found.st_gid}, since {level} has mode {stat.S_IMODE(mode):04o}"
+        if level == up_to:
+            break
+    return None
 
 
 def can_be_read_again(path: Path) -> bool:

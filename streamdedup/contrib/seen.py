@@ -6,15 +6,19 @@ since a filter is a set. `lock` is empty, locked (flock) while a crawl uses the 
 """
 
 import fcntl
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from streamdedup.contrib.seen_log import LogReader, LogWriter
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.filters.base import Addable
+from streamdedup.named_files import make_directory, open_regular
 from streamdedup.rules.duplicates import adder
 from streamdedup.snapshot import files
 
+TO_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 ELSEWHERE = "choose another JOBDIR"
 
 
@@ -31,8 +35,8 @@ class Seen:
         self._filter, self._log = directory / "seen.filter", directory / "seen.log"
         self._writer: LogWriter | None = None
         with files.blaming("write", directory / "lock", ELSEWHERE):
-            directory.mkdir(0o700, parents=True, exist_ok=True)
-            self._lock = (directory / "lock").open("ab")
+            make_directory(directory)
+            self._lock = os.fdopen(os.open(directory / "lock", TO_APPEND, 0o600), "ab")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -74,14 +78,15 @@ class Seen:
 
     def _replay(self, filter_: Addable) -> None:
         add = adder(filter_)
-        try:
-            with self._log.open("rb") as file:
-                log = LogReader(file)
-                if log.check == filter_.hash.check:  # else it is of a filter that was here before
-                    for digests in log.frames():
-                        add(digests)
-        except FileNotFoundError:
-            return
+        with (
+            files.blaming("read", self._log, ELSEWHERE),
+            suppress(FileNotFoundError),
+            os.fdopen(open_regular(self._log, os.O_NOFOLLOW), "rb") as file,
+        ):
+            log = LogReader(file)
+            if log.check == filter_.hash.check:  # else it is of a filter that was here before
+                for digests in log.frames():
+                    add(digests)
 
     def save(self, filter_: Addable) -> None:
         """End the log, save the filter, and only then remove the log. SnapshotError if the filter cannot be saved."""

@@ -30,6 +30,9 @@ _CHECKSUM = struct.Struct("<I")
 _FRAME = struct.Struct("<II")
 _CHECKED = struct.Struct("<IQI")
 
+# A link that somebody put there would have another file cut short.
+_TO_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
 _log = logging.getLogger(__name__)
 
 
@@ -42,7 +45,7 @@ class LogWriter:
         self.append = self._waiting.append
         header = _HEADER.pack(MAGIC, VERSION, bytes.fromhex(hash_.check))
         self._checksum = crc32c(header)
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(path, _TO_WRITE, 0o600)
         try:
             self._size_bytes = self._write_at(0, header + _CHECKSUM.pack(self._checksum))
         except OSError:

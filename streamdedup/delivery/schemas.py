@@ -20,25 +20,30 @@ FRAMED_REMEDY = (
 )
 
 
-def registry_of(recipe: Recipe) -> Registry | None:
-    """Make the registry for what extracts the keys of `recipe`, and return it; None if its format needs none."""
+def registry_of(recipe: Recipe, *, reads_only: bool = False) -> Registry | None:
+    """Make the registry for what extracts the keys of `recipe`, and return it; None if its format needs none.
+
+    With `reads_only` it keeps no schema on disk.
+    """
     kafka, schemas = recipe.settings.kafka, recipe.extractor().schemas
     if kafka.schema_registry is None or schemas is None:
         return None
     directory = recipe.settings.snapshot.directory
     address = kafka.schema_registry.address
-    cache = Cache(None if directory == UNUSED_DIRECTORY else directory, address)
+    cache = Cache(
+        None if directory == UNUSED_DIRECTORY else directory, address, reads_only=reads_only
+    )
     patience = RegistryPatience(kafka.give_up_after_s)
     schemas.registry = Registry(kafka.schema_registry, cache, patience)
     return schemas.registry
 
 
 async def registry_answering(recipe: Recipe) -> None:
-    """Do the same for a command, and ask the registry whether it is there.
+    """Do the same for a command, which writes nothing, and ask the registry whether it is there.
 
     ConfigError if it refuses us, or is none; DeliveryError if it does not answer soon.
     """
-    registry = registry_of(recipe)
+    registry = registry_of(recipe, reads_only=True)
     if registry is None:
         return
     try:

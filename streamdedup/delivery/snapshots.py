@@ -23,6 +23,7 @@ from streamdedup.filters.base import Filter
 from streamdedup.kafka.client.connection import describe_error
 from streamdedup.keys.hashing import Hash
 from streamdedup.metrics.counts import ShardMeters
+from streamdedup.named_files import make_directory, others_may_write
 from streamdedup.settings import Settings
 from streamdedup.snapshot import Identity, LockedError, Refusal, Saved, Snapshot, Store
 from streamdedup.snapshot.copied import Copy
@@ -206,6 +207,10 @@ class ShardSnapshots:
             self._labels = [snapshot.label, *older][: self._spares]
             self.newest = Newest(snapshot.label, snapshot.size_bytes, snapshot.saved_at)
             self._log.info("snapshot_loaded", path=str(snapshot.path), label=snapshot.label)
+            if snapshot.writers:
+                self._log.warning(
+                    "snapshot_writable", path=str(snapshot.path), **writable(snapshot.writers)
+                )
             if snapshot.exposes_secret:
                 self._log.warning(
                     "snapshot_exposed",
@@ -455,6 +460,15 @@ def _age(refusal: Refusal) -> Path:
     return refusal.path  # the file name is the generation's counter, always in as many digits
 
 
+def writable(by: str) -> dict[str, str]:
+    """Return the reason and the remedy, for the log, if somebody else could write to snapshots."""
+    return {
+        "reason": f"it can be written to or replaced by {by}; who does so decides which events are dropped",
+        "remedy": "take that right away (chmod go-w, chown); if it may have been used, remove the snapshots while no"
+        " worker runs: the output is folded anew",
+    }
+
+
 class _MovedError(SnapshotError):
     """The written bytes belong to two different layouts of the filter."""
 
@@ -474,12 +488,15 @@ class _Parts:
         return cls(filter_.hash, filter_.header, lambda: buffers)
 
 
-def check_directory(directory: Path) -> None:
-    """Make the directory of all snapshots; ConfigError if we cannot write there. This blocks."""
+def check_directory(directory: Path) -> str | None:
+    """Make the directory of all snapshots. Return who else could write to it, in words; None if nobody could.
+
+    ConfigError if we cannot write there. This blocks.
+    """
     try:
-        directory.mkdir(0o700, parents=True, exist_ok=True)
+        make_directory(directory)
         with TemporaryFile(dir=directory):
-            return
+            return others_may_write(directory.resolve(), but_our_groups=True)
     except OSError as error:
         raise ConfigError(
             f"snapshot.directory = {directory}: nothing can be written there ({error.strerror}); make it writable for"

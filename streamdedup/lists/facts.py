@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from streamdedup.errors import ConfigError
+from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.lists.normalization import Normalizing
 from streamdedup.snapshot.header import field, number
 from streamdedup.units import counted, quote
@@ -16,11 +16,24 @@ _LAST_SECOND = 253402300799  # the last that `datetime` can express: the end of 
 
 def check_name(name: str) -> None:
     """ConfigError if a list must not have that name, which appears in headers of events, logs and metrics."""
-    if not name.isprintable() or not 0 < len(name) <= NAME_CHARACTERS_MAX:
+    if not _is_name(name):
         which = "--name" if (given := quote(name)) is None else f"--name {given}"
         raise ConfigError(
             f"{which}: the name of a list has 1 to {NAME_CHARACTERS_MAX} printable characters"
         )
+
+
+def _is_name(text: str) -> bool:
+    return text.isprintable() and 0 < len(text) <= NAME_CHARACTERS_MAX
+
+
+def _name(raw: Mapping[str, Any], name: str) -> str:
+    """Return a text of the header that is shown. SnapshotError if it is none that a build writes."""
+    if not _is_name(text := field(raw, name, str)):
+        raise SnapshotError(
+            f"its {name} is no text of 1 to {NAME_CHARACTERS_MAX} printable characters"
+        )
+    return text
 
 
 @dataclass(frozen=True)
@@ -73,14 +86,14 @@ class Facts:
         """Return the facts that gave this header. SnapshotError if none did."""
         counts = field(raw, "counts", dict)
         return cls(
-            name=field(raw, "name", str),
+            name=_name(raw, "name"),
             built_at=number(raw, "built_at", 0, _LAST_SECOND),
             normalizing=Normalizing.from_header(field(raw, "normalization", dict)),
-            normalize=field(raw, "normalize", str),
+            normalize=_name(raw, "normalize"),
             counts=EntryCounts(
                 **{each.name: number(counts, each.name, 0) for each in fields(EntryCounts)}
             ),
-            checksum=field(raw, "checksum", str),
+            checksum=_name(raw, "checksum"),
         )
 
 

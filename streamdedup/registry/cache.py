@@ -1,7 +1,7 @@
 """Schemas on disk, so that a restart needs no registry: one file for each id, in a folder for each registry.
 
-An id never gets another schema, so nothing is ever out of date. A file that cannot be read or is damaged counts as
-missing, and one that cannot be written is left out: the registry is asked.
+An id never gets another schema, so nothing is ever out of date. A file that cannot be read, is damaged, or could be
+another user's, counts as missing, and one that cannot be written is left out: the registry is asked.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from streamdedup.keys.formats.schema import Reference, Schema
-from streamdedup.named_files import open_regular
+from streamdedup.named_files import make_directory, open_regular, others_may_write
 
 FOLDER = "%schemas"  # no group's folder has this name: a percent sign is encoded there
 FILES_MAX = 2_000
@@ -21,18 +21,25 @@ _DIGITS = 64  # of the checksum, before the text
 
 
 class Cache:
-    """The schemas of the registry at `address`, which includes the context, below `directory`; none without one."""
+    """The schemas of the registry at `address`, which includes the context, below `directory`; none without one.
 
-    def __init__(self, directory: Path | None, address: str) -> None:
+    A command, which writes nothing, only reads them (`reads_only`).
+    """
+
+    def __init__(self, directory: Path | None, address: str, *, reads_only: bool = False) -> None:
         name = hashlib.sha256(address.encode()).hexdigest()[:32]
         self._folder = None if directory is None else directory / FOLDER / name
+        self._reads_only = reads_only
 
     def read(self, number: int) -> Schema | None:
         """Return the schema of an id, if it is there."""
         if self._folder is None:
             return None
         try:
-            with os.fdopen(open_regular(self._folder / f"{number}"), "rb") as file:
+            path = self._folder.resolve() / f"{number}"
+            if others_may_write(path, but_our_groups=True, up_to=self._folder.parent.resolve()):
+                return None
+            with os.fdopen(open_regular(path, os.O_NOFOLLOW), "rb") as file:
                 content = file.read(FILE_BYTES_MAX + 1)
             checksum, text = content[:_DIGITS], content[_DIGITS:]
             if hashlib.sha256(text).hexdigest().encode() != checksum:
@@ -45,16 +52,16 @@ class Cache:
 
     def write(self, number: int, schema: Schema) -> None:
         """Keep the schema of an id; of too many, delete those that were written first."""
-        if self._folder is None or schema.why_not:
+        if self._folder is None or self._reads_only or schema.why_not:
             return
         references = [(each.name, each.text) for each in schema.references]
         raw = {"type": schema.type, "schema": schema.text, "references": references}
         text = json.dumps(raw).encode()
         with suppress(OSError):
-            self._folder.mkdir(0o700, parents=True, exist_ok=True)
+            make_directory(self._folder)
             self._make_room(self._folder)
             made = self._folder / f".{secrets.token_hex(8)}"
-            descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(hashlib.sha256(text).hexdigest().encode() + text)

@@ -23,6 +23,7 @@ from urllib.parse import quote
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Fingerprint
 from streamdedup.filters.base import Filter, Parts
+from streamdedup.named_files import make_directory, others_may_write
 from streamdedup.snapshot.files import (
     NO_FILE,
     Content,
@@ -56,7 +57,8 @@ class Snapshot:
 
     `fingerprint` is that of a record batch of the output below `label`, `topic_id` that of the output; both are None if
     unknown. `schemas` are the digests of the schemas that were met, by id. `saved_at` (Unix seconds) and `writer` are
-    only for people. `mode` has the permissions of the file.
+    only for people. `mode` has the permissions of the file. `writers` says who else could have written it, or could
+    replace it; None if nobody could.
     """
 
     filter: Filter
@@ -69,6 +71,7 @@ class Snapshot:
     saved_at: float
     writer: str
     mode: int
+    writers: str | None = None
     schemas: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -315,10 +318,8 @@ class Store:
 
     def _make_directories(self) -> None:
         # Done before each save: an operator who deletes the directory wants a fold, not an error.
-        missing = [level for level in (self._root, *self._root.parents) if not level.exists()]
-        for level in [*reversed(missing), *reversed(self.path.parents[:2]), self.path]:
-            with suppress(FileExistsError):
-                self._fs.mkdir(level, 0o700)
+        made = make_directory(self.path, self._fs.mkdir)
+        for level in dict.fromkeys([*made, *reversed(self.path.parents[:2]), self.path]):
             sync_directory(self._fs, level.parent)
 
     @contextmanager
@@ -394,6 +395,9 @@ class Store:
             saved_at=header.saved_at,
             writer=header.writer,
             mode=stat.S_IMODE(path.lstat().st_mode),
+            writers=others_may_write(
+                path.resolve(), but_our_groups=True, up_to=self._root.resolve()
+            ),
         )
 
     def _set_aside(self, path: Path) -> str:

@@ -21,7 +21,7 @@ from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import registry_of
 from streamdedup.delivery.services import Services, wall_clock_ms
-from streamdedup.delivery.snapshots import check_directory
+from streamdedup.delivery.snapshots import check_directory, writable
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Verdict
 from streamdedup.kafka.base import Cluster, Connect, Source
@@ -172,9 +172,11 @@ class Worker:
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
         directory, threads = self._settings.snapshot.directory, self._threads
         if self._settings.filter.remembers:
-            await threads.loads.run(
+            others = await threads.loads.run(
                 THE_WORKER, "the snapshot directory", check_directory, directory
             )
+            if others:
+                log.warning("snapshot_writable", path=str(directory), **writable(others))
         status = self._status
         cluster = status.cluster = await stack.enter_async_context(self._connect(kafka))
         topology = await start_patiently(

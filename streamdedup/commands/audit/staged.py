@@ -130,7 +130,7 @@ class StagedAudit:
 
             recipes = {name: Recipe(of_input(settings, name), self._places) for name in topics}
             for its in recipes.values():
-                registry_of(its)
+                registry_of(its, reads_only=True)
             readers = [
                 reader(Extent(at.number, found, {}), _InputReader, number, recipes[at.topic])
                 for number, (at, found) in enumerate(zip(self._inputs, inputs, strict=True))

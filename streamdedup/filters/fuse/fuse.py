@@ -187,10 +187,11 @@ class Fuse(DigestFilter):
     def from_parts(
         cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
     ) -> Self:
-        """Restore the filter that gave these parts, over these very buffers.
+        """Restore the filter that gave these parts, over the very buffer of its table.
 
-        It reads the directory but not the table, which may be larger than memory. Raises ValueError if the
-        parts contradict one another.
+        It copies the directory, by which kernels find their way: whoever writes to a mapped file later would lead them
+        out of the table. It does not read the table, which may be larger than memory. Raises ValueError if the parts
+        contradict one another.
         """
         if header.get("kind") != cls.kind:
             raise ValueError(f"kind {header.get('kind')!r} is not {cls.kind}")
@@ -202,7 +203,7 @@ class Fuse(DigestFilter):
             )
         parts = number(header, "parts", 1, PARTS_MAX)
         table, rows = buffers
-        directory = words_over(rows, parts * COLUMNS).reshape(-1, COLUMNS)
+        directory = words_over(rows, parts * COLUMNS).reshape(-1, COLUMNS).copy()
         words = words_over(table, _checked(directory, keys, bits) + LINE_WORDS)
         return cls._over(words, directory, bits, hash_)
 

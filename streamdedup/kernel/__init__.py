@@ -1,8 +1,8 @@
 """The only module that compiles with numba: it compiles every kernel of this package, and lists it in `KERNELS`.
 
 numba caches a function by its own source file only, so after a change in a module that it calls, the cache
-would be stale. Our cache directory therefore has in its name a digest of all sources that kernels are made
-of. numba also compiles for every type that it gets: `keys.hashing` makes one type of each input, and tests
+would be stale. Our cache directory (`cache.py`) therefore has in its name a digest of all sources that kernels
+are made of. numba also compiles for every type that it gets: `keys.hashing` makes one type of each input, and tests
 check what each kernel inferred.
 """
 
@@ -10,33 +10,47 @@ import ctypes
 import hashlib
 import logging
 import mmap
-import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
-from numba.core import caching as _untyped_caching
 from numba.core import event as _untyped_event
+from numba.core.compiler_lock import global_compiler_lock as _untyped_lock
 from typing_extensions import override
+
+from streamdedup.kernel.cache import CACHE_ENV, LOCK, KernelCache, cache_root, place_of, report
+
+__all__ = [
+    "CACHE_ENV",
+    "KERNELS",
+    "Words",
+    "cache_root",
+    "compiled",
+    "compiling",
+    "give_back_compiler",
+    "inlined",
+    "kept_in",
+    "kernel",
+    "sources",
+    "unwritten",
+]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_caching: Any = _untyped_caching
 _config: Any = numba.config  # its settings are made at run time, so no type checker knows them
+_compiler_lock: Any = _untyped_lock
 _event: Any = _untyped_event
 _njit: Any = numba.njit  # its types leave out `_nrt`
 
 Words = npt.NDArray[np.uint64]  # what most kernels work on, such as the table of a filter
 
-CACHE_ENV = "STREAMDEDUP_CACHE"
 KERNELS: list[Any] = []  # every kernel, as numba's dispatcher
 
 _MAPPING = re.compile(
@@ -49,7 +63,6 @@ _MAPPING = re.compile(
 _KERNEL = re.compile(rb"^@(kernel|inlined)\b", re.MULTILINE)
 _IMPORTS = re.compile(rb"^[ \t]*from (streamdedup[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
-_log = logging.getLogger(__name__)
 _numba_log = logging.getLogger("numba")
 if (
     _numba_log.level == logging.NOTSET
@@ -72,25 +85,37 @@ def inlined(function: _Function) -> _Function:
 
 
 def _compiled(function: _Function, *, in_line: bool) -> _Function:
-    outer = _config.CACHE_DIR
-    _config.CACHE_DIR = str(_CACHE.directory or outer)
+    # All options are stated, since numba would take an option that is left out from the kernel that is
+    # the first to call this one. With the error model "numpy", a division by 0 raises nothing: if a
+    # function could raise, numba would count the references of its arrays for every row.
+    made = _njit(nogil=True, error_model="numpy", forceinline=in_line, _nrt=not in_line)(function)
+    if _PLACE.directory:
+        with _locating(_PLACE.directory):
+            made._cache = KernelCache(function, _PLACE)
+        made.compile = _giving_back(made.compile)
+    KERNELS.append(made)
+    return cast("_Function", made)
+
+
+@contextmanager
+def _locating(directory: Path) -> Iterator[None]:
+    """Within this context, numba locates caches in `directory`; other users of numba in this process keep theirs."""
+    outer = _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES
+    _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES = str(directory), ""
     try:
-        # All options are stated, since numba would take an option that is left out from the kernel that is
-        # the first to call this one. With the error model "numpy", a division by 0 raises nothing: if a
-        # function could raise, numba would count the references of its arrays for every row.
-        compiler = _njit(
-            nogil=True,
-            cache=_CACHE.is_writable,
-            error_model="numpy",
-            forceinline=in_line,
-            _nrt=not in_line,
-        )
-        KERNELS.append(compiler(function))
-        if _CACHE.directory and not _CACHE.is_writable:
-            KERNELS[-1]._cache = _ReadOnlyCache(function)
+        yield
     finally:
-        _config.CACHE_DIR = outer  # other users of numba in this process keep theirs
-    return cast("_Function", KERNELS[-1])
+        _config.CACHE_DIR, _config.CACHE_LOCATOR_CLASSES = outer
+
+
+def _giving_back(compiles: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return `compiles`, which gives the right to compile back once its kernel is kept, or cannot be compiled."""
+
+    def compiled(types: Any) -> Any:  # noqa: ANN401 - numba's
+        with _compiler_lock, LOCK.giving_back():
+            return compiles(types)
+
+    return compiled
 
 
 @contextmanager
@@ -110,11 +135,8 @@ def compiled() -> int:
 
 
 def kept_in() -> Path | None:
-    """Return the directory in which the next process finds the kernels that this one compiles.
-
-    None if there is no writable directory.
-    """
-    return _CACHE.directory if _CACHE.is_writable else None
+    """Return the directory in which the next process finds the kernels of this one; None if there is none."""
+    return _PLACE.directory if _PLACE.is_writable else None
 
 
 def give_back_compiler() -> None:
@@ -144,15 +166,6 @@ def unwritten(listed: bytes) -> Iterator[tuple[int, int]]:
             yield int(mapping["start"], 16), int(mapping["end"], 16)
 
 
-def cache_root() -> Path:
-    """Return where compiled kernels are kept: `$STREAMDEDUP_CACHE`, or the platform's cache directory."""
-    if given := os.environ.get(CACHE_ENV):
-        return Path(given)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "streamdedup"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamdedup"
-
-
 def sources(package: Path) -> dict[str, bytes]:
     """The modules below `package` that kernels are made of, by name: no other source can change a kernel.
 
@@ -176,68 +189,12 @@ def _module(path: Path, package: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-class _Cache(NamedTuple):
-    """Where compiled kernels are.
-
-    A `directory` that is not writable, as in an image, may still hold all of them.
-    """
-
-    directory: Path | None
-    is_writable: bool
-
-
-class _ReadOnlyLocator(_caching.UserProvidedCacheLocator):
-    """Locates the same directory, without numba's check that it is writable."""
-
-    @override
-    def ensure_cache_path(self) -> None:
-        """Do nothing: the directory exists, and reading needs no more."""
-
-
-class _ReadOnlyCacheImpl(_caching.CompileResultCacheImpl):
-    _locator_classes = (_ReadOnlyLocator,)
-
-
-class _ReadOnlyCache(_caching.FunctionCache):
-    """Loads the kernels that are in the directory. Others are compiled, and lost when the process ends."""
-
-    _impl_class = _ReadOnlyCacheImpl
-
-    @override
-    def save_overload(self, sig: object, data: object) -> None:
-        """Do nothing: the directory is not writable."""
-
-
-def _cache() -> _Cache:
-    """Return the directory for these sources, numba's and Python's versions, and bounds checking."""
+def _name() -> str:
+    """Return the name of these sources, numba's and Python's versions, and bounds checking."""
     digest = hashlib.blake2b(digest_size=8)
-    for _, source in sorted(sources(Path(__file__).parent).items()):
+    for _, source in sorted(sources(Path(__file__).parents[1]).items()):
         digest.update(source)
-    build = f"{numba.__version__}-{sys.implementation.cache_tag}-{_config.BOUNDSCHECK or 0}"
-    directory = None
-    try:
-        directory = cache_root() / "kernels" / f"{digest.hexdigest()}-{build}"
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            return _Cache(directory, is_writable=True)
-    except (
-        OSError,
-        RuntimeError,
-    ) as error:  # the directory is read-only or full; RuntimeError: there is no home directory
-        # Logging is not yet set up when this module is imported, so the warning waits for the first
-        # compilation.
-        _event.register("numba:compile", _First(partial(_warn_uncached, type(error).__name__)))
-        there = directory is not None and os.access(directory, os.R_OK | os.X_OK)
-        return _Cache(directory if there else None, is_writable=False)
-
-
-def _warn_uncached(reason: str) -> None:
-    _log.warning(
-        "no directory for compiled kernels is writable (%s), so every process compiles them again, which"
-        " takes seconds; set %s to a writable directory",
-        reason,
-        CACHE_ENV,
-    )
+    return f"{digest.hexdigest()}-{numba.__version__}-{sys.implementation.cache_tag}-{_config.BOUNDSCHECK or 0}"
 
 
 class _First(_event.Listener):
@@ -264,4 +221,6 @@ class _First(_event.Listener):
             _event.unregister("numba:compile", self)
 
 
-_CACHE = _cache()
+_PLACE = place_of(_name())
+if _PLACE.unused:
+    _event.register("numba:compile", _First(partial(report, _PLACE)))

@@ -1,0 +1,355 @@
+"""Claims about who decides what a kernel's cache holds, and about processes that lack the same kernels.
+
+numba unpickles the index of a cache before it compares anything, so each index here is code that leaves a mark.
+"""
+
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import pytest
+
+from streamdedup.kernel import cache
+from streamdedup.kernel.cache import CACHE_ENV, LOCK, KernelCache, Place, place_of
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+
+# The mark is left as the index is unpickled, not as it is looked up.
+HOSTILE = """
+import pickle
+from pathlib import Path
+
+class Code:
+    def __reduce__(self):
+        return exec, (f"open({MARK!r}, 'w')",)
+
+(index,) = Path(CACHE).rglob("*.nbi")
+with index.open("wb") as file:
+    pickle.dump(numba_version, file)
+    pickle.dump(Code(), file)
+"""
+
+
+PROBE = """
+from streamdedup.kernel import kernel
+
+@kernel
+def double(number):
+    return number + number
+
+assert double(21) == 42
+print(sum(double.stats.cache_hits.values()), sum(double.stats.cache_misses.values()))
+"""
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """Make a directory with a module that has a kernel."""
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "probe.py").write_text(PROBE)
+    return tmp_path / "sources"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Name a directory for caches, which is not there yet."""
+    monkeypatch.setenv(CACHE_ENV, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_directories_are_for_this_user_alone(root: Path) -> None:
+    """All that are made have mode 0700, whatever the umask leaves."""
+    before = os.umask(0)
+    try:
+        place = place_of("a")
+    finally:
+        os.umask(before)
+    assert place == Place(root.resolve() / "kernels" / "a", is_writable=True)
+    made = [root, root / "kernels", root / "kernels" / "a"]
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
+
+
+@pytest.mark.parametrize("level", ["above", "", "kernels", "kernels/a"])
+@pytest.mark.parametrize(
+    ("change", "by"),
+    [
+        (lambda path: path.chmod(0o777), "every user"),
+        (lambda path: path.chmod(0o702), "every user"),
+        (lambda path: path.chmod(0o770), "group id"),
+        pytest.param(lambda path: os.chown(path, NOBODY, 0), f"user id {NOBODY}", marks=as_root),
+    ],
+    ids=["all", "others", "group", "owner"],
+)
+def test_a_directory_that_others_could_change_is_not_used(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    level: str,
+    change: Callable[[Path], None],
+    by: str,
+) -> None:
+    """The directory itself, or one above it. It is named; nothing is made or read there."""
+    root = tmp_path / "above" / "cache"
+    (root / "kernels" / "a").mkdir(parents=True)
+    monkeypatch.setenv(CACHE_ENV, str(root))
+    changed = tmp_path / "above" if level == "above" else root / level
+    change(changed)
+    found = place_of("a")
+    assert (found.directory, found.is_writable) == (None, False)
+    assert by in found.unused
+    assert str(changed) in found.unused
+    assert (place_of("b").directory is None) == (level != "kernels/a")
+    assert (root / "kernels" / "b").exists() == (level == "kernels/a")
+
+
+@pytest.mark.parametrize("level", ["above", "above/cache", "above/cache/kernels"])
+def test_a_directory_with_the_sticky_bit_keeps_what_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """As in /tmp, nobody else replaces it. In the directory of the files themselves, others could make some."""
+    root = tmp_path / "above" / "cache"
+    (root / "kernels" / "a").mkdir(parents=True, mode=0o700)
+    monkeypatch.setenv(CACHE_ENV, str(root))
+    (tmp_path / level).chmod(0o1777)
+    assert place_of("a").directory == root / "kernels" / "a"
+    (root / "kernels" / "a").chmod(0o1777)
+    assert place_of("a").directory is None
+
+
+@as_root
+@pytest.mark.parametrize("below", ["", "kernels", "kernels/a"])
+def test_a_link_is_followed_before_its_target_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    """The place is without links, so nobody changes a link between the look and the use."""
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    for made in (mine, theirs):
+        (made / "kernels" / "a").mkdir(parents=True, mode=0o700)
+        os.chown(made, os.geteuid() if made == mine else NOBODY, 0)
+    root = tmp_path / "root"
+    (root / below).parent.mkdir(parents=True, exist_ok=True)
+    monkeypatch.setenv(CACHE_ENV, str(root))
+    (root / below).symlink_to(mine / below)
+    assert place_of("a").directory == mine / "kernels" / "a"
+    (root / below).unlink()
+    (root / below).symlink_to(theirs / below)
+    assert f"user id {NOBODY}" in place_of("a").unused
+
+
+@pytest.mark.parametrize("given", ["cache", "./cache", "../cache", ".", "~/cache"])
+def test_a_relative_path_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    """It would name another directory wherever the process starts. The same holds for the other variables."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv(CACHE_ENV, given)
+    found = place_of("a")
+    assert found.ignored == CACHE_ENV
+    assert found.directory
+    assert found.directory.is_relative_to(tmp_path / "home")
+    monkeypatch.delenv(CACHE_ENV)
+    monkeypatch.setenv("XDG_CACHE_HOME", given)
+    assert place_of("a") == Place(found.directory, is_writable=True)
+    monkeypatch.setenv("HOME", "home")
+    assert place_of("a").directory is None
+    assert {path.name for path in tmp_path.iterdir()} == {"home"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cached: cached.rglob("*.nbi").__next__().chmod(0o666),
+        lambda cached: cached.rglob("*.nbi").__next__().parent.chmod(0o777),
+        lambda cached: cached.chmod(0o777),
+        pytest.param(
+            lambda cached: os.chown(next(cached.rglob("*.nbi")), NOBODY, 0), marks=as_root
+        ),
+        None,
+    ],
+    ids=["file", "folder", "root", "owner", "ours"],
+)
+def test_an_index_of_others_is_not_unpickled(
+    sources: Path, tmp_path: Path, change: Callable[[Path], None] | None
+) -> None:
+    """What it holds is not run, and the kernel is compiled. If all is ours, it is run: the test could see it."""
+    cached, mark = tmp_path / "cache", tmp_path / "mark"
+    environment = {CACHE_ENV: str(cached)}
+    assert _probe(sources, environment).stdout.split() == ["0", "1"]
+    written = {"MARK": str(mark), "CACHE": str(cached), "numba_version": numba.__version__}
+    exec(HOSTILE, written)  # noqa: S102 - what another user would do
+    if change:
+        change(cached)
+        assert _probe(sources, environment).stdout.split() == ["0", "1"]
+    else:
+        assert _probe(sources, environment, fails=True).returncode == 1
+    assert mark.exists() == (change is None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "content",
+    ["disable_jit: 1", "boundscheck: 1\nopt: 0", "- no mapping", "a: [", "\x00", "cpu_name: none"],
+)
+def test_a_file_in_the_working_directory_does_not_set_numba_up(
+    sources: Path, tmp_path: Path, content: str
+) -> None:
+    """It is not read at the import, nor when a kernel is compiled; a variable is."""
+    (sources / ".numba_config.yaml").write_text(content)
+    code = (
+        "import streamdedup.instructions, probe, numba\n"
+        "c = numba.config\n"
+        "print(c.DISABLE_JIT, c.BOUNDSCHECK, int(c.OPT), c.CPU_NAME)"
+    )
+    for variable, level in (({}, "3"), ({"NUMBA_OPT": "1"}, "1")):
+        done = _python(["-c", code], sources, {CACHE_ENV: str(tmp_path / level), **variable})
+        assert done.stdout.splitlines() == ["0 1", f"0 None {level} None"]
+        assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_of_processes_that_lack_a_kernel_one_compiles_it(sources: Path, tmp_path: Path) -> None:
+    """The others wait, and load what it kept."""
+    environment = {CACHE_ENV: str(tmp_path / "cache")}
+    running = [_started(["probe.py"], sources, environment) for _ in range(4)]
+    found = [process.communicate(timeout=120)[0].split() for process in running]
+    assert sorted(found) == [["0", "1"], *[["1", "0"]] * 3]
+
+
+HOLDS = """
+import sys
+from streamdedup.kernel import cache, kept_in
+cache.LOCK.take(kept_in())
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_dead_process_keeps_nobody_waiting(sources: Path, tmp_path: Path, number: int) -> None:
+    """Who waits says for what, and goes on once the process that compiles has ended, however it ends."""
+    environment = {CACHE_ENV: str(tmp_path / "cache")}
+    holder = _started(["-c", HOLDS], sources, environment)
+    assert holder.stdout
+    assert holder.stdout.readline() == "held\n"
+    waiting = _started(["probe.py"], sources, environment)
+    assert waiting.stderr
+    line = waiting.stderr.readline()
+    assert re.match(
+        r"another process compiles inner loops, and holds /.*/lock; this one waits", line
+    )
+    assert waiting.poll() is None
+    holder.send_signal(number)
+    out, rest = waiting.communicate(timeout=120)
+    assert (out.split(), rest) == (["0", "1"], "")
+    holder.communicate()
+
+
+def test_a_file_system_without_locks_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process compiles its own then. So it is if the lock is a link, or cannot be made."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    with LOCK.giving_back():
+        assert LOCK.take(tmp_path / "none")
+        assert not LOCK.take(tmp_path / "none")  # a kernel that another calls
+    (tmp_path / "lock").symlink_to(tmp_path / "other")
+    with LOCK.giving_back():
+        assert LOCK.take(tmp_path)
+    assert not (tmp_path / "other").exists()
+    (tmp_path / "lock").unlink()
+    monkeypatch.setattr(cache.fcntl, "flock", refuse)
+    with LOCK.giving_back():
+        assert LOCK.take(tmp_path)
+
+
+def test_the_right_to_compile_is_given_back_also_after_an_error(tmp_path: Path) -> None:
+    """Whatever ends the compilation, another process can go on."""
+    for error in (RuntimeError, KeyboardInterrupt, None):
+        try:
+            with LOCK.giving_back():
+                LOCK.take(tmp_path)
+                with LOCK.giving_back():
+                    assert not LOCK.take(tmp_path)
+                assert _is_locked(tmp_path / "lock")
+                if error:
+                    raise error
+        except (RuntimeError, KeyboardInterrupt):
+            pass
+        assert not _is_locked(tmp_path / "lock")
+
+
+def test_a_kernel_that_cannot_be_kept_is_used_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that is full costs the next process its time, and this one nothing."""
+    place = Place(tmp_path, is_writable=True)
+    double: Any = numba.njit(_double)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    double._cache = KernelCache(_double, place)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache.tempfile, "NamedTemporaryFile", full)
+    assert double(21) == 42
+    assert "a compiled kernel cannot be kept (No space left on device)" in caplog.text
+    assert not list(tmp_path.rglob("*.nb?"))
+
+
+def _double(number: int) -> int:
+    return number + number
+
+
+def _is_locked(path: Path) -> bool:
+    with path.open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def _probe(
+    sources: Path, environment: dict[str, str], *, fails: bool = False
+) -> "subprocess.CompletedProcess[str]":
+    return _python(["probe.py"], sources, environment, fails=fails)
+
+
+def _python(
+    arguments: list[str], directory: Path, environment: dict[str, str], *, fails: bool = False
+) -> "subprocess.CompletedProcess[str]":
+    process = _started(arguments, directory, environment)
+    out, err = process.communicate(timeout=240)
+    assert fails or process.returncode == 0, err
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def _started(
+    arguments: list[str], directory: Path, environment: dict[str, str]
+) -> "subprocess.Popen[str]":
+    """Start Python in `directory`; it imports the package from there, or else the one under test."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    path = os.pathsep.join([str(directory), str(Path(cache.__file__).parents[2])])
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=directory,
+        env={**inherited, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
