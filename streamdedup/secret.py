@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -104,6 +105,36 @@ def conflicting_secrets(
                 (f"{leaf}_file", leaf),
                 f"is set, and so is {section}.{leaf}; set one of the two",
             )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether what is sent to `host` stays on this machine: `localhost`, or an address of the loopback."""
+    if host.lower().removesuffix(".") == "localhost":
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+# `allow_plaintext` of every section that has credentials.
+AllowPlaintext = Annotated[
+    bool,
+    Field(
+        description="Whether credentials may be sent without encryption to another machine. Whoever can listen on the"
+        " way can then use them."
+    ),
+]
+
+
+def sent_in_clear(what: str, encrypted: str, section: str) -> str:
+    """Return why credentials are refused, for a model's `conflicts`."""
+    return (
+        f"sends {what} over the network in clear; set {encrypted}, or {section}.allow_plaintext: true if nobody can"
+        " listen there"
+    )
 
 
 def half_certificates(options: BaseModel, section: str) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -23,13 +23,16 @@ from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.kafka.topic_pattern import refusal_of
 from streamdedup.keys.options import Tombstones
 from streamdedup.secret import (
+    AllowPlaintext,
     AuthoritiesFile,
     CertificateFile,
     RegularFile,
     SecretFile,
     conflicting_secrets,
     half_certificates,
+    is_loopback,
     read_secret,
+    sent_in_clear,
 )
 from streamdedup.units import count, milliseconds, seconds, size_bytes
 
@@ -154,6 +157,7 @@ class KafkaOptions(BaseModel):
         description="For OAUTHBEARER, `package.module:factory`: a callable without arguments that "
         "returns an aiokafka `AbstractTokenProvider`.",
     )
+    allow_plaintext: AllowPlaintext = False
     record_path: Literal["columns", "objects"] = Field(
         default="columns",
         description="How events are read and copied: `columns`, by kernels over the bytes of whole record "
@@ -196,6 +200,7 @@ class KafkaOptions(BaseModel):
         """Yield each contradiction: the options concerned, the wrong one first, and the reason."""
         yield from conflicting_secrets(self, "kafka", "ssl_password", "sasl_plain_password")
         yield from self._ssl_conflicts()
+        yield from self._clear_conflicts()
         if self.security_protocol.startswith("SASL"):
             yield from self._sasl_conflicts()
         else:
@@ -206,6 +211,23 @@ class KafkaOptions(BaseModel):
                         f"means nothing with kafka.security_protocol: {self.security_protocol}; "
                         "unset it, or set kafka.security_protocol to SASL_SSL or SASL_PLAINTEXT",
                     )
+
+    @property
+    def sends_in_clear(self) -> bool:
+        """Whether credentials go to another machine without encryption."""
+        servers = self.bootstrap_servers.split(",")
+        hosts = [server.rpartition(":")[0].strip("[]") for server in servers]
+        return self.security_protocol == "SASL_PLAINTEXT" and not all(map(is_loopback, hosts))
+
+    def _clear_conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        if self.sends_in_clear and not self.allow_plaintext:
+            leaves = ("security_protocol", "bootstrap_servers")
+            yield leaves, sent_in_clear("credentials", "kafka.security_protocol: SASL_SSL", "kafka")
+        if self.allow_plaintext and self.security_protocol != "SASL_PLAINTEXT":
+            yield (
+                ("allow_plaintext", "security_protocol"),
+                f"means nothing with kafka.security_protocol: {self.security_protocol}; delete it",
+            )
 
     def _ssl_conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         encrypted = self.security_protocol.endswith("SSL")

@@ -1,5 +1,6 @@
 """How the worker reaches a Schema Registry, as an operator configures it: `kafka.schema_registry`."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -7,13 +8,16 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from streamdedup.secret import (
+    AllowPlaintext,
     AuthoritiesFile,
     CertificateFile,
     RegularFile,
     SecretFile,
     conflicting_secrets,
     half_certificates,
+    is_loopback,
     read_secret,
+    sent_in_clear,
 )
 
 
@@ -67,12 +71,32 @@ class SchemaRegistryOptions(BaseModel):
         default=None, description="The private key of `ssl_certfile`, PEM, not encrypted."
     )
 
+    allow_plaintext: AllowPlaintext = False
+
     _read_secrets = field_validator("basic_auth_password", "bearer_token")(read_secret)
+
+    @field_validator("bearer_token")
+    @classmethod
+    def _check_token(cls, token: SecretStr | None) -> SecretStr | None:
+        """Refuse what would not be one word of a header: with a line end in it, it would be further headers."""
+        if token is not None and not re.fullmatch("[!-~]+", token.get_secret_value()):
+            raise ValueError(
+                "must be one line of visible ASCII characters; take out line ends, blanks and all else"
+            )
+        return token
 
     @property
     def is_encrypted(self) -> bool:
         """Whether the address is one of HTTPS."""
         return self.url.startswith("https:")
+
+    @property
+    def sends_in_clear(self) -> bool:
+        """Whether credentials go to another machine without encryption."""
+        has_any = self.bearer_token is not None or self.basic_auth_user is not None
+        return (
+            has_any and not self.is_encrypted and not is_loopback(urlsplit(self.url).hostname or "")
+        )
 
     @property
     def address(self) -> str:
@@ -98,6 +122,11 @@ class SchemaRegistryOptions(BaseModel):
                 ("bearer_token", "bearer_token_file", "basic_auth_user"),
                 "does not go with kafka.schema_registry.basic_auth_user; set one of them",
             )
+        if self.sends_in_clear and not self.allow_plaintext:
+            leaves = ("url", "basic_auth_user", "bearer_token", "bearer_token_file")
+            yield leaves, sent_in_clear("the credentials", "an address of https", where)
+        if self.allow_plaintext and self.is_encrypted:
+            yield ("allow_plaintext", "url"), "means nothing with an address of https; delete it"
         yield from half_certificates(self, where)
         for leaf in ("ssl_cafile", "ssl_certfile") if not self.is_encrypted else ():
             if getattr(self, leaf) is not None:

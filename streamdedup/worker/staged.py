@@ -42,7 +42,7 @@ from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import TURN_S as HELD_EVERY_S
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.membership import Membership, leave_group
-from streamdedup.worker.startup import COMPILING_REMEDY, check_registry, compile_copying
+from streamdedup.worker.startup import COMPILING_REMEDY, check_registry, compile_copying, in_clear
 from streamdedup.worker.tasks import beside, enduring, until_stopped
 from streamdedup.worker.topic_watch import TopicWatch
 
@@ -170,6 +170,7 @@ class Copier:
             max_skew_s=None if skew_ms is None else skew_ms / 1000,
             meaning=name,
             order="events of one key are in the order in which the input's partitions are read",
+            **in_clear(settings),
         )
         async with beside(enduring("group", watch.run, self._meters)):
             await membership.join()

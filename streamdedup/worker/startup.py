@@ -197,6 +197,7 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter, inputs: str | N
         "meaning": recipe.meaning.name,
         "meaning_parts": recipe.meaning.parts,
         **({} if inputs is None else {"inputs": inputs}),
+        **in_clear(settings),
     }
     if not settings.filter.remembers:
         log.info(
@@ -234,6 +235,18 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter, inputs: str | N
             reason=f"{output.name} takes any timestamp, and one far in the future would empty the windows",
             remedy=f"set message.timestamp.after.max.ms of {output.name}, or filter.max_jump",
         )
+
+
+def in_clear(settings: Settings) -> dict[str, str]:
+    """Return, for the log of a start, which credentials are sent in clear because the configuration allows it."""
+    registry = settings.kafka.schema_registry
+    to = {
+        "the brokers (kafka.allow_plaintext)": settings.kafka.sends_in_clear,
+        "the schema registry (kafka.schema_registry.allow_plaintext)": registry is not None
+        and registry.sends_in_clear,
+    }
+    found = " and ".join(whom for whom, is_so in to.items() if is_so)
+    return {"in_clear": f"credentials are sent in clear to {found}"} if found else {}
 
 
 def _promise(settings: Settings) -> str:

@@ -334,6 +334,8 @@ SECURE: Mapping[str, str] = {
 }
 OAUTH: Mapping[str, str] = {
     "kafka.security_protocol": "SASL_PLAINTEXT",
+    "kafka.allow_plaintext": "true",
+    "kafka.schema_registry.allow_plaintext": "yes",
     "kafka.sasl_mechanism": "OAUTHBEARER",
     "kafka.sasl_oauth_token_provider": "my.tokens:make",
     "kafka.schema_registry.url": "http://registry:8081",

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from streamdedup.secret import is_loopback
 from streamdedup.settings import show
 from streamdedup.settings.tree import SECRETS
+from streamdedup.worker.startup import in_clear
 from tests.settings.minimal import MINIMAL, problems, read, refusal
 
 
@@ -241,3 +243,164 @@ class TestSecurity:
         )
         assert settings.kafka.ssl_keyfile == pem
         assert settings.kafka.ssl_check_hostname is False
+
+
+class TestInClear:
+    """Credentials go to another machine only encrypted, unless the configuration says otherwise."""
+
+    REMOTE = (
+        "broker.example:9092",
+        "localhost:9092,broker.example:9092",
+        "10.0.0.1:9092",
+        "[2001:db8::1]:9092",
+        "localhost.example:9092",
+        "127.0.0.1.example:9092",
+        "[::ffff:10.0.0.1]:9092",
+        "0.0.0.0:9092",
+    )
+    LOCAL = (
+        "localhost:9092",
+        "127.0.0.1:1,127.9.9.9:2,LocalHost.:3",
+        "[::1]:9092",
+        "[::ffff:127.0.0.1]:1",
+    )
+    MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+    PASSWORD = "hunter2"  # noqa: S105
+
+    def _sasl(self, mechanism: str, servers: str) -> tuple[str, ...]:
+        who = ("kafka.sasl_plain_username=me",)
+        if mechanism == "OAUTHBEARER":
+            who = ("kafka.sasl_oauth_token_provider=my.tokens:make",)
+        return (
+            "kafka.security_protocol=SASL_PLAINTEXT",
+            f"kafka.sasl_mechanism={mechanism}",
+            f"kafka.bootstrap_servers='{servers}'",
+            *who,
+        )
+
+    def _password(self, mechanism: str) -> dict[str, str]:
+        return {} if mechanism == "OAUTHBEARER" else {"KAFKA__SASL_PLAIN_PASSWORD": self.PASSWORD}
+
+    @pytest.mark.parametrize("servers", REMOTE)
+    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    def test_sasl_without_encryption_is_refused(
+        self, file: Path, mechanism: str, servers: str
+    ) -> None:
+        """For each mechanism, if any of the brokers is elsewhere. If it is allowed, the start says so."""
+        given, secret = self._sasl(mechanism, servers), self._password(mechanism)
+        (line,) = problems(file, *given, **secret)
+        assert line == (
+            "--set: kafka.security_protocol = 'SASL_PLAINTEXT': sends credentials over the network in clear; set"
+            " kafka.security_protocol: SASL_SSL, or kafka.allow_plaintext: true if nobody can listen there"
+        )
+        allowed = read(file, *given, "kafka.allow_plaintext=true", **secret)
+        assert in_clear(allowed) == {
+            "in_clear": "credentials are sent in clear to the brokers (kafka.allow_plaintext)"
+        }
+
+    @pytest.mark.parametrize("servers", LOCAL)
+    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    def test_on_this_machine_nobody_listens(self, file: Path, mechanism: str, servers: str) -> None:
+        """Nothing needs to be allowed, and there is nothing to repeat."""
+        given, secret = self._sasl(mechanism, servers), self._password(mechanism)
+        assert in_clear(read(file, *given, **secret)) == {}
+
+    CREDENTIALS = (
+        (("kafka.schema_registry.basic_auth_user=me",), "BASIC_AUTH_PASSWORD"),
+        ((), "BEARER_TOKEN"),
+    )
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://registry",
+            "http://10.1.2.3:8081/a",
+            "http://localhost.example",
+            "HTTP://[fe80::1]",
+        ],
+    )
+    @pytest.mark.parametrize(("user", "secret"), CREDENTIALS)
+    def test_credentials_for_a_registry_without_encryption_are_refused(
+        self, file: Path, url: str, user: tuple[str, ...], secret: str
+    ) -> None:
+        """Of both sorts. Without credentials, and with https, there is nothing to refuse."""
+        given = ("key.format=avro", f"kafka.schema_registry.url='{url}'")
+        variable = {f"KAFKA__SCHEMA_REGISTRY__{secret}": self.PASSWORD}
+        (line,) = problems(file, *given, *user, **variable)
+        assert "kafka.schema_registry.url" in line
+        assert (
+            "sends the credentials over the network in clear; set an address of https, or" in line
+        )
+        assert self.PASSWORD not in line
+        allowed = read(
+            file, *given, *user, "kafka.schema_registry.allow_plaintext=true", **variable
+        )
+        assert "kafka.schema_registry.allow_plaintext" in in_clear(allowed)["in_clear"]
+        assert in_clear(read(file, *given)) == {}
+        encrypted = ("key.format=avro", "kafka.schema_registry.url=https://registry")
+        assert in_clear(read(file, *encrypted, *user, **variable)) == {}
+
+    @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+    @pytest.mark.parametrize(("user", "secret"), CREDENTIALS)
+    def test_a_registry_on_this_machine_may_have_them(
+        self, file: Path, host: str, user: tuple[str, ...], secret: str
+    ) -> None:
+        """So do those of tests, and of a proxy beside the worker."""
+        given = ("key.format=avro", f"kafka.schema_registry.url='http://{host}:8081'", *user)
+        assert in_clear(read(file, *given, **{f"KAFKA__SCHEMA_REGISTRY__{secret}": "x"})) == {}
+
+    def test_to_allow_what_does_not_happen_is_refused(self, file: Path) -> None:
+        """Then somebody believes in a danger, or a protection, that is not there."""
+        (line,) = problems(file, "kafka.allow_plaintext=true")
+        assert "means nothing with kafka.security_protocol: PLAINTEXT; delete it" in line
+        registry = "{url: 'https://registry', allow_plaintext: true}"
+        (line,) = problems(file, "key.format=avro", f"kafka.schema_registry={registry}")
+        assert "means nothing with an address of https; delete it" in line
+
+    @pytest.mark.parametrize(
+        "token",
+        [
+            "a\nX-Evil: 1",
+            "a\r\nb",
+            "a b",
+            "a\tb",
+            "\na",
+            "tök",
+            "a\0b",
+            "a\x7f",
+            "a\u2028b",
+            " token",
+            "a\n\n",
+        ],
+    )
+    def test_a_token_that_is_no_word_of_a_header_is_refused(
+        self, file: Path, tmp_path: Path, token: str
+    ) -> None:
+        """From a file, by its option, and not at the first request. It is not repeated."""
+        (tmp_path / "token").write_text(token)
+        given = ("key.format=avro", "kafka.schema_registry.url=https://registry")
+        message = refusal(file, *given, f"kafka.schema_registry.bearer_token_file={tmp_path}/token")
+        assert "bearer_token" in message
+        assert "must be one line of visible ASCII characters" in message
+        assert token not in message
+        if "\0" not in token:
+            assert "must be one line" in refusal(
+                file, *given, KAFKA__SCHEMA_REGISTRY__BEARER_TOKEN=token
+            )
+
+    def test_one_line_end_after_a_token_is_no_part_of_it(self, file: Path, tmp_path: Path) -> None:
+        """Editors write one."""
+        given = ("key.format=avro", "kafka.schema_registry.url=https://registry")
+        for end in ("", "\n", "\r\n"):
+            (tmp_path / "token").write_text(f"eyJ.a-b_c~d+/=={end}")
+            tree = read(file, *given, f"kafka.schema_registry.bearer_token_file={tmp_path}/token")
+            registry = tree.kafka.schema_registry
+            assert registry
+            assert registry.bearer_token
+            assert registry.bearer_token.get_secret_value() == "eyJ.a-b_c~d+/=="
+
+    def test_a_name_is_not_asked_for_its_address(self) -> None:
+        """Whoever answers for names would decide."""
+        assert not is_loopback("lo.example")
+        assert not is_loopback("")
+        assert not is_loopback("2130706433")
