@@ -7,7 +7,7 @@ from streamdedup.version import __version__
 
 if TYPE_CHECKING:  # these import numpy and numba, which importing this package does not need
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from streamdedup.filters.base import Addable, Filter
@@ -76,7 +76,7 @@ def build(config: "Mapping[str, Any]") -> "Addable":
     return filters.build(config)
 
 
-def normalizer(name: str, **rules: "str | bool") -> "KeyNormalizer":
+def normalizer(name: str, **rules: "str | bool | Sequence[str]") -> "KeyNormalizer":
     """Return what changes keys as the worker's `key.normalize` does: `trim`, `lowercase`, `email` or `url`.
 
     Its `key(text)` returns one key as `str`; MalformedError if it has no such form. Its `column(keys)` takes what
@@ -84,7 +84,8 @@ def normalizer(name: str, **rules: "str | bool") -> "KeyNormalizer":
     `malformed`, the reason for each other row.
 
     Rules of `email`: `preset` (`provider` or `strict`), `tags`, `dots`, `aliases`, each True or False. Rules of `url`:
-    `tracking`, `slash`, `www`, `scheme`, `fragments`, each False unless given.
+    `tracking`, `slash`, `www`, `scheme`, `fragments`, `port`, `dot`, `order`, each False unless given; and `ignore`, a
+    list of names of parameters.
 
     ConfigError if a name or a rule is unknown.
     """

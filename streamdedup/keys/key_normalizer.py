@@ -3,7 +3,7 @@
 A filter that normalizes has a `NormalizingHash`, so whatever hashes a key normalizes it first. What it saves says how.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
@@ -62,7 +62,7 @@ class KeyNormalizer:
             _check_rule(name, rule, value)
         if name == "email":
             return cls(name, EmailRules.of(given.pop("preset", "provider"), **given))
-        return cls(name, UrlRules(**given) if name == "url" else None)
+        return cls(name, UrlRules.of(**given) if name == "url" else None)
 
     @property
     def id(self) -> str:
@@ -71,11 +71,11 @@ class KeyNormalizer:
 
     def key(self, key: str | bytes) -> str:
         """Return one key, normalized. Raises MalformedError if it has no such form."""
-        return self._normalizer.of_key(utf8(key)).decode()
+        return self._normalizer.of_key(utf8(_passed(key))).decode()
 
     def column(self, keys: Any) -> NormalizedColumn:  # noqa: ANN401 - see `Hash.digests`
         """Return many keys, normalized. `keys` is as for `digests`, with its errors."""
-        _, columns = columns_of(keys)
+        columns = _columns_of(keys)
         malformed, pieces, sizes, before = dict[int, str](), list[Bytes](), list[Offsets](), 0
         for column in columns:
             found, reasons = self.of_column(column)
@@ -148,7 +148,8 @@ class NormalizingHash(Hash):
 
     @override
     def digests(self, keys: Any) -> Digests:
-        return self._of_chunks(*columns_of(keys))
+        columns = _columns_of(keys)
+        return self._of_chunks(sum(len(column.starts) for column in columns), columns)
 
     @override
     def _of_chunks(self, rows: int, columns: Iterable[KeyColumn]) -> Digests:
@@ -171,6 +172,20 @@ class NormalizingHash(Hash):
             before += len(found)
 
 
+def _columns_of(keys: Any) -> Sequence[KeyColumn]:  # noqa: ANN401 - see `Hash.digests`
+    """Return the columns of `keys`. A lone surrogate is no UTF-8 there, so only its own row is malformed."""
+    _, columns = columns_of(keys)
+    try:
+        return list(columns)
+    except ValueError:
+        _, columns = columns_of(list(map(_passed, keys)))
+        return list(columns)
+
+
+def _passed(key: Any) -> Any:  # noqa: ANN401 - `utf8` refuses what is no key
+    return key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
+
+
 def _check_rule(name: Normalization, rule: str, value: object) -> None:
     """Raise ConfigError unless `rule` is one of the normalization `name`, and may have this value."""
     known = _RULES.get(name, ())
@@ -178,6 +193,12 @@ def _check_rule(name: Normalization, rule: str, value: object) -> None:
         near = get_close_matches(rule, known, 1)
         advice = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
         raise ConfigError(f"normalize {name} has no rule {rule:.{SHOWN_MAX}}; {advice}")
+    if rule == "ignore":
+        if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+            return
+        raise ConfigError(
+            f"normalize {name}: {rule} is of type {type(value).__name__}; it must be a list of str"
+        )
     choices = get_args(EmailPreset) if rule == "preset" else (True, False)
     if not any(value is choice or (rule == "preset" and value == choice) for choice in choices):
         raise ConfigError(

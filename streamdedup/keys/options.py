@@ -12,11 +12,13 @@
 #    how to generate.
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from streamdedup.errors import ConfigError
 
 Origin = Literal["json", "key", "value", "header"]
 Format = Literal["json", "avro", "protobuf", "json_schema"]
@@ -60,7 +62,9 @@ class UrlRules:
     """The rules by which URLs that a server may answer differently are one: each is off unless it is asked for.
 
     `tracking` drops parameters that only track, `slash` the slashes at the end of a path, `www` a `www.` before a host,
-    `scheme` the difference between http and https. `fragments` keeps what follows a `#`.
+    `scheme` the difference between http and https, `port` the port of the scheme, `dot` dots at the end of a host.
+    `fragments` keeps what follows a `#`, `order` the order of the parameters. `ignore` are names of further parameters
+    that are dropped, in lowercase, ascending: capitals of theirs do not count.
     """
 
     tracking: bool = False
@@ -68,15 +72,53 @@ class UrlRules:
     www: bool = False
     scheme: bool = False
     fragments: bool = False
+    port: bool = False
+    dot: bool = False
+    order: bool = False
+    ignore: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, ignore: Iterable[str] = (), **switches: bool) -> Self:
+        """Return the rules with these parameters to ignore, in any order. ConfigError if one is not such a name."""
+        given = list(ignore)
+        for name in given:
+            check_ignored(name)
+        lowered = {name.encode().lower().decode() for name in given}  # capitals of ASCII
+        return cls(**switches, ignore=tuple(sorted(lowered)))
 
     @property
     def names(self) -> str:
-        """The names of the rules that are on, for people and for identities; empty if none is."""
-        return "+".join(each.name for each in fields(self) if getattr(self, each.name))
+        """The rules that are on, for people and for identities; empty if none is."""
+        on = [name for name in URL_SWITCHES if getattr(self, name)]
+        return "+".join([*on, *([f"ignore={','.join(self.ignore)}"] if self.ignore else [])])
+
+
+URL_SWITCHES = tuple(each.name for each in fields(UrlRules) if each.default is False)
+IGNORED_MAX = 100  # names of parameters
+
+
+def check_ignored(name: str) -> None:
+    """ConfigError if `name` is not the name of a parameter, as it is meant: without escapes."""
+    if not re.fullmatch(r"[^\s,&=#*?%+\ud800-\udfff]{1,100}", name):
+        raise ConfigError(
+            "url_ignore has a name that no parameter has; write each as in sid, of 1 to 100 characters, without"
+            " escapes, wildcards, spaces and commas"
+        )
 
 
 def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _ignored(name: str) -> str:
+    try:
+        check_ignored(name)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return name
+
+
+IgnoredName = Annotated[str, AfterValidator(_ignored)]
 
 
 class KeyOptions(BaseModel):
@@ -158,6 +200,31 @@ class KeyOptions(BaseModel):
         default=False,
         description="With `normalize: url`, whether fragments are kept, so `/x#a` and `/x#b` count as two.",
     )
+    url_port: bool = Field(
+        default=False,
+        description="With `normalize: url`, whether the scheme's own port is removed, so `http://h:80/` and "
+        "`http://h/` count as one.",
+    )
+    url_dot: bool = Field(
+        default=False,
+        description="With `normalize: url`, whether dots at the end of the host are removed, so `http://h.example./` "
+        "and `http://h.example/` count as one.",
+    )
+    url_order: bool = Field(
+        default=False,
+        description="With `normalize: url`, whether parameters keep their order, so `/x?a=1&b=2` and `/x?b=2&a=1` "
+        "count as two.",
+    )
+    url_ignore: Annotated[
+        tuple[IgnoredName, ...],
+        BeforeValidator(_as_tuple, json_schema_input_type=list[str]),
+        Field(max_length=IGNORED_MAX),
+    ] = Field(
+        default=(),
+        description="With `normalize: url`, parameters that mean nothing to your servers, such as ids of sessions: "
+        "they are removed from the query. Capitals of their names do not count.",
+        examples=[["sid", "phpsessid"]],
+    )
     hash: Literal["murmur3", "siphash"] | None = Field(
         default=None,
         description="The same as `filter.hash`, which chooses the hash; refused if the two differ.",
@@ -185,7 +252,8 @@ class KeyOptions(BaseModel):
                     aliases=self.email_aliases,
                 )
             case "url":
-                return UrlRules(*(getattr(self, f"url_{each.name}") for each in fields(UrlRules)))
+                switches = {name: getattr(self, f"url_{name}") for name in URL_SWITCHES}
+                return UrlRules.of(self.url_ignore, **switches)
             case _:
                 return None
 

@@ -21,7 +21,7 @@ from streamdedup.keys.extract import Extractor
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 from streamdedup.keys.normalizers.domains import candidates
-from streamdedup.keys.normalizers.email import TOO_LONG, EmailNormalizer
+from streamdedup.keys.normalizers.email import LONG_LOCAL, TOO_LONG, EmailNormalizer
 from streamdedup.keys.normalizers.email_column import plain
 from streamdedup.keys.normalizers.providers import providers
 from streamdedup.keys.options import EmailRules, Origin
@@ -60,6 +60,8 @@ DOMAINS = [
         "a_b.com",
     ),
     *("l" * 63 + ".com", "l" * 64 + ".com", ".".join(["l" * 62] * 4) + ".de"),
+    *("user.fastmail.com", "a.user.fastmail.com", "USER.Sent.com", "xn--53h1310o.ws", "😀.ws"),
+    *("xn--9c9b.com", "a.xn--zzzzzzzz.example", "i❤\ufe0f.ws", "xn--" + "a" * 60 + ".com"),
 ]
 
 locals_ = st.text(st.sampled_from("abAB01.+-_!'\"( @é"), max_size=10) | st.text(max_size=6)
@@ -68,6 +70,32 @@ addresses = st.builds("{}@{}".format, locals_, domains) | st.text(max_size=20)
 padded = st.builds(
     "{}{}{}".format, st.sampled_from(["", " ", "\t\n"]), addresses, st.sampled_from(["", " "])
 )
+
+
+YANDEX = (
+    "yandex.ru",
+    "yandex.ua",
+    "yandex.com",
+    "yandex.com.tr",
+    "yandex.by",
+    "yandex.kz",
+    "yandex.uz",
+    "ya.ru",
+)
+# Domains that IDNA 2008 refuses, and how they are on the wire.
+LONG_DOMAIN = ".".join(["d" * 61] * 3 + ["cd"])
+ON_THE_WIRE = [
+    ("xn--53h1310o.ws", "xn--53h1310o.ws"),
+    ("XN--53H1310O.ws", "xn--53h1310o.ws"),
+    ("🐸☕.ws", "xn--53h1310o.ws"),
+    ("mail.xn--ls8h.la", "mail.xn--ls8h.la"),
+    ("💩.la", "xn--ls8h.la"),
+    ("i❤\ufe0f.ws", "xn--i-7iq.ws"),
+    ("xn--9c9b.com", "xn--9c9b.com"),  # half of a surrogate pair
+    ("xn--zzzzzzzz.com", "xn--zzzzzzzz.com"),  # no Punycode
+    ("xn--a.com", "xn--a.com"),  # a control
+    ("bücher.xn--53h1310o.example", "xn--bcher-kva.xn--53h1310o.example"),
+]
 
 
 @pytest.mark.parametrize(
@@ -92,6 +120,14 @@ padded = st.builds(
         ("ÄNNA@example.com", "änna@example.com"),
         ("a\u0308nna@example.com", "änna@example.com"),
         ("postmaster@example.com", "postmaster@example.com"),
+        ("A+b@protonmail.ch", "a@protonmail.ch"),
+        *((f"A.b+c@{domain}", "a.b@yandex.ru") for domain in YANDEX),
+        ("shop@Anna.Fastmail.com", "anna@fastmail.com"),
+        ("a+b@anna.sent.com", "anna@sent.com"),
+        ("shop@x.anna.fastmail.com", "shop@x.anna.fastmail.com"),
+        ("shop@anna.gmail.com", "shop@anna.gmail.com"),
+        *((f"a@{domain}", f"a@{wire}") for domain, wire in ON_THE_WIRE),
+        ("ä" * 32 + "@example.com", "ä" * 32 + "@example.com"),
     ],
 )
 def test_an_address_is_known_as_its_provider_knows_it(written: str, key: str) -> None:
@@ -124,6 +160,7 @@ def test_each_rule_is_a_switch(rules: EmailRules, key: str) -> None:
 @given(texts=st.lists(padded, max_size=8))
 @settings(deadline=None)  # compiled within
 @example(texts=[f"a.B+c-d@{domain}" for domain in DOMAINS])
+@example(texts=["l" * size + tag + "@gmail.com" for size in (63, 64, 65) for tag in ("", "+x")])
 @example(texts=["l" * 64 + "@example.com", "l" * 242 + "@example.com", "l" * 243 + "@example.com"])
 @example(texts=[f"a{chr(char)}b@example.com" for char in range(256)])
 @example(texts=[f"ab@ex{chr(char)}mple.com" for char in range(256)])
@@ -202,6 +239,37 @@ def test_a_reason_holds_nothing_of_the_address(text: str) -> None:
     assert len(malformed[0]) < 160
 
 
+@pytest.mark.parametrize(
+    "local",
+    ["l" * 65, "ä" * 33, "l" * 60 + "+shop1", "\u0130" * 32],
+    ids=["ascii", "two bytes", "tag", "lower"],
+)
+@pytest.mark.parametrize("domain", ["gmail.com", "bücher.example"])
+def test_a_local_part_of_more_than_64_bytes_is_no_address(local: str, domain: str) -> None:
+    """RFC 5321, 4.5.3.1.1: by the kernel and by Python, with what is a tag."""
+    keys, malformed = EmailNormalizer(PROVIDER).of_column(Column.of([f"{local}@{domain}".encode()]))
+    assert list(keys) == [None]
+    assert malformed == {0: LONG_LOCAL}
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        "a_b.com",
+        "xn--.com",
+        "xn--" + "a" * 60 + ".com",
+        "a\u200fb.com",
+        "\u0301a.com",
+        "😀",
+        "x.😀.test",
+    ],
+)
+def test_what_is_no_domain_is_none_on_the_wire(domain: str) -> None:
+    """Only labels that a registry could have given away are kept."""
+    with pytest.raises(MalformedError):
+        EmailNormalizer(PROVIDER).of_key(f"a@{domain}".encode())
+
+
 def test_what_is_no_text_is_told_as_for_other_normalizers() -> None:
     """Binary keys are no addresses, and are not hashed as such."""
     _, malformed = EmailNormalizer(PROVIDER).of_column(Column.of([b"a\xff@b.com", b"a\0@b.com"]))
@@ -219,7 +287,7 @@ def test_the_table_of_providers_is_consistent() -> None:
         assert domain == domain.lower()
         assert by_domain[mailbox][1] == mailbox
         assert (tag, dots) == (by_domain[mailbox][2], by_domain[mailbox][3])
-        assert tag in {"+", "-", "none"}
+        assert tag in {"+", "+.", "-", "none"}
         assert dots in {"count", "ignored"}
         assert urlsplit(source).scheme == "https"
     assert set(providers(PROVIDER)) == set(by_domain)
@@ -241,6 +309,9 @@ def test_the_identity_tells_the_rules_apart() -> None:
         (b" .example.com ", [b"example.com"]),
         (b"@googlemail.com", [b"@gmail.com"]),
         (b".googlemail.com", [b"googlemail.com", b"@gmail.com"]),
+        (b".xn--53h1310o.ws", [b"xn--53h1310o.ws"]),
+        ("@💩.la".encode(), [b"@xn--ls8h.la"]),
+        (b"@xn--9c9b.com", [b"@xn--9c9b.com"]),
         ("@Bücher.example".encode(), [b"@xn--bcher-kva.example"]),
     ],
 )
@@ -253,7 +324,17 @@ def test_a_domain_of_a_list(entry: bytes, keys: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    "entry", [b"@", b".", b"", b"example.com", b"@-a.com", b"@a b.com", b"@a@b.com", b"@localhost"]
+    "entry",
+    [
+        *(b"@", b".", b"", b"example.com", b"@-a.com", b"@a b.com", b"@a@b.com", b"@localhost"),
+        *(
+            b"@user.fastmail.com",
+            b".user.sent.com",
+            b"@xn--",
+            b"@xn--a_b.com",
+            "@💩\u200d💩.la".encode(),
+        ),
+    ],
 )
 def test_what_is_no_domain_of_a_list(entry: bytes) -> None:
     """It is malformed."""
@@ -383,9 +464,9 @@ def test_what_has_too_many_bytes_is_refused_unread(text: str, read: list[str]) -
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("l" * 248 + "@b.com", "l" * 248 + "@b.com"),
-        ("é" * 124 + "@b.com", "é" * 124 + "@b.com"),
-        ("e\u0301" * 82 + "ab@b.com", "é" * 82 + "ab@b.com"),
+        ("l" * 64 + "@" + LONG_DOMAIN, "l" * 64 + "@" + LONG_DOMAIN),
+        ("é" * 32 + "@" + LONG_DOMAIN, "é" * 32 + "@" + LONG_DOMAIN),
+        ("e\u0301" * 32 + "@" + LONG_DOMAIN[32:], "é" * 32 + "@" + LONG_DOMAIN[32:]),
         ("a@bc" + "\ufe0f" * 82 + ".com", "a@bc.com"),
         ("a@" + "b。" * 62 + "cd", "a@" + "b." * 62 + "cd"),
     ],

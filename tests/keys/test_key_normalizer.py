@@ -59,6 +59,25 @@ def test_a_key_and_a_column_are_as_the_worker_has_them(name: str) -> None:
     assert len(ours.column([]).keys[1]) == 1
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("lone", ["\ud83e", "a\udfff@b.c", "http://\ud800.x/"])
+def test_a_lone_surrogate_is_malformed_and_costs_its_own_row_alone(name: str, lone: str) -> None:
+    """It has no UTF-8; beside `str` or `bytes`, in few rows or many."""
+    ours, (written, key) = streamdedup.normalizer(name), WRITTEN[name]
+    with pytest.raises(MalformedError, match="the key is not UTF-8"):
+        ours.key(lone)
+    for before in (1, KERNEL_FROM, 5000):
+        for given in ([written] * before, [written.encode()] * before):
+            found = ours.column([*given, lone, written])
+            assert found.malformed == {before: "the key is not UTF-8"}
+            assert len(found.keys[1]) == before + 2
+    seen = made(name)
+    for refused in (lambda: seen.add(lone), lambda: seen.digests([written, lone])):
+        with pytest.raises(MalformedError, match="the key is not UTF-8"):
+            refused()
+    assert key not in seen
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_filter_normalizes_all_keys_and_so_does_its_file(kind: str, tmp_path: Path) -> None:
     """By `add`, `in` and `digests` alike, few keys or many, also after it is loaded or mapped."""

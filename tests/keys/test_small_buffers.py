@@ -37,14 +37,14 @@ def email(cells: Cells, out: Any, starts: Any, sizes: Any) -> None:
 
 def url(cells: Cells, out: Any, starts: Any, sizes: Any) -> None:
     """Normalize URLs."""
-    rules = url_column._switches(UrlRules()), url_column._tracked(False)
+    rules = url_column._switches(UrlRules()), url_column._dropped(UrlRules())
     copy, ends = np.empty(1 << 14, dtype=np.uint8), np.empty((PARAMETERS_MAX, 2), dtype=np.int64)
     url_column.fill(*rules, *cells, out, _end(), copy, ends, starts, sizes)
 
 
 def url_copy(cells: Cells, out: Any, starts: Any, sizes: Any) -> None:
     """Normalize URLs whose parameters are put into order in `out`."""
-    rules = url_column._switches(UrlRules()), url_column._tracked(False)
+    rules = url_column._switches(UrlRules()), url_column._dropped(UrlRules())
     large, ends = np.empty(1 << 14, dtype=np.uint8), np.empty((PARAMETERS_MAX, 2), dtype=np.int64)
     url_column.fill(*rules, *cells, large, _end(), out, ends, starts, sizes)
 

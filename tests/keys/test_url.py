@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from w3lib.url import canonicalize_url
 
-from streamdedup.errors import MalformedError
+from streamdedup.errors import ConfigError, MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.normalizers.base import NO_TEXT, NOT_UTF8
 from streamdedup.keys.normalizers.tracking import is_tracking, tracking_names
@@ -29,11 +29,19 @@ from streamdedup.keys.normalizers.url import (
 )
 from streamdedup.keys.normalizers.url_column import plain
 from streamdedup.keys.normalizers.url_query import PARAMETERS_MAX
-from streamdedup.keys.options import UrlRules
+from streamdedup.keys.options import URL_SWITCHES, UrlRules
 
 NONE = UrlRules()
-RULES = [UrlRules(*switches) for switches in product((False, True), repeat=5)]
-SOME_RULES = [rules for rules in RULES if rules.names.count("+") in (0, 4)]  # at most one, and all
+RULES = [
+    UrlRules.of(**dict(zip(URL_SWITCHES, switches, strict=True)))
+    for switches in product((False, True), repeat=len(URL_SWITCHES))
+]
+ALL = len(URL_SWITCHES) - 1
+SOME_RULES = [  # at most one, and all
+    *(rules for rules in RULES if rules.names.count("+") in (0, ALL)),
+    UrlRules.of(["b", "Utm_source", "é", "a[b]"]),
+    UrlRules.of(["b"], port=True, dot=True, order=True, www=True, scheme=True, tracking=True),
+]
 # The URLs of the web in w3lib's own tests of `canonicalize_url` and `safe_url_string`, and what 2.5.0 makes of each;
 # null if it refuses it.
 W3LIB_CASES: list[tuple[str, str | None]] = json.loads(
@@ -43,6 +51,7 @@ W3LIB_CASES: list[tuple[str, str | None]] = json.loads(
 STARTS = [
     *("http://", "https://", "http://a.b", "https://www.a.b/?", "http://a.b/c?b=2&a=1&"),
     *("HTTP:", "//", "", "http://a.b/c;", "http://[::1]", "http://u:p@"),
+    *("http://a.b:80", "https://A.b.:443/?", "https://a.b:80/?B=1&b=2&%62=3&c&"),
 ]
 PIECES = [
     *("/", "?", "#", "&", "&", "=", "+", "%", "%2", "%41", "%2F", "%2f", "%25", "%3b", "%3F"),
@@ -50,7 +59,7 @@ PIECES = [
     *("/../", "@", ":", "80", "008", ":80", ":70000", "[", "]", "[::1]", "[::ffff:1.2.3.4]"),
     *("[fe80::1%25ETH]", "v1.a", "www.", "Www.", "www.com", "example.com", "é", "ß", "İ", "。"),
     *("\uff0e", "\u00ad", "\uff20", "ª", "🄰", "\uff45", "\u212a", "x\u0301\u0323", "\\", " "),
-    *("\t", "\n"),
+    *("\t", "\n", ".", ":443", ":0080", "é=1", "%C3%A9=2", "a[b]=1", "A%5bB%5d=2"),
     *("\r", "\x01", "\x7f", "'", '"', "|", "^", "~", "!", "*", "(", ")", "$", ",", "-", "_"),
     *("a", "b", "B", "a=1", "b=2", "utm_source=x", "gclid=1", "gc", "xn--", "<", ">", "`", "{"),
 ]
@@ -191,6 +200,15 @@ def test_generated_urls_are_as_w3lib_has_them(url: str) -> None:
 )
 @example(
     texts=[
+        f"{scheme}://{host}{port}{end}"
+        for scheme in ("http", "https")
+        for host in ("a.b", "a.b.", "a.b..", ".", "..", "www.a.b.", "www.b.")
+        for port in ("", ":", ":80", ":443", ":0", ":080", ":8080")
+        for end in ("", "/x")
+    ]
+)
+@example(
+    texts=[
         f"http://a/?{'&'.join(f'p{n % 40}' for n in range(count))}" for count in (1, 2, 32, 33, 80)
     ]
 )
@@ -230,6 +248,9 @@ def test_the_kernel_never_says_otherwise_of_a_fixed_corpus(rules: UrlRules) -> N
         (UrlRules(www=True), "https://a.b/x/?id=1&utm_source=y"),
         (UrlRules(scheme=True), "http://www.a.b/x/?id=1&utm_source=y"),
         (UrlRules(fragments=True), "https://www.a.b/x/?id=1&utm_source=y#top"),
+        (UrlRules(order=True), "https://www.a.b/x/?utm_source=y&id=1"),
+        (UrlRules.of(["ID"]), "https://www.a.b/x/?utm_source=y"),
+        (UrlRules.of(["id", "Utm_Source"]), "https://www.a.b/x/"),
     ],
 )
 def test_each_rule_is_a_switch(rules: UrlRules, key: str) -> None:
@@ -260,6 +281,58 @@ def test_the_rules_remove_no_more_than_they_say(url: str, key: str) -> None:
     rules = UrlRules(tracking=True, slash=True, www=True, scheme=True)
     assert key_of(url, rules) == key
     assert list(UrlNormalizer(rules).of_column(Column.of([url.encode()]))[0]) == [key.encode()]
+
+
+@pytest.mark.parametrize(
+    ("rules", "url", "key"),
+    [
+        (UrlRules(port=True), "http://h:80/", "http://h/"),
+        (UrlRules(port=True), "https://h:443", "https://h/"),
+        (UrlRules(port=True), "http://h:0080/x", "http://h/x"),
+        (UrlRules(port=True), "http://h:443/", "http://h:443/"),
+        (UrlRules(port=True), "https://h:80/", "https://h:80/"),
+        (UrlRules(port=True), "http://h:8080/", "http://h:8080/"),
+        (UrlRules(port=True), "http://u:p@[::1]:80/", "http://u:p@[::1]/"),
+        (UrlRules(port=True, scheme=True), "https://h:443/", "http://h/"),
+        (UrlRules(port=True, scheme=True), "https://h:80/", "http://h:80/"),
+        (UrlRules(dot=True), "http://h.example./", "http://h.example/"),
+        (UrlRules(dot=True), "http://h.example..:80/", "http://h.example:80/"),
+        (UrlRules(dot=True), "http://bücher.example。/", "http://xn--bcher-kva.example/"),
+        (UrlRules(dot=True), "http://1.2.3.4./", "http://1.2.3.4/"),
+        (UrlRules(dot=True, www=True), "http://www.h.example./", "http://h.example/"),
+        (UrlRules(dot=True, www=True), "http://www.example./", "http://www.example/"),
+        (UrlRules(dot=True), "http://./", "http://./"),
+        (UrlRules.of(["sid", "phpsessid"]), "http://h/?sid=1&a=2&PHPSESSID=3", "http://h/?a=2"),
+        (UrlRules.of(["sid"]), "http://h/?%73id=1&sid&SID=&xsid=4&sidx=5", "http://h/?sidx=5&xsid=4"),
+        (UrlRules.of(["é"]), "http://h/?é=1&%C3%A9=2&b=3", "http://h/?b=3"),
+        (UrlRules.of(["a[b]"]), "http://h/?a[b]=1&a%5Bb%5D=2&a=3", "http://h/?a=3"),
+        (UrlRules.of(["s"]), "http://h/?s=1&S&st=2", "http://h/?st=2"),
+        (UrlRules.of(["k"]), "http://h/?\u212a=1", "http://h/?%E2%84%AA=1"),
+        (UrlRules(order=True), "http://h/?b=2&&a=%20x&b=1&c", "http://h/?b=2&a=+x&b=1&c="),
+        (UrlRules.of(["a"], order=True), "http://h/?b=2&a=1&a=3", "http://h/?b=2"),
+    ],
+)  # fmt: skip
+def test_a_rule_changes_what_it_names_alone(rules: UrlRules, url: str, key: str) -> None:
+    """By itself and with others, in Python and in a column; without it, all of that counts, as in w3lib."""
+    assert key_of(url, rules) == key
+    assert list(UrlNormalizer(rules).of_column(Column.of([url.encode()]))[0]) == [key.encode()]
+    assert key_of(url) == oracle(url)
+
+
+@pytest.mark.parametrize("rules", [UrlRules(port=True), UrlRules(dot=True), UrlRules(order=True)])
+@pytest.mark.parametrize("url", ["http://h.:80/x?b=1&a=2", "https://www.h.example.:443/?c&b"])
+def test_the_kernel_follows_the_rules_of_ports_dots_and_order(rules: UrlRules, url: str) -> None:
+    """No URL costs more by one of these."""
+    assert list(plain(Column.of([url.encode()]), rules)) == [key_of(url, rules).encode()]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a b", "utm_*", "a=b", "a&b", "x" * 101, "%61", "a,b", "\ud83e"]
+)
+def test_what_no_parameter_is_called_is_not_ignored(name: str) -> None:
+    """It would remove nothing, in silence."""
+    with pytest.raises(ConfigError, match="url_ignore has a name that no parameter has"):
+        UrlRules.of(["sid", name])
 
 
 PORT = "its port is not a number from 0 to 65535"
@@ -357,7 +430,9 @@ def test_the_table_of_tracking_parameters_is_consistent() -> None:
 
 def test_other_rules_have_another_identity() -> None:
     """Other rules make other keys, so a snapshot or list of them is not taken for one of these."""
-    identities = {UrlNormalizer(rules).id for rules in RULES}
-    assert len(identities) == len(RULES)
+    several = [*RULES, UrlRules.of(["a"]), UrlRules.of(["a", "b"]), UrlRules.of(["ab"])]
+    identities = {UrlNormalizer(rules).id for rules in several}
+    assert len(identities) == len(several)
     assert all(identity.startswith("url/1, ") for identity in identities)
     assert UrlNormalizer(NONE).rules_id == "url/1"
+    assert UrlRules.of(["SID", "b", "b"]) == UrlRules.of(["b", "sid"])

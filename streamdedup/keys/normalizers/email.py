@@ -1,14 +1,17 @@
 """E-mail addresses: all ways to write one address become one key, by rules that are data (`providers`).
 
 email-validator decides what an address is, and what its domain is in ASCII; it asks no DNS. It reads the
-addresses that the kernel cannot: those that are not plain ASCII, or not addresses. A reason never holds a
-part of the address.
+addresses that the kernel cannot: those that are not plain ASCII, or not addresses. A domain that IDNA 2008 refuses,
+such as an emoji, is as it is on the wire, since mail is sent from it all the same. A reason never holds a part of the
+address.
 """
 
 import re
 import unicodedata
+from contextlib import suppress
 from functools import cached_property
 from threading import Lock
+from typing import NamedTuple
 
 import email_validator
 import idna
@@ -34,8 +37,12 @@ VERSION = 1  # increased by every change of this module that could change a key
 # But it counts them last, and what comes before takes 20 ms for 4 kB of text.
 ADDRESS_BYTES_MAX = 254
 TOO_LONG = "the key is not an e-mail address: it is too long for one"
+LOCAL_BYTES_MAX = 64  # RFC 5321, 4.5.3.1.1
+LONG_LOCAL = f"the key is not an e-mail address: the part before the @-sign has more than {LOCAL_BYTES_MAX} bytes"
 # Held by the thread that reads an address. Several would take no less time, and together keep the GIL from the loop.
 _TURN = Lock()
+_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # RFC 1123, 2.1; after `xn--`, too
+_PUNYCODE, _JOINERS = "xn--", "\u200c\u200d"
 # What follows one of these in a message may be a piece of the address.
 _QUOTING = re.compile(r": | \(|, ")
 
@@ -77,9 +84,11 @@ class EmailNormalizer:
         return self._of_text(text)
 
     def _of_text(self, text: str) -> bytes:
-        address = _validated(text)
-        local = unicodedata.normalize("NFC", address.local_part.lower())
-        return self._as_provider(local, address.ascii_domain).encode()
+        local, domain = _validated(text)
+        local = unicodedata.normalize("NFC", local.lower())
+        if len(local.encode()) > LOCAL_BYTES_MAX:
+            raise MalformedError(LONG_LOCAL)
+        return self._as_provider(local, domain).encode()
 
     def of_column(self, keys: Column) -> tuple[Column, dict[int, str]]:
         """Return the normalized address of each row, and why a row has none, in ascending order.
@@ -105,7 +114,11 @@ class EmailNormalizer:
         name = text[1:]
         if text[:1] not in ("@", ".") or not name:
             raise MalformedError("the entry is not a domain: it must be @ or . followed by a name")
-        domain = _validated(f"a@{name}").ascii_domain.encode()
+        domain = _validated(f"a@{name}").domain.encode()
+        if self._by_subdomain(domain.decode()):
+            raise MalformedError(
+                "the entry is the domain of one mailbox, whose name is its first label: write NAME@ and the rest"
+            )
         if text[0] == ".":
             if domain.count(b".") >= LABELS_MAX:
                 raise MalformedError(f"the entry is a domain of more than {LABELS_MAX} labels")
@@ -116,23 +129,75 @@ class EmailNormalizer:
         return DomainEntry(alone, [alone])
 
     def _as_provider(self, local: str, domain: str) -> str:
+        if by_subdomain := self._by_subdomain(domain):
+            return by_subdomain
         provider = self._providers.get(domain)
         if provider is None:
             return f"{local}@{domain}"
         return f"{provider.local_part(local)}@{provider.domain}"
+
+    def _by_subdomain(self, domain: str) -> str:
+        """Return the mailbox of `any@user.fastmail.com`; empty if the domain is none of a provider's mailboxes."""
+        name, _, parent = domain.partition(".")
+        provider = self._providers.get(parent)
+        return f"{name}@{provider.domain}" if provider and provider.has_subdomains else ""
 
     def _domain(self, domain: str) -> str:
         provider = self._providers.get(domain)
         return domain if provider is None else provider.domain
 
 
-def _validated(text: str) -> email_validator.ValidatedEmail:
+class _Address(NamedTuple):
+    local: str
+    domain: str  # in ASCII
+
+
+def _validated(text: str) -> _Address:
     # A character has a byte or more, so most of what is long need not be encoded.
     if len(text) > ADDRESS_BYTES_MAX or len(text.encode()) > ADDRESS_BYTES_MAX:
         raise MalformedError(TOO_LONG)
+    with _TURN:
+        try:
+            found = email_validator.validate_email(text, check_deliverability=False)
+        except email_validator.EmailNotValidError as error:
+            reason = _QUOTING.split(str(error), maxsplit=1)[0].rstrip(".")
+        else:
+            return _Address(found.local_part, found.ascii_domain)
+        # Once more, with labels in the place of those that only IDNA 2008 refuses.
+        local, _, domain = text.rpartition("@")
+        if labels := _on_the_wire(domain):
+            plain = ".".join("x" * len(label) if refused else label for label, refused in labels)
+            with suppress(email_validator.EmailNotValidError):
+                found = email_validator.validate_email(
+                    f"{local}@{plain}", check_deliverability=False
+                )
+                return _Address(found.local_part, ".".join(label for label, _ in labels))
+    raise MalformedError(f"the key is not an e-mail address: {reason}")
+
+
+def _on_the_wire(domain: str) -> list[tuple[str, bool]]:
+    """Return the labels of a domain in ASCII, and whether IDNA 2008 refuses each; none if it refuses none, or rightly.
+
+    It refuses symbols, which UTS 46 knows and registries give away, and Punycode of anything that it would not write.
+    """
     try:
-        with _TURN:
-            return email_validator.validate_email(text, check_deliverability=False)
-    except email_validator.EmailNotValidError as error:
-        reason = _QUOTING.split(str(error), maxsplit=1)[0].rstrip(".")
-        raise MalformedError(f"the key is not an e-mail address: {reason}") from None
+        mapped = idna.uts46_remap(domain, std3_rules=True).split(".")
+    except idna.IDNAError:
+        return []
+    labels = list(map(_label_on_the_wire, mapped))
+    is_whole = all(_LABEL.fullmatch(label) for label, _ in labels)
+    return labels if is_whole and any(refused for _, refused in labels) else []
+
+
+def _label_on_the_wire(label: str) -> tuple[str, bool]:
+    if label.isascii() and not label.startswith(_PUNYCODE):
+        return label, False
+    try:
+        return idna.alabel(label).decode(), False
+    except (idna.IDNAError, UnicodeError):
+        pass
+    if label.isascii():
+        return label, True
+    if unicodedata.category(label[0]).startswith("M") or any(char in _JOINERS for char in label):
+        return "", True
+    return _PUNYCODE + label.encode("punycode").decode(), True

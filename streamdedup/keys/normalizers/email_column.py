@@ -19,7 +19,7 @@ from streamdedup.keys.normalizers.providers import providers
 from streamdedup.keys.options import EmailRules
 from streamdedup.keys.words import BYTES_A_CALL, Bytes, holds
 
-ADDRESS_BYTES_MAX, DOMAIN_BYTES_MAX, LABEL_BYTES_MAX = 254, 253, np.uint64(63)
+ADDRESS_BYTES_MAX, LOCAL_BYTES_MAX, DOMAIN_BYTES_MAX, LABEL_BYTES_MAX = 254, 64, 253, np.uint64(63)
 NOWHERE = np.uint64(1 << 63)
 
 _0, _1, _3, _8 = (np.uint64(number) for number in (0, 1, 3, 8))
@@ -33,15 +33,15 @@ _USES: Bytes = np.zeros(256, dtype=np.uint8)  # in which parts of an address a b
 _USES[list(_LETTERS_AND_DIGITS + b"!#$%&'*+-/=?^_`{|}~")] |= _ATOM  # RFC 5322, 3.2.3
 _USES[list(_LETTERS_AND_DIGITS)] |= _HOST  # RFC 1123, 2.1; a dash only inside of a label
 
-_FROM, _SIZE, _TO, _TO_SIZE, _TAG, _IGNORES_DOTS = range(6)  # the columns of `rules`
+_FROM, _SIZE, _TO, _TO_SIZE, _TAG, _IGNORES_DOTS, _SUBDOMAINS = range(7)  # the columns of `rules`
 
 
 class _ProviderTable(NamedTuple):
     """The providers as the kernel looks them up.
 
     `slots`, a hash table by the domain's hash, has the number of a row of `rules`, or -1. A row has the
-    position and size in `names` of the domain, and of the mailbox domain; the byte that begins a tag, or 0;
-    and 1 if dots do not count.
+    position and size in `names` of the domain, and of the mailbox domain; the byte that begins a tag, or 0; 1 if dots
+    do not count; and 1 if mailboxes have domains below it.
     """
 
     names: Bytes
@@ -81,7 +81,8 @@ def _table(rules: EmailRules) -> _ProviderTable:
     for domain, provider in found.items():
         row = [len(names), len(domain), len(names) + len(domain), len(provider.domain)]
         names += (domain + provider.domain).encode()
-        rows.append([*row, *(provider.tag.encode() or b"\0"), int(provider.ignores_dots)])
+        switches = int(provider.ignores_dots), int(provider.has_subdomains)
+        rows.append([*row, *(provider.tag.encode() or b"\0"), *switches])
     size = 1 << max(1, 2 * len(found)).bit_length()  # a power of two, of which at most half is used
     slots: Integers = np.full(size, -1, dtype=np.int64)
     for number, domain in enumerate(found):
@@ -89,7 +90,7 @@ def _table(rules: EmailRules) -> _ProviderTable:
         while slots[slot] >= 0:
             slot = (slot + 1) % size
         slots[slot] = number
-    table = np.array(rows, dtype=np.int64).reshape(-1, 6)
+    table = np.array(rows, dtype=np.int64).reshape(-1, 7)
     return _ProviderTable(
         frozen(np.frombuffer(bytes(names), dtype=np.uint8), np.uint8),
         frozen(table, np.int64),
@@ -148,9 +149,18 @@ def fill(
             if np.int64(last - at) <= ADDRESS_BYTES_MAX:
                 sign = _sign(buffer, at, last)
                 if sign != NOWHERE and np.int64(last - sign) - 1 <= DOMAIN_BYTES_MAX:
-                    hashed, is_name = _host(buffer, sign + _1, last, special)
-                    if is_name:
+                    hashed, points = _host(buffer, sign + _1, last, special)
+                    rule = -1
+                    if points > _0:
                         rule = _rule(names, rules, slots, buffer, sign + _1, last, hashed)
+                    if points > _1 and rule < 0:
+                        first = _parent(buffer, sign + _1, last)
+                        above = _rule(
+                            names, rules, slots, buffer, first, last, _hash(buffer, first, last)
+                        )
+                        if above >= 0 and rules[above, _SUBDOMAINS] == 1:
+                            points = _0  # the name of the mailbox is in the domain
+                    if points > _0:
                         to = np.uint64(end[0])
                         longest = np.int64(last - at)
                         if rule >= 0:
@@ -167,11 +177,12 @@ def fill(
 @inlined
 def _sign(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
     """Return the position of the @ that follows a dot-atom at `at`; NOWHERE if there is none."""
-    before = _POINT  # as if a dot came before: so no dot may come first
+    first, before = at, _POINT  # as if a dot came before: so no dot may come first
     while at < end:
         found = buffer[at]
         if found == _AT:
-            return NOWHERE if before == _POINT else at
+            is_long = np.int64(at - first) > LOCAL_BYTES_MAX
+            return NOWHERE if before == _POINT or is_long else at
         if found == _POINT:
             if before == _POINT:
                 return NOWHERE
@@ -183,36 +194,53 @@ def _sign(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 
 
 @inlined
-def _host(buffer: Bytes, at: np.uint64, end: np.uint64, special: Words) -> tuple[np.uint64, bool]:
-    """Return the hash of a domain in lowercase, and whether addresses may have it.
-
-    It must have at least two labels.
-    """
+def _host(
+    buffer: Bytes, at: np.uint64, end: np.uint64, special: Words
+) -> tuple[np.uint64, np.uint64]:
+    """Return the hash of a domain in lowercase, and how many dots it has; none if no address may have it."""
     hashed, label, word, points, before = _FNV_START, _0, _0, _0, _POINT
     while at < end:
         found = _lower(buffer[at])
         if found == _POINT:
             if before in (_POINT, _DASH):
-                return hashed, False
+                return hashed, _0
             label, word, points = _0, _0, points + _1
         else:
             # A dash may not come first in a label. Dashes as its third and fourth byte mark Punycode and the
             # like, which `email` reads.
             if found == _DASH:
                 if before == _POINT or (label == _3 and before == _DASH):
-                    return hashed, False
+                    return hashed, _0
             elif not _USES[found] & _HOST:
-                return hashed, False
+                return hashed, _0
             label, word = label + _1, word << _8 | np.uint64(found)
             if label > LABEL_BYTES_MAX:
-                return hashed, False
+                return hashed, _0
         hashed = (hashed ^ np.uint64(found)) * _FNV_PRIME
         before = found
         at += _1
     for i in range(special.shape[0]):
         if word == special[i]:
-            return hashed, False
-    return hashed, bool(points > _0 and _A <= before <= _Z)
+            return hashed, _0
+    return hashed, points if _A <= before <= _Z else _0
+
+
+@inlined
+def _parent(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
+    """Return the position after the first dot of a domain that has one."""
+    while at < end and buffer[at] != _POINT:
+        at += _1
+    return at + _1
+
+
+@inlined
+def _hash(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
+    """Return the hash of a domain in lowercase."""
+    hashed = _FNV_START
+    while at < end:
+        hashed = (hashed ^ np.uint64(_lower(buffer[at]))) * _FNV_PRIME
+        at += _1
+    return hashed
 
 
 @inlined

@@ -11,19 +11,20 @@ from zlib import crc32
 
 from streamdedup.keys.options import EmailRules
 
-NO_TAGS = "none"
+NO_TAGS, SUBDOMAINS = "none", "."  # the latter after the character of a tag
 
 
 class Provider(NamedTuple):
     """The rules of one domain.
 
-    `domain` is the domain of the mailbox; `tag` is the character that begins a tag, empty if there are no
-    tags.
+    `domain` is the domain of the mailbox; `tag` is the character that begins a tag, empty if there are no tags.
+    `has_subdomains`: a mailbox also has all addresses of the domain with its name before this one, as tags.
     """
 
     domain: str
     tag: str
     ignores_dots: bool
+    has_subdomains: bool = False
 
     def local_part(self, text: str) -> str:
         """Return `text` without its dots and its tag, as far as they do not count.
@@ -46,10 +47,11 @@ def providers(rules: EmailRules) -> Mapping[str, Provider]:
         domain, mailbox, tag, dots, _source = line.split("\t")
         provider = Provider(
             mailbox if rules.aliases else domain,
-            tag if rules.tags and tag != NO_TAGS else "",
+            tag.removesuffix(SUBDOMAINS) if rules.tags and tag != NO_TAGS else "",
             rules.dots and dots == "ignored",
+            rules.tags and tag.endswith(SUBDOMAINS),
         )
-        if provider != (domain, "", False):
+        if provider != Provider(domain, "", ignores_dots=False):
             found[domain] = provider
     return found
 

@@ -28,6 +28,7 @@ URL_BYTES_MAX = 8_192
 AUTHORITY_CHARACTERS_MAX = 253
 LABEL_CHARACTERS_MAX = 63
 PORT_MAX = 65_535
+_PORTS = {"http:": ":80", "https:": ":443"}
 NO_HOST, WRONG_HOST, HOST_TOO_LONG = (
     "it has no host",
     "its host is not valid",
@@ -131,7 +132,7 @@ def canonical(url: str, rules: UrlRules) -> str:
     return "".join(
         (
             "http://" if rules.scheme else f"{name}//",
-            _authority(authority, rules),
+            _authority(authority, name, rules),
             path,
             f";{quote(parameters, _SAFE)}" if parameters else "",
             f"?{query}" if query and (query := _query(query, rules)) else "",
@@ -153,8 +154,8 @@ def _split(rest: str) -> tuple[str, str, str, str]:
     return authority, slash + path, query, fragment
 
 
-def _authority(authority: str, rules: UrlRules) -> str:
-    """Return the user with its password, the host and the port, each normalized."""
+def _authority(authority: str, scheme: str, rules: UrlRules) -> str:
+    """Return the user with its password, the host and the port, each normalized; `scheme` has its colon."""
     if not authority.isascii():
         if len(authority) > AUTHORITY_CHARACTERS_MAX:
             _refuse(HOST_TOO_LONG)
@@ -172,9 +173,14 @@ def _authority(authority: str, rules: UrlRules) -> str:
         _refuse(TWO_NAMES)
     host, percent, zone = host.partition("%")
     host = _host(f"{host.lower()}{percent}{zone}").lower()
+    if rules.dot:
+        host = host.rstrip(".") or "."
     if rules.www and "." in host[4:].rstrip("."):
         host = host.removeprefix("www.")
-    return f"{_user(user)}{sign}{host}{_port(port)}"
+    port = _port(port)
+    if rules.port and port == _PORTS[scheme]:
+        port = ""
+    return f"{_user(user)}{sign}{host}{port}"
 
 
 def _parted(place: str) -> tuple[str, str]:
@@ -288,14 +294,22 @@ def _without_dot_segments(path: str) -> str:
 
 
 def _query(query: str, rules: UrlRules) -> str:
-    """Return the parameters in the order of their names, then values, each with the escapes that it needs."""
+    """Return the parameters, each with the escapes that it needs, in the order of their names, then values.
+
+    With `rules.order` they keep theirs.
+    """
     pairs = [
         (_plain(name), _plain(value))
         for name, _, value in (part.partition("=") for part in query.split("&") if part)
     ]
     if rules.tracking:
         pairs = [pair for pair in pairs if not is_tracking(pair[0])]
-    return "&".join(f"{_escaped(name)}={_escaped(value)}" for name, value in sorted(pairs))
+    if rules.ignore:
+        pairs = [
+            pair for pair in pairs if pair[0].lower().decode(errors="replace") not in rules.ignore
+        ]
+    in_order = pairs if rules.order else sorted(pairs)
+    return "&".join(f"{_escaped(name)}={_escaped(value)}" for name, value in in_order)
 
 
 def _plain(part: str) -> bytes:

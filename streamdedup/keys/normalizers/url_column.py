@@ -5,6 +5,8 @@ semicolons, dot segments, and what is not a URL. So it may read less than `url`,
 """
 
 from functools import cache
+from itertools import product
+from urllib.parse import quote_plus
 
 import numpy as np
 
@@ -37,7 +39,11 @@ _NOT_ASCII, _NINE, _PORT_MAX = np.uint8(0x80), np.uint8(ord("9")), np.uint64(65_
 
 _HTTP, _WWW = np.frombuffer(b"http://", dtype=np.uint8), np.frombuffer(b"www.", dtype=np.uint8)
 
-_DROPS_SLASH, _DROPS_WWW, _DROPS_SCHEME, _KEEPS_FRAGMENT = range(4)  # the rows of `rules`
+# The rows of `rules`.
+_DROPS_SLASH, _DROPS_WWW, _DROPS_SCHEME, _KEEPS_FRAGMENT, _DROPS_PORT, _DROPS_DOT, _KEEPS_ORDER = (
+    range(7)
+)
+_HTTP_PORT, _HTTPS_PORT = np.uint64(80), np.uint64(443)
 
 
 def plain(keys: Column, rules: UrlRules) -> Column:
@@ -45,7 +51,7 @@ def plain(keys: Column, rules: UrlRules) -> Column:
 
     Rows that only `url` can read are null.
     """
-    switches, tracked = _switches(rules), _tracked(rules.tracking)
+    switches, dropped = _switches(rules), _dropped(rules)
     buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
     taken = int(np.minimum(np.maximum(keys.sizes, 0), URL_BYTES_MAX).sum())
     out = np.empty(LONGER * taken + 2 * len(keys), dtype=np.uint8)
@@ -58,7 +64,7 @@ def plain(keys: Column, rules: UrlRules) -> Column:
         part = slice(at, at + ROWS_A_CALL)
         cells = frozen(keys.starts[part], np.int64), frozen(keys.sizes[part], np.int64)
         at += fill(
-            switches, tracked, buffer, *cells, out, end, copy, ends, starts[part], sizes[part]
+            switches, dropped, buffer, *cells, out, end, copy, ends, starts[part], sizes[part]
         )
     return Column(concatenated([out[: end[0]].data]), starts, sizes)
 
@@ -70,27 +76,32 @@ def warm_up() -> None:
 
 @cache
 def _switches(rules: UrlRules) -> Bytes:
-    on = [rules.slash, rules.www, rules.scheme, rules.fragments]
+    on = [rules.slash, rules.www, rules.scheme, rules.fragments, rules.port, rules.dot, rules.order]
     return frozen(np.array(on, dtype=np.uint8), np.uint8)
 
 
 @cache
-def _tracked(drops: bool) -> Bytes:
-    """Return, for each two bytes, 1 if a parameter that begins so may be one that only tracks; all 0 if none drops.
+def _dropped(rules: UrlRules) -> Bytes:
+    """Return, for each two bytes, 1 if a parameter that begins so, escaped, may be one that `rules` drop.
 
     Other parameters may begin so, too; their URLs are left to `url`.
     """
     found: Bytes = np.zeros(1 << 16, dtype=np.uint8)
     names, beginnings = tracking_names()
-    for name in (*names, *beginnings) if drops else ():
+    for name in (*names, *beginnings) if rules.tracking else ():
         found[name[0] << 8 | name[1]] = 1
+    for first in (name[:2] for name in rules.ignore):
+        both = ((char, char.upper()) if char.isascii() else (char,) for char in first)
+        for letters in product(*both):
+            begun = f"{quote_plus(''.join(letters))}=".encode()
+            found[begun[0] << 8 | begun[1]] = 1
     return frozen(found, np.uint8)
 
 
 @kernel
 def fill(
     rules: Bytes,
-    tracked: Bytes,
+    dropped: Bytes,
     buffer: Bytes,
     starts: Integers,
     sizes: Integers,
@@ -120,7 +131,7 @@ def fill(
             if size <= URL_BYTES_MAX and LONGER * size + 2 <= room:
                 taken += size
                 at, last = _stripped(buffer, at, last)
-                to = _url(rules, tracked, buffer, at, last, out, np.uint64(end[0]), copy, ends)
+                to = _url(rules, dropped, buffer, at, last, out, np.uint64(end[0]), copy, ends)
                 if to != NOWHERE:
                     to_starts[row] = end[0]
                     to_sizes[row] = np.int64(to) - end[0]
@@ -141,7 +152,7 @@ def _stripped(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint64, 
 @inlined
 def _url(
     rules: Bytes,
-    tracked: Bytes,
+    dropped: Bytes,
     buffer: Bytes,
     at: np.uint64,
     end: np.uint64,
@@ -162,7 +173,8 @@ def _url(
         while to > path + _1 and out[to - _1] == _SLASH:
             to -= _1
     if at < end and buffer[at] == _QUESTION:
-        at, to = query(tracked, buffer, at + _1, end, out, to, copy, ends)
+        sorts = not rules[_KEEPS_ORDER]
+        at, to = query(dropped, sorts, buffer, at + _1, end, out, to, copy, ends)
         if at == NOWHERE:
             return NOWHERE
     if at + _1 < end and rules[_KEEPS_FRAGMENT]:
@@ -183,6 +195,7 @@ def _origin(
     This and the functions that it calls return the positions in `buffer` and `out` after what they wrote. The first is
     NOWHERE if that is not plain.
     """
+    scheme = at
     at, to = _scheme(rules[_DROPS_SCHEME], buffer, at, end, out, to)
     if at == NOWHERE:
         return NOWHERE, to
@@ -190,9 +203,15 @@ def _origin(
     at, to = _host(buffer, at, end, out, to)
     if at == NOWHERE:
         return NOWHERE, to
+    if rules[_DROPS_DOT]:
+        while to > host + _1 and out[to - _1] == _POINT:
+            to -= _1
     if rules[_DROPS_WWW]:
         to = _without_www(out, host, to)
-    return _port(buffer, at, end, out, to)
+    own = _0
+    if rules[_DROPS_PORT]:
+        own = _HTTPS_PORT if buffer[scheme + _4] == _S else _HTTP_PORT
+    return _port(own, buffer, at, end, out, to)
 
 
 @inlined
@@ -255,12 +274,12 @@ def _without_www(out: Bytes, host: np.uint64, to: np.uint64) -> np.uint64:
 
 @inlined
 def _port(
-    buffer: Bytes, at: np.uint64, end: np.uint64, out: Bytes, to: np.uint64
+    own: np.uint64, buffer: Bytes, at: np.uint64, end: np.uint64, out: Bytes, to: np.uint64
 ) -> tuple[np.uint64, np.uint64]:
-    """Write the port, if there is one: a number without leading zeros."""
+    """Write the port, if there is one: a number without leading zeros, and not `own`, which no port is if it is 0."""
     if at == end or buffer[at] != _COLON:
         return at, to
-    first, port = at + _1, _0
+    before, first, port = to, at + _1, _0
     while at < end and buffer[at] not in (_SLASH, _QUESTION, _HASH):
         if at >= first:
             if not _ZERO <= buffer[at] <= _NINE or at - first >= _5:
@@ -269,6 +288,8 @@ def _port(
         out[to] = buffer[at]
         at, to = at + _1, to + _1
     led = at > first + _1 and buffer[first] == _ZERO
+    if own != _0 and port == own:
+        to = before
     return (NOWHERE if at == first or led or port > _PORT_MAX else at), to
 
 

@@ -24,7 +24,8 @@ _LAST_PRINTABLE = np.uint8(0x7E)
 
 @inlined
 def query(
-    tracked: Bytes,
+    dropped: Bytes,
+    sorts: bool,
     buffer: Bytes,
     at: np.uint64,
     end: np.uint64,
@@ -33,7 +34,7 @@ def query(
     copy: Bytes,
     ends: Integers,
 ) -> tuple[np.uint64, np.uint64]:
-    """Write the parameters, in the order of their names, then values, after a `?` if there is any."""
+    """Write the parameters after a `?`, if there are any; if it `sorts`, in the order of their names, then values."""
     first, count, is_sorted = to + _1, 0, True
     out[to] = _QUESTION
     while at < end and buffer[at] != _HASH:
@@ -47,10 +48,10 @@ def query(
         at, to = _parameter(buffer, at, end, out, to)
         if at == NOWHERE:
             return NOWHERE, to
-        if to - start >= _2 and tracked[np.uint64(out[start]) << _8 | np.uint64(out[start + _1])]:
-            return NOWHERE, to  # it may be one that only tracks
+        if to - start >= _2 and dropped[np.uint64(out[start]) << _8 | np.uint64(out[start + _1])]:
+            return NOWHERE, to  # it may be one that only tracks, or is ignored
         ends[count, 0], ends[count, 1] = np.int64(start), np.int64(to)
-        if count and _before(out, ends, count, count - 1):
+        if sorts and count and _before(out, ends, count, count - 1):
             is_sorted = False
         count += 1
         out[to] = _AND
