@@ -15,7 +15,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from textwrap import dedent
@@ -34,7 +34,7 @@ from streamdedup.keys.extract import Extractor
 from streamdedup.keys.formats import schemas
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.keys.options import Origin, UrlRules
+from streamdedup.keys.options import URL_SWITCHES, Origin, UrlRules
 from streamdedup.settings import load
 from streamdedup.worker import list_changes
 
@@ -402,11 +402,15 @@ class TestKeys:
         table = self.TEXT[self.TEXT.index("| Option | `--url-rule` |") :].partition("\n\n")[0]
         (url,) = re.findall(r"`(http[^`]*)` \|$", table.splitlines()[0])
         rows = re.findall(r"^\| `url_(\w+): true` \| `(\w+)` \| `(.*?)`", table, re.MULTILINE)
-        assert [name for name, _, _ in rows] == [each.name for each in fields(UrlRules)]
-        for name, argument, key in rows:
-            rules = UrlRules(**{name: True})
+        assert [name for name, _, _ in rows] == list(URL_SWITCHES)
+        ignored = re.findall(
+            r"^\| `url_ignore: \[(\w+)\]` \| \(`(.*?)`\) \| `(.*?)`", table, re.MULTILINE
+        )
+        for name, argument, key in (*rows, *ignored):
+            is_switch = (name, argument, key) in rows
+            rules = UrlRules.of(**{name: True}) if is_switch else UrlRules.of([name])
             extractor = Extractor("value", normalizer=normalizer("url", rules))
-            assert argument == name
+            assert argument == (name if is_switch else f"--url-ignore {name}")
             assert list(extractor.extract(_one_event(url.encode())).keys) == [key.encode()]
 
 

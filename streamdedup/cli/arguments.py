@@ -134,13 +134,20 @@ def add_key(command: argparse.ArgumentParser) -> None:
 
 
 def add_url_rule(command: argparse.ArgumentParser) -> None:
-    """Add the option for the rules of `--normalize url`."""
+    """Add the options for the rules of `--normalize url`."""
     command.add_argument(
         "--url-rule",
         action="append",
-        choices=("tracking", "slash", "www", "scheme", "fragments"),
+        choices=("tracking", "slash", "www", "scheme", "fragments", "port", "dot", "order"),
         help="with --normalize url: the same as key.url_RULE; may be repeated: ignore parameters that only track,"
-        " slashes at the end of a path, www. before a host, or https and http; or do not ignore fragments",
+        " slashes at the end of a path, www. before a host, https and http, the scheme's own port, or dots at the end"
+        " of a host; or do not ignore fragments, or the order of parameters",
+    )
+    command.add_argument(
+        "--url-ignore",
+        action="append",
+        metavar="NAME",
+        help="with --normalize url: a parameter that means nothing, as in key.url_ignore; may be repeated",
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamdedup.lists.normalization import Normalizing
     from streamdedup.settings import Settings
 
-_OF_KEYS = ("normalize", "email_preset", "url_rule", "hash", "hash_key")
+_OF_KEYS = ("normalize", "email_preset", "url_rule", "url_ignore", "hash", "hash_key")
 
 
 def add_build(parts: Commands) -> None:
@@ -83,7 +83,7 @@ def _add_kind(build: argparse.ArgumentParser) -> None:
 def _add_keys(build: argparse.ArgumentParser) -> None:
     add_config(
         build,
-        "take the next five options from the configuration of the worker that will use the list; and --exact, if its"
+        "take the next six options from the configuration of the worker that will use the list; and --exact, if its"
         " blocklist.on_positive is verify and --kind is not exact",
     )
     build.add_argument(
@@ -109,6 +109,15 @@ def _add_keys(build: argparse.ArgumentParser) -> None:
 
 def _add_format(build: argparse.ArgumentParser) -> None:
     build.add_argument(
+        "--entries",
+        choices=("addresses", "mailboxes", "domains", "hosts"),
+        default="addresses",
+        help="with --normalize email or url, what an entry is: an address or a URL, or a domain that is written"
+        " @example.com or .example.com (default); mailboxes: also Anna <a@example.com> and mailto:a@example.com;"
+        " domains: example.com, for @example.com; hosts: 0.0.0.0 example.com of hosts files, for @example.com, and"
+        " ||example.com^ of filter lists, for .example.com",
+    )
+    build.add_argument(
         "--format",
         choices=("text", "csv", "jsonl"),
         help="the format of all inputs (default: by their names)",
@@ -129,9 +138,8 @@ def _add_bad(build: argparse.ArgumentParser) -> None:
     build.add_argument(
         "--bad-max",
         type=refusing(_whole),
-        default=1000,
         metavar="N",
-        help="how many bad lines are accepted; with one more, nothing is built (default: 1000)",
+        help="how many bad lines are accepted; with one more, nothing is built (default: 1 %% of the lines)",
     )
     build.add_argument(
         "--rejects",
@@ -176,6 +184,7 @@ def _build(arguments: argparse.Namespace) -> int:
         capacity=arguments.capacity,
         allow_empty=arguments.allow_empty,
         exact=exact,
+        entries=arguments.entries,
     )
     rejects = Rejects(
         arguments.rejects or output.with_name(f"{output.name}.rejects"), arguments.bad_max
@@ -187,7 +196,7 @@ def _build(arguments: argparse.Namespace) -> int:
         if rejects.count:
             progress.say(rejects.summary())
         if arguments.check:
-            found = prove(output, recipe, inputs, progress)
+            found = prove(output, recipe, inputs, rejects, progress)
             also = f" and in {place_of(output)}" if exact else ""
             progress.say(f"all {found:,} entries are found in {output}{also}")
     progress.say(f"{output} is {made.summary()}")
@@ -216,7 +225,7 @@ def _of_keys(arguments: argparse.Namespace, tree: "Settings | None") -> "tuple[N
     rules = (
         EmailRules.of(arguments.email_preset or "provider")
         if name == "email"
-        else url_rules(arguments.normalize, arguments.url_rule)
+        else url_rules(arguments.normalize, arguments.url_rule, arguments.url_ignore)
     )
     return (
         Normalizing(name, rules),

@@ -92,7 +92,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
     read = line_reader(
         arguments.key or ["line"],
         arguments.normalize or "none",
-        url_rules(arguments.normalize, arguments.url_rule),
+        url_rules(arguments.normalize, arguments.url_rule, arguments.url_ignore),
     )
     arguments.on_full = _on_full(arguments)
     try:

@@ -96,14 +96,20 @@ def line_reader(
     return partial(_plain, partial(json_keys, names, normalizer=normal))
 
 
-def url_rules(normalize: str | None, names: Sequence[str] | None) -> UrlRules | None:
-    """Return the rules of `--url-rule`; None without `--normalize url`. ConfigError if there are some all the same."""
+def url_rules(
+    normalize: str | None, names: Sequence[str] | None, ignored: Sequence[str] | None
+) -> UrlRules | None:
+    """Return the rules of `--url-rule` and `--url-ignore`; None without `--normalize url`.
+
+    ConfigError if there are some all the same, or if a parameter cannot have such a name.
+    """
     if normalize == "url":
-        return UrlRules(**dict.fromkeys(names or (), True))
-    if names:
-        raise ConfigError(
-            "--url-rule is for --normalize url; give --normalize url, or delete --url-rule"
-        )
+        return UrlRules.of(ignored or (), **dict.fromkeys(names or (), True))
+    for option, given in (("--url-rule", names), ("--url-ignore", ignored)):
+        if given:
+            raise ConfigError(
+                f"{option} is for --normalize url; give --normalize url, or delete {option}"
+            )
     return None
 
 

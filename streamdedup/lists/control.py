@@ -10,7 +10,14 @@ from typing import Literal
 import orjson
 
 from streamdedup.errors import ConfigError, MalformedError
-from streamdedup.keys.normalizers.base import BELOW, EXACT, DomainNormalizer, Normalizer
+from streamdedup.keys.normalizers.base import (
+    BELOW,
+    EXACT,
+    DomainEntry,
+    DomainNormalizer,
+    Normalizer,
+)
+from streamdedup.lists.entry import hinted, refuse_wildcard
 from streamdedup.lists.overlay import ADDED, REMOVED, UNCHANGED
 
 ENTRY_BYTES_MAX = 4096
@@ -59,18 +66,29 @@ def _normalized(entry: bytes, normal: Normalizer | None) -> tuple[bytes, bytes]:
     """Return the record key of an entry, and the key of the list."""
     if len(entry) > ENTRY_BYTES_MAX:
         raise MalformedError(f"the entry has more than {ENTRY_BYTES_MAX} bytes")
-    if isinstance(normal, DomainNormalizer) and entry.lstrip()[:1] in (EXACT, BELOW):
-        text, keys = normal.of_domain_entry(entry)
-        if len(keys) > 1:
-            raise MalformedError(
-                "the domain is an alias of another domain, and the two have different subdomains: write @DOMAIN for the"
-                " domain alone, or build the list again with this entry"
-            )
-        return text, keys[0]
-    key = normal.of_key(entry) if normal else entry
+    if not isinstance(normal, DomainNormalizer):
+        key = normal.of_key(entry) if normal else entry
+    else:
+        text = entry.decode(errors="replace")
+        try:
+            if entry.lstrip()[:1] in (EXACT, BELOW):
+                return _of_domain(normal.of_domain_entry(entry))
+            refuse_wildcard(text, normal)
+            key = normal.of_key(entry)
+        except MalformedError as reason:
+            raise hinted(reason, text, normal) from None
     if not key:
         raise MalformedError("the entry is empty")
     return key, key
+
+
+def _of_domain(entry: DomainEntry) -> tuple[bytes, bytes]:
+    if len(entry.keys) > 1:
+        raise MalformedError(
+            "the domain is an alias of another domain, and the two have different subdomains: write @DOMAIN for the"
+            " domain alone, or build the list again with this entry"
+        )
+    return entry.text, entry.keys[0]
 
 
 def message(op: Op, reason: str) -> bytes | None:

@@ -38,6 +38,8 @@ class Normalizing:
     def header(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
         rules = self.rules and asdict(self.rules)
+        if isinstance(self.rules, UrlRules):
+            rules = {**(rules or {}), "ignore": list(self.rules.ignore)}
         return {"name": self.name, "email": None, **({self.name: rules} if rules else {})}
 
     @classmethod
@@ -49,8 +51,17 @@ class Normalizing:
         if name not in _RULES:
             return cls(cast("Normalization", name))
         rules, stated = _RULES[name], field(raw, name, dict)
-        given = {each.name: field(stated, each.name, bool) for each in fields(rules)}
-        return cls(cast("Normalization", name), rules(**given))
+        given = {
+            each.name: field(stated, each.name, bool)
+            for each in fields(rules)
+            if each.name != "ignore"
+        }
+        if rules is EmailRules:
+            return cls(cast("Normalization", name), rules(**given))
+        ignored = field(stated, "ignore", list)
+        if not all(isinstance(each, str) for each in ignored):
+            raise SnapshotError("its normalizer ignores parameters without a name")
+        return cls(cast("Normalization", name), UrlRules.of(ignored, **given))
 
 
 AS_THEY_ARE = Normalizing()

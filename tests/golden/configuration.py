@@ -268,6 +268,10 @@ WRONG: Mapping[str, Sequence[str]] = {
     "key.url_www": ["2"],
     "key.url_scheme": ["http"],
     "key.url_fragments": ["null"],
+    "key.url_port": ["80"],
+    "key.url_dot": ["''"],
+    "key.url_order": ["keep"],
+    "key.url_ignore": ["sid", "['']", "[a b]", "['utm_*']"],
     "key.hash": ["md5"],
     "key.on_malformed": ["skip"],
     "allowlist.file": ["none.list", "''"],
@@ -347,6 +351,10 @@ OAUTH: Mapping[str, str] = {
     "key.url_www": "1",
     "key.url_scheme": "true",
     "key.url_fragments": "no",
+    "key.url_port": "yes",
+    "key.url_dot": "on",
+    "key.url_order": "true",
+    "key.url_ignore": "[sid, PHPSESSID]",
 }
 REQUIRED = dict.fromkeys(
     (

@@ -98,7 +98,10 @@ class Recipe:
 _KINDS = ("bitmap", "blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact", "fuse")
 _RATE = ("--error-rate", "0.02")
 _MAIL = ("--normalize", "email")
-_URL_RULES = ("--url-rule", "slash", "--url-rule", "www", "--url-rule", "scheme")
+_URL_RULES = (
+    *("--url-rule", "slash", "--url-rule", "www", "--url-rule", "scheme"),
+    *("--url-rule", "port", "--url-ignore", "sid", "--bad-max", "2"),
+)
 RECIPES: Sequence[Recipe] = [
     *(Recipe(kind, ("--kind", kind, *_RATE)) for kind in _KINDS),
     Recipe("fuse-trim", (*_RATE, "--normalize", "trim")),

@@ -243,6 +243,8 @@ _LINES = [
         "lists build entries.txt -o out.list --normalize email --bad-max 1",
         "lists build entries.txt -o out.list --hash siphash",
         "lists build entries.txt -o out.list --url-rule www",
+        "lists build entries.txt -o out.list --url-ignore sid",
+        "lists build entries.txt -o out.list --entries hosts",
         "lists inspect none.list",
         "lists inspect no.list",
         "lists check no.list a",

@@ -8,7 +8,7 @@ from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.options import RepartitionOptions
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.normalizers import normalizer
-from streamdedup.keys.options import EmailRules, UrlRules
+from streamdedup.keys.options import URL_SWITCHES, EmailRules, UrlRules
 from streamdedup.lists.control import Op, control_key, message, read_change
 from streamdedup.settings.meaning import Meaning
 
@@ -53,7 +53,7 @@ def notes() -> Any:
     return {"written": texts, "read": {text: _read(text) for text in read}}
 
 
-ALL_RULES = UrlRules(tracking=True, slash=True, www=True, scheme=True, fragments=True)
+ALL_RULES = UrlRules.of(["sid", "phpsessid"], **dict.fromkeys(URL_SWITCHES, True))
 
 
 def _read(text: str) -> dict[str, Any] | None:

@@ -104,7 +104,7 @@ def test_csv_is_read_by_a_column(column: str, ending: str, lists: Commands) -> N
         'z,"@d"',
     ]
     path = written(lists.directory / f"in.csv{ending}", rows)
-    said = lists("build", path, "-o", "out.list", "--column", column)
+    said = lists("build", path, "-o", "out.list", "--column", column, "--bad-max", "1", "--check")
     assert said.status == 0, said.errors
     listed = load(lists.directory / "out.list")
     assert holds(listed, "j@x.com", 'q"q', "@d")
@@ -306,7 +306,7 @@ def test_what_is_no_text_is_refused_by_its_first_bytes(
 def test_lines_that_are_not_utf8_are_bad(lists: Commands) -> None:
     """As of a file in Latin-1; those that are text are taken."""
     written(lists.directory / "in.txt", ["plain", "Zoë".encode("latin-1"), "Zoë"])
-    assert lists("build", "in.txt", "-o", "out.list").status == 0
+    assert lists("build", "in.txt", "-o", "out.list", "--bad-max", "1").status == 0
     listed = load(lists.directory / "out.list")
     assert holds(listed, "plain", "Zoë")
     assert listed.facts.counts.bad == 1
@@ -331,7 +331,8 @@ def test_csv_that_is_none_is_bad_by_its_line(
 ) -> None:
     """Quotes that do not match, other encodings and what is too long cost one record, not the rest."""
     written(lists.directory / "in.csv", rows)
-    said = lists("build", "in.csv", "-o", "out.list", "--column", "b", "--allow-empty")
+    options = ("--column", "b", "--allow-empty", "--bad-max", "99")
+    said = lists("build", "in.csv", "-o", "out.list", *options)
     assert said.status == 0, said.errors
     rejected = (lists.directory / "out.list.rejects").read_bytes().splitlines()
     found = [int(line.split(b"\t")[1]) for line in rejected]
@@ -343,7 +344,7 @@ def test_bad_lines_are_counted_and_written_to_a_file(lists: Commands) -> None:
     """For its owner only: input, line, reason and the line; the message has the reason and not the line."""
     bad = ["no address", "@", "a@b@c.com", "@no_domain", "x" * 400]
     written(lists.directory / "in.txt", ["a@x.com", *bad, "b@x.com"])
-    said = lists("build", "in.txt", "-o", "out.list", "--normalize", "email")
+    said = lists("build", "in.txt", "-o", "out.list", "--normalize", "email", "--bad-max", "5")
     assert said.status == 0, said.errors
     path = lists.directory / "out.list.rejects"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -351,7 +352,8 @@ def test_bad_lines_are_counted_and_written_to_a_file(lists: Commands) -> None:
     assert [row[:2] for row in rows] == [["in.txt", str(number)] for number in range(2, 7)]
     assert all(row[2].startswith(("the key is not", "the entry is not")) for row in rows)
     assert [row[3] for row in rows] == [line[:300] for line in bad]
-    assert "5 bad lines, written to out.list.rejects; the first: in.txt line 2" in said.errors
+    assert "5 bad lines of 7 (71.43%) left out: the key is not an e-mail address: " in said.errors
+    assert "; they are in out.list.rejects; the first: in.txt line 2" in said.errors
     assert "no_domain" not in said.errors
     assert load(lists.directory / "out.list").facts.counts.bad == 5
 
@@ -364,14 +366,14 @@ def test_the_file_of_bad_lines_is_that_of_the_last_build(lists: Commands) -> Non
     assert lists("build", "in.txt", "-o", "out.list").status == 0
     assert not path.exists()
     written(lists.directory / "in.txt", ["a@x.com", "b"])
-    options = ("--normalize", "email", "--rejects", "bad.txt")
+    options = ("--normalize", "email", "--rejects", "bad.txt", "--bad-max", "1")
     assert lists("build", "in.txt", "-o", "out.list", *options).status == 0
     assert left_in(lists.directory) == {"in.txt", "out.list", "bad.txt"}
 
 
 @pytest.mark.parametrize(("most", "status"), [(6, 1), (7, 0)])
 def test_too_many_bad_lines_build_nothing(most: int, status: int, lists: Commands) -> None:
-    """One above the limit: the first of them are named, none is quoted, and the list that was there stays."""
+    """One above the limit: all are counted, the first named, none quoted, and the list that was there stays."""
     written(lists.directory / "in.txt", ["a@x.com", *["secret"] * 7])
     (lists.directory / "out.list").write_bytes(b"as it was")
     options = ("--normalize", "email", "--bad-max", str(most))
@@ -379,7 +381,9 @@ def test_too_many_bad_lines_build_nothing(most: int, status: int, lists: Command
     assert said.status == status, said.errors
     assert "secret" not in said.errors
     if status:
-        assert "more than 6 lines could not be read, so nothing was built" in said.errors
+        assert "7 bad lines of 8 (87.50%) left out" in said.errors
+        assert "6 are accepted, so nothing was built" in said.errors
+        assert "accept them by --bad-max 7\n" in said.errors
         assert "in.txt line 2: the key is not an e-mail address" in said.errors
         assert (lists.directory / "out.list").read_bytes() == b"as it was"
         assert left_in(lists.directory) == {"in.txt", "out.list", "out.list.rejects"}
@@ -390,7 +394,7 @@ def test_too_many_bad_lines_build_nothing(most: int, status: int, lists: Command
     [
         ([], (), 1, "the list would be empty"),
         (["# only", ""], (), 1, "of 2 lines none is an entry"),
-        (["nobody"], ("--normalize", "email"), 1, "1 bad line, written to out.list.rejects"),
+        (["nobody"], ("--normalize", "email", "--bad-max", "1"), 1, "1 bad line of 1 (100.00%)"),
         ([], ("--allow-empty",), 0, "0 entries"),
     ],
     ids=["nothing", "comments", "bad lines", "allowed"],
@@ -469,19 +473,19 @@ def test_a_check_misses_what_is_not_in_the_file(tmp_path: Path) -> None:
     made, path = recipe(normalizing=PROVIDER), tmp_path / "out.list"
     built(tmp_path, ["a@x.com", "@y.com"], normalizing=PROVIDER)
     given = inputs(tmp_path / "in.txt")
-    assert prove(path, made, given, quiet()) == 2
+    assert prove(path, made, given, Rejects(tmp_path / "bad"), quiet()) == 2
     for entry in ("b@x.com", "@x.com", ".y.com"):
         written(tmp_path / "in.txt", ["a@x.com", "# here", entry])
         with pytest.raises(StreamdedupError, match=r"in.txt line 3: its entry is not found in"):
-            prove(path, made, given, quiet())
+            prove(path, made, given, Rejects(tmp_path / "bad"), quiet())
     written(tmp_path / "in.txt", ["a@x.com"])
     with pytest.raises(ConfigError, match="normalized by"):
-        prove(path, recipe(), given, quiet())
+        prove(path, recipe(), given, Rejects(tmp_path / "bad"), quiet())
     data = bytearray(path.read_bytes())
     data[4096] ^= 1
     path.write_bytes(data)
     with pytest.raises(SnapshotError, match="damaged"):
-        prove(path, made, given, quiet())
+        prove(path, made, given, Rejects(tmp_path / "bad"), quiet())
 
 
 def test_a_check_looks_for_entries_in_the_very_file(tmp_path: Path) -> None:
@@ -489,14 +493,16 @@ def test_a_check_looks_for_entries_in_the_very_file(tmp_path: Path) -> None:
     built(tmp_path, ["other"])
     written(tmp_path / "in.txt", ["a"])
     with pytest.raises(StreamdedupError, match="line 1: its entry is not found"):
-        prove(tmp_path / "out.list", recipe(), inputs(tmp_path / "in.txt"), quiet())
+        found = inputs(tmp_path / "in.txt")
+        prove(tmp_path / "out.list", recipe(), found, Rejects(tmp_path / "bad"), quiet())
 
 
 # --- memory ---
 
 GROWTH = f"""{PEAK}
 def build(source):
-    return main(["lists", "build", source, "-o", "out.list", "--allow-empty", *sys.argv[2:]])
+    options = ["--allow-empty", "--bad-max", "1", *sys.argv[2:]]
+    return main(["lists", "build", source, "-o", "out.list", *options])
 assert build("small.txt") == 0
 before = peak()
 assert build(sys.argv[1]) == 0

@@ -641,7 +641,8 @@ def test_check_proves_every_entry_in_the_store_too(lists: Commands) -> None:
     with pytest.raises(
         StreamdedupError, match=r"more\.txt line 2: its entry is not found in \S+\.exact/"
     ):
-        prove(lists.directory / "out.list", exact(), inputs(source), quiet())
+        bad = Rejects(lists.directory / "bad")
+        prove(lists.directory / "out.list", exact(), inputs(source), bad, quiet())
 
 
 def test_lists_check_asks_the_store_where_it_is_told_to(lists: Commands) -> None:

@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
+from streamdedup.keys.options import URL_SWITCHES
 from streamdedup.settings import Settings, load, meaning, stages
 from streamdedup.settings.meaning import Meaning, shown_check
 
@@ -108,9 +109,11 @@ def test_the_rules_of_a_normalizer_change_the_name(tmp_path: Path) -> None:
     rules = [(), ("key.email_preset=strict",), ("key.email_dots=false",), ("key.email_tags=false",)]
     assert len({meant(tmp_path, email, *more).name for more in rules}) == len(rules)
     url = "key.normalize=url"
-    names = ("tracking", "slash", "www", "scheme", "fragments")
-    switched = [(), *((f"key.url_{name}=true",) for name in names)]
+    ignored = [(f"key.url_ignore=[{names}]",) for names in ("a", "a, b")]
+    switched = [(), *((f"key.url_{name}=true",) for name in URL_SWITCHES), *ignored]
     assert len({meant(tmp_path, url, *more).name for more in switched}) == len(switched)
+    same = [meant(tmp_path, url, f"key.url_ignore=[{names}]").name for names in ("a, b", "B, a, a")]
+    assert len(set(same)) == 1
 
 
 def test_the_format_changes_the_name_and_no_identity(tmp_path: Path) -> None:

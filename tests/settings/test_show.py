@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from streamdedup.keys.options import URL_SWITCHES
 from streamdedup.settings import load, show
 from streamdedup.settings.stages import max_skew_ms
 from tests.settings.minimal import ROOT, leaves, problems, read
@@ -101,7 +102,7 @@ class TestShown:
             "kafka.allow_plaintext",
             "kafka.schema_registry.allow_plaintext",
             *(f"key.email_{rule}" for rule in ("preset", "tags", "dots", "aliases")),
-            *(f"key.url_{rule}" for rule in ("tracking", "slash", "www", "scheme", "fragments")),
+            *(f"key.url_{rule}" for rule in (*URL_SWITCHES, "ignore")),
         }
 
     def test_reading_settings_imports_nothing_heavy(self, file: Path) -> None:

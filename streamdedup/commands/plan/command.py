@@ -17,7 +17,7 @@ from streamdedup.named_files import open_stream
 
 ERROR_RATE = 1e-6  # the default of the worker and of `pipe`
 
-_OF_A_SAMPLE = ("key", "normalize", "url_rule")
+_OF_A_SAMPLE = ("key", "normalize", "url_rule", "url_ignore")
 _OF_A_JOB = (
     "keys",
     "error_rate",
@@ -57,7 +57,7 @@ def output(
     if given["sample"]:
         with _opened(given["sample"], stdin) as source:
             normalize: Normalization = given["normalize"] or "none"
-            rules = url_rules(normalize, given["url_rule"])
+            rules = url_rules(normalize, given["url_rule"], given["url_ignore"])
             read = sample.read(source, given["key"] or ["line"], normalize, rules)
     job = job_of(asked, read)
     with compiling(lambda: on_step("compiling, only in the first run, for half a minute")):

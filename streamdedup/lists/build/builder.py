@@ -25,6 +25,7 @@ from streamdedup.lists.build.keys import EntryKeys
 from streamdedup.lists.build.needs import Needs, available_bytes, needs
 from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.build.store import StoreBuilder
+from streamdedup.lists.entry import EntriesAs
 from streamdedup.lists.exact_store import EXACT_KIND
 from streamdedup.lists.facts import EntryCounts, check_name
 from streamdedup.lists.key_list import KeyList
@@ -48,7 +49,8 @@ Upper = npt.NDArray[np.uint32]
 class BuildRequest:
     """What to build. `capacity` is the greatest number of entries; None: `build` counts them.
 
-    `exact`: also build an exact store. ConfigError if the name is not allowed, or if such a store would be of no use.
+    `exact`: also build an exact store. `entries`: what the entries are. ConfigError if the name is not allowed, if such
+    a store would be of no use, or if there are no such entries with that normalization.
     """
 
     name: str
@@ -59,9 +61,16 @@ class BuildRequest:
     capacity: int | None = None
     allow_empty: bool = False
     exact: bool = False
+    entries: EntriesAs = "addresses"
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        if self.entries != "addresses":
+            takes = ("email",) if self.entries == "mailboxes" else ("email", "url")
+            if self.normalizing.name not in takes:
+                raise ConfigError(
+                    f"--entries {self.entries} is for --normalize {' or '.join(takes)}; give that, or delete --entries"
+                )
         if self.exact and self.kind == EXACT_KIND:
             raise ConfigError(
                 "--exact is for kinds with false positives; --kind exact has one with probability n/2^64 only; delete"
@@ -71,7 +80,12 @@ class BuildRequest:
     @property
     def keying(self) -> EntryKeys:
         """How the entries become digests."""
-        return EntryKeys(self.normalizing.normalizer(), self.hash)
+        return EntryKeys(self.normalizing.normalizer(), self.hash, self.entries)
+
+    @property
+    def is_of_domains(self) -> bool:
+        """Whether no entry is an address."""
+        return self.entries in ("domains", "hosts")
 
 
 class _Count(NamedTuple):
@@ -144,13 +158,16 @@ def _counted(
             )
         return None
     progress.begin("counting", size_bytes(inputs))
-    lines = marked = size = 0
+    lines = marked = blanks = size = 0
     for given in inputs:
         for chunk in progress.through(given.chunks()):
             size += len(chunk)
             marked += 1 + chunk.count(b"\n@") + chunk.count(b"\n.")
+            blanks += chunk.count(b" ") + chunk.count(b"\t") if recipe.entries == "hosts" else 0
         lines = progress.lines
     progress.end()
+    if recipe.is_of_domains:  # a line of a hosts file may have several
+        return _Count(0, lines + blanks, size)
     return _Count(lines, marked if recipe.normalizing.knows_domains else 0, size)
 
 
@@ -211,6 +228,7 @@ class _Gathered:
                 self._storing.add(keyed.domains)
             yield keyed.digests
         self.progress.end()
+        self.rejects.refuse_too_many()
 
 
 def _list_of(

@@ -1,59 +1,111 @@
-"""Lines that are not entries: they are counted, and written to a file of their own, until there are too many."""
+"""Lines that are not entries: counted to the end by their reasons, and written to a file of their own.
+
+A list of which more lines were left out than accepted is not built.
+"""
 
 import os
 import stat
+from array import array
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from streamdedup.errors import StreamdedupError
+from streamdedup.events import Integers
 from streamdedup.lists.build.entries import Entries
 from streamdedup.named_files import kind_of
 from streamdedup.snapshot.files import blaming
 from streamdedup.units import counted
 
 SHOWN_BYTES = 300  # bytes of a bad line that are written
+WRITTEN_MAX = 1_000_000  # bad lines that are written; all are counted
 FIRST_MAX = 5  # bad lines that a message names
+REASONS_MAX, REASONS_SHOWN = 1_000, 3
+SHARE_MAX = 100  # without --bad-max, one line in so many may be bad
+_OTHER = "other reasons"
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _INSTEAD = "name another file by --rejects"
 
 
 class Rejects:
-    """Up to `most` bad lines. The file at `path` is created with the first of them. It holds keys, so its mode is 0600.
+    """The bad lines, of which `most` are accepted; None: one in SHARE_MAX of all lines.
 
-    Each of its lines has, separated by tabs: the input, the line number, the reason, and the first 300 bytes of the
-    line.
+    The file at `path` is created with the first of them. It holds keys, so its mode is 0600. Each of its lines has,
+    separated by tabs: the input, the line number, the reason, and the first 300 bytes of the line.
     """
 
-    def __init__(self, path: Path, most: int) -> None:
+    def __init__(self, path: Path, most: int | None = None) -> None:
         self.path, self._most = path, most
         self._file: BinaryIO | None = None
         self._first: list[str] = []
-        self.count = 0
+        self._reasons = Counter[str]()
+        self._numbers = defaultdict[str, "array[int]"](lambda: array("q"))
+        self.count = self._lines = self._written = 0
 
     def note(self, name: str, piece: Entries, bad: dict[int, str]) -> None:
-        """Record the bad rows of a piece of the input `name`. StreamdedupError if there are now more than `most`."""
+        """Record the bad rows of a piece of the input `name`, and how many lines the piece has."""
+        self._lines += len(piece.numbers)
         for row, reason in bad.items():
-            self.count += 1
-            number = int(piece.numbers[row])
+            number, takes = int(piece.numbers[row]), piece.takes.get(row, 1)
+            self.count += takes
+            self._lines += takes - 1
+            self._numbers[name].extend(range(number, number + takes))
+            known = reason in self._reasons or len(self._reasons) < REASONS_MAX
+            self._reasons[reason if known else _OTHER] += takes
             if len(self._first) < FIRST_MAX:
                 self._first.append(f"{name} line {number:,}: {reason}")
+            self._written += 1
+            if self._written > WRITTEN_MAX:
+                continue
             shown = (piece.lines[row] or b"")[:SHOWN_BYTES]
             with blaming("write", self.path, _INSTEAD):
                 line = os.fsencode(f"{name}\t{number}\t{reason}\t")
                 self._opened().write(line + shown + b"\n")
-            if self.count > self._most:
-                raise StreamdedupError(
-                    f"more than {counted(self._most, 'line')} could not be read, so nothing was built; the first:"
-                    f" {'; '.join(self._first)}; all found so far are in {self.path}; correct them, or raise --bad-max"
-                )
+
+    def refuse_too_many(self) -> None:
+        """Raise StreamdedupError if more lines are bad than are accepted. Called when all have been read."""
+        if not self.accepts(0):
+            limit = f"{self._limit:,} are accepted{' (1 %)' if self._most is None else ''}"
+            raise StreamdedupError(
+                f"{self._left_out()}; {limit}, so nothing was built; the first: {'; '.join(self._first)};"
+                f" {self._where()}; correct them, or accept them by --bad-max {self.count}"
+            )
+
+    def accepts(self, more: int) -> bool:
+        """Return whether so many more lines may be bad."""
+        return self.count + more <= self._limit
+
+    @property
+    def _limit(self) -> int:
+        return self._lines // SHARE_MAX if self._most is None else self._most
 
     def summary(self) -> str:
         """Return a sentence for a person; empty if there were no bad lines."""
         if not self.count:
             return ""
-        return f"{counted(self.count, 'bad line')}, written to {self.path}; the first: {self._first[0]}"
+        return f"{self._left_out()}; {self._where()}; the first: {self._first[0]}"
+
+    def has(self, name: str, numbers: Integers) -> Integers:
+        """Return the positions in `numbers` (n,) of those lines of the input `name` that are bad."""
+        bad = np.frombuffer(self._numbers[name], dtype=np.int64)
+        return np.flatnonzero(np.isin(numbers, bad))
+
+    def _left_out(self) -> str:
+        most = self._reasons.most_common(REASONS_SHOWN)
+        reasons = [f"{reason} ({count:,})" for reason, count in most]
+        if more := self.count - sum(count for _, count in most):
+            reasons.append(f"other reasons ({more:,})")
+        share = self.count / max(1, self._lines)
+        lines = f"{counted(self.count, 'bad line')} of {self._lines:,} ({share:.2%})"
+        return f"{lines} left out: {'; '.join(reasons)}"
+
+    def _where(self) -> str:
+        which = "they are" if self._written <= WRITTEN_MAX else f"the first {WRITTEN_MAX:,} are"
+        return f"{which} in {self.path}"
 
     @contextmanager
     def opened(self) -> Iterator["Rejects"]:

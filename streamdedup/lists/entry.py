@@ -1,0 +1,147 @@
+"""What an entry of a list is: the key or the domains that it stands for, and what is written otherwise here.
+
+An entry that no key could match must not stand on a list in silence. So a wildcard is refused, although an address or
+a URL may have such characters, and a reason says how an entry is written. No reason quotes the entry.
+"""
+
+import re
+from typing import Literal, get_args
+from urllib.parse import unquote
+
+from streamdedup.errors import MalformedError
+from streamdedup.keys.normalizers.base import BELOW, EXACT, DomainNormalizer
+from streamdedup.keys.normalizers.url import UrlNormalizer
+
+# What the entries of an input are: keys; addresses with a name or `mailto:`; domains; lines of a hosts file or filter.
+EntriesAs = Literal["addresses", "mailboxes", "domains", "hosts"]
+ENTRIES: tuple[EntriesAs, ...] = get_args(EntriesAs)
+MARKS = EXACT.decode(), BELOW.decode()
+WILD, WILD_IN_URLS = b"*%?", b"*%"  # of these bytes, every entry with a wildcard has one
+HINTED_CHARACTERS_MAX = 1_000  # what is longer is no entry that somebody wrote
+
+_WRITE = "write @bad.example for all {of} of one {domain}, or .bad.example for those of it and of {domain}s below it"
+_ADDRESSES = _WRITE.format(of="addresses", domain="domain")
+_URLS = _WRITE.format(of="URLs", domain="host")
+_BARE = re.compile(r"[^\W_](?:[\w-]*[^\W_])?(?:\.[^\W_](?:[\w-]*[^\W_])?)+\.?")
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+# The name before the address may be quoted, and hold anything then.
+_NAMED = re.compile(r'(?:[^<>"]|"(?:[^"\\]|\\.)*")*<([^<>]*)>\s*')
+_MAILTO = "mailto:"
+
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+_FILTER_COMMENT = re.compile(r"!.*|\[adblock[^\]]*\]", re.IGNORECASE)
+_FILTER = re.compile(r"\|\|([^\^/*$|\s]+)\^(?:\$(?:important|all))?")
+_NOWHERE = frozenset(("0.0.0.0", "127.0.0.1", "::", "::1", "0"))  # noqa: S104 - no address that is bound
+# The names that every hosts file begins with: those of the machine itself, at addresses of several kinds.
+_OWN_NAMES = frozenset(
+    (
+        *("localhost", "localhost.localdomain", "local", "broadcasthost", "0.0.0.0"),  # noqa: S104
+        *("ip6-localhost", "ip6-loopback", "ip6-localnet", "ip6-mcastprefix"),
+        *("ip6-allnodes", "ip6-allrouters", "ip6-allhosts"),
+    )
+)
+
+
+def refuse_wildcard(entry: str, normal: DomainNormalizer) -> None:
+    """Raise MalformedError if `entry`, an address or a URL, is written as a pattern: nothing would match it."""
+    is_url = isinstance(normal, UrlNormalizer)
+    if _is_wild_url(entry) if is_url else _is_wild_address(entry):
+        how = _URLS if is_url else _ADDRESSES
+        raise MalformedError(f"the entry has a wildcard, which would match nothing: {how}")
+
+
+def hinted(reason: MalformedError, entry: str, normal: DomainNormalizer) -> MalformedError:
+    """Return `reason`, for which `entry` is malformed, or a better one if it is plain what the entry stands for."""
+    text, is_url = entry.strip(), isinstance(normal, UrlNormalizer)
+    how = _URLS if is_url else _ADDRESSES
+    if not 0 < len(text) <= HINTED_CHARACTERS_MAX:
+        return reason
+    try:
+        refuse_wildcard(text, normal)
+    except MalformedError as wild:
+        return wild
+    if _BARE.fullmatch(text) and (is_url or not text[-1].isdecimal()):
+        return MalformedError(
+            f"the entry is a {'host' if is_url else 'domain'} without a mark: {how}"
+        )
+    if text.startswith("||") or text.split(maxsplit=1)[0] in _NOWHERE:
+        return MalformedError(
+            "the entry is a line of a hosts file or a filter list: build with --entries hosts"
+        )
+    if not is_url and (text[: len(_MAILTO)].lower() == _MAILTO or _NAMED.fullmatch(text)):
+        return MalformedError(
+            "the entry has a name or mailto: beside the address: build with --entries mailboxes"
+        )
+    return reason
+
+
+def bare_address(entry: str) -> str:
+    """Return the address of `Anna <a@b.example>` or `mailto:a@b.example`; any other entry as it is."""
+    text = entry.strip()
+    if len(text) > HINTED_CHARACTERS_MAX:
+        return entry
+    if named := _NAMED.fullmatch(text):
+        text = named[1].strip()
+    if text[: len(_MAILTO)].lower() != _MAILTO:
+        return text if named else entry
+    return unquote(text[len(_MAILTO) :].partition("?")[0])
+
+
+def marked(entry: str, entries: EntriesAs) -> list[str]:
+    """Return the marked domains that an entry of `domains` or `hosts` stands for; none if it is a comment.
+
+    Raises MalformedError if it is no such entry; whether the domains are domains is not looked into.
+    """
+    text = entry.strip()
+    if entries == "hosts":
+        return _of_hosts(text)
+    if text.startswith(MARKS):
+        return [text]
+    if "@" in text:
+        raise MalformedError(
+            "the entry is an address, and with --entries domains each is a domain: build with --entries addresses, and"
+            " write the domains as @bad.example"
+        )
+    return [EXACT.decode() + text.removesuffix(".")]
+
+
+def _of_hosts(text: str) -> list[str]:
+    text = _COMMENT.sub("", text).strip()
+    if not text or _FILTER_COMMENT.fullmatch(text):
+        return []
+    if text.startswith("@@"):
+        raise MalformedError("the entry is an exception of a filter list: put it on an allowlist")
+    if text.startswith("|"):
+        if (found := _FILTER.fullmatch(text)) is None:
+            raise MalformedError(
+                "the entry is a filter of more than a host: of filter lists only ||bad.example^ is read"
+            )
+        return [BELOW.decode() + found[1]]
+    first, *names = text.split()
+    if not names:
+        return [first if first.startswith(MARKS) else EXACT.decode() + first.removesuffix(".")]
+    names = [name for name in names if name.lower() not in _OWN_NAMES]
+    if names and first not in _NOWHERE:
+        raise MalformedError(
+            "the entry leads a host to an address that is not 0.0.0.0 or 127.0.0.1, so it does not block it"
+        )
+    return [EXACT.decode() + name for name in names]
+
+
+def _is_wild_address(text: str) -> bool:
+    local, _, domain = text.strip().rpartition("@")
+    return (
+        "*" in text or "?" in local or "%" in domain or local.startswith("%") or local.endswith("%")
+    )
+
+
+def _is_wild_url(text: str) -> bool:
+    scheme, separator, rest = text.strip().partition("://")
+    if not separator:
+        scheme, rest = "", text.strip()
+    place, *tail = re.split(r"[/?#&=\\]", rest)
+    return (
+        "*" in scheme + place
+        or _NO_ESCAPE.search(place) is not None
+        or any(part.startswith("*") or part.endswith(("*", "%")) for part in tail)
+    )
