@@ -62,7 +62,8 @@ class KeyNormalizer:
             _check_rule(name, rule, value)
         if name == "email":
             return cls(name, EmailRules.of(given.pop("preset", "provider"), **given))
-        return cls(name, UrlRules.of(**given) if name == "url" else None)
+        ignored = given.pop("ignore", ())
+        return cls(name, UrlRules.of(ignored, **given) if name == "url" else None)
 
     @property
     def id(self) -> str:

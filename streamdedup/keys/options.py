@@ -78,7 +78,7 @@ class UrlRules:
     ignore: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, ignore: Iterable[str] = (), **switches: bool) -> Self:
+    def of(cls, ignore: Iterable[str] = (), /, **switches: bool) -> Self:
         """Return the rules with these parameters to ignore, in any order. ConfigError if one is not such a name."""
         given = list(ignore)
         for name in given:
