@@ -15,7 +15,8 @@ from functools import cached_property
 from typing import Any, get_args
 
 from streamdedup.kafka.options import RepartitionOptions
-from streamdedup.keys.extract import Extractor, canonical
+from streamdedup.keys.extract import Extractor
+from streamdedup.keys.formats.json_fields import canonical
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Format
 from streamdedup.settings import Settings
