@@ -359,7 +359,7 @@ def test_every_escape_of_four_digits() -> None:
 
 
 def test_the_limits() -> None:
-    """Around the depth at which the exact reader takes over; an integer, and a number beside it, may have any length."""
+    """Around the depth at which the exact reader takes over; a number may have any length, as the key or beside it."""
     depths = [1, int(PLAIN_DEPTH_MAX) - 1, int(PLAIN_DEPTH_MAX), 1022, 1023, 1024, 1100]
     deep = [b'{"x":%s%s,"id":1}' % (b"[" * depth, b"]" * depth) for depth in depths]
     deep += [b'{"x":%s0%s,"id":1}' % (b'{"id":' * depth, b"}" * depth) for depth in depths]
