@@ -75,8 +75,9 @@ def line_reader(
     """Return what reads lines and their keys.
 
     Each of `keys` is "line", "json:FIELD" or "csv:COLUMN". FIELD is as in the configuration's `key.field`, and several
-    are joined as there; of "json:[FIELD, FIELD]" the first counts that is neither missing nor null. COLUMN is the name of a column in the first line, which is then a header, or a number, counted
-    from 1. `rules` are those of "url". ConfigError if the keys do not fit.
+    are joined as there; of "json:[FIELD, FIELD]" the first counts that is neither missing nor null. COLUMN is the name
+    of a column in the first line, which is then a header, or a number, counted from 1. `rules` are those of "url".
+    ConfigError if the keys do not fit.
     """
     normal = normalizer(normalize, rules)
     if set(keys) == {"line"}:

@@ -20,7 +20,9 @@ _BEGINS = re.compile(r"[$@](?=[.\[])|#(?=/)")
 _BETWEEN = re.compile(rf"\s*[,;]\s*(?=(?:[^'\"`]|{_QUOTED})*$)")
 _OR = re.compile(r"\s*//\s*")
 _ANY = ("*", "", "#")  # an element, whichever it is
-_ODD = re.compile(r"//|(?!/).*(?:^[$@](?:[.\[]|$)|\.\.|\.$|[][]|->)")  # in what has no form that is known
+_ODD = re.compile(
+    r"//|(?!/).*(?:^[$@](?:[.\[]|$)|\.\.|\.$|[][]|->)"
+)  # in what has no form that is known
 
 
 def warnings(key: KeyOptions) -> Iterator[str]:
