@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 from streamdedup.errors import MalformedError
-from streamdedup.keys.formats.json_kinds import DEPTH_MAX, NOT_JSON
+from streamdedup.keys.formats.json_kinds import AT_BYTE, DEPTH_MAX, FAULTS, NOT_JSON, Kind
 from streamdedup.keys.formats.schema_registry import looks_registered
 
 MISSING = object()
@@ -38,6 +38,16 @@ def steps_of(field: str) -> tuple[str, ...]:
     if not field.startswith("/"):
         return tuple(field.split("."))
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in field[1:].split("/"))
+
+
+def are_alike(told: str | None, expected: str | None, size: int) -> bool:
+    """Whether a reason for a text of `size` bytes is the one of the exact reader, which names no construct."""
+    if told is None or expected != NOT_JSON:
+        return told == expected
+    what, _, place = told.partition(AT_BYTE)
+    if place:
+        return what in FAULTS.values() and 1 <= int(place.replace(",", "")) <= size + 1
+    return what == FAULTS[Kind.EMPTY]
 
 
 def _parse(text: bytes) -> object:

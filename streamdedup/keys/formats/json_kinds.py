@@ -50,7 +50,7 @@ FAULTS = {
     Kind.TOO_SHORT: f"{NOT_JSON}: it ends too early",
     Kind.NO_NAME: f"{NOT_JSON}: a name in double quotes is missing",
     Kind.NO_COLON: f"{NOT_JSON}: a colon is missing",
-    Kind.NO_VALUE: f"{NOT_JSON}: a value is missing",
+    Kind.NO_VALUE: f"{NOT_JSON}: a value is missing or wrong",
     Kind.NO_COMMA: f"{NOT_JSON}: a comma or a closing bracket is missing",
     Kind.REST: f"{NOT_JSON}: something follows its end",
     Kind.NUMBER: f"{NOT_JSON}: a number is wrong",
