@@ -31,7 +31,7 @@ from streamdedup.keys.formats.schema_registry import UNKNOWN_SCHEMA
 from streamdedup.keys.formats.schemas import Schemas
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import SCHEMA_FORMATS, Format, Origin, Tombstones
-from streamdedup.keys.parts import Found, Part, first_of
+from streamdedup.keys.parts import Found, Part, Reader, first_of
 from streamdedup.keys.steps import Steps, drained
 
 ROWS_A_TURN = 100_000
@@ -218,11 +218,11 @@ class Extractor:
             values = framing.unframed(values)
         parts = self.parts
         fields = _of("json", parts)
-        if self.schemas is None and fields:
-            read_field = json_reader(fields, values)
-        else:
-            read_field = partial(self._framed_field, fields, values)
-        read = {"json": read_field, "header": partial(_header, headers)}
+        read: dict[str, Reader] = {"header": partial(_header, headers)}
+        if fields and self.schemas is None:
+            read["json"] = json_reader(fields, values)
+        elif fields:
+            read["json"] = partial(self._framed_field, fields, values)
         found = []
         for part in parts:
             keys, malformed = first_of(part.names, read[part.origin])

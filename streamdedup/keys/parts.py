@@ -30,12 +30,13 @@ class Found(NamedTuple):
     absent: Integers
 
 
-def first_of(
-    names: Sequence[str], read: Callable[[str, Integers | slice], Found]
-) -> tuple[Column, dict[int, str]]:
+Reader = Callable[[str, Integers | slice], Found]  # what a name leads to in some rows
+
+
+def first_of(names: Sequence[str], read: Reader) -> tuple[Column, dict[int, str]]:
     """Return the keys of one part, and why a row has none, in ascending order.
 
-    `read` returns what a name leads to in some rows. A name is read only in rows in which all before it are absent.
+    A name is read only in rows in which all before it are absent.
     """
     keys, malformed, absent = read(names[0], slice(None))
     for name in names[1:]:

@@ -46,7 +46,7 @@ def are_alike(told: str | None, expected: str | None, size: int) -> bool:
         return told == expected
     what, _, place = told.partition(AT_BYTE)
     if place:
-        return what in FAULTS.values() and 1 <= int(place.replace(",", "")) <= size + 1
+        return what in FAULTS.values() and 1 <= int(place) <= size + 1
     return what == FAULTS[Kind.EMPTY]
 
 

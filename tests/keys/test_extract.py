@@ -147,9 +147,9 @@ def test_what_is_no_key_has_a_reason(text: bytes | None, reason: str) -> None:
         (b'{"id": "\xff"}', "a string is not UTF-8, at byte 9"),
         (b'{"id": 1, "Stra\xdfe": 1}', "a string is not UTF-8, at byte 16"),
         (b'{"id": 1, "x": "\xed\xa0\xbe"}', "a string is not UTF-8, at byte 17"),
-        (b'{"x": "%s\n"}' % (b"a" * 5000), "a control character is in a string, at byte 5,008"),
-        (b"[" * 100_000, DEEP + "1,025"),
-        (b'{"id": 7, "x": %s}' % (b"[" * 1100 + b"]" * 1100), DEEP + "1,039"),
+        (b'{"x": "%s\n"}' % (b"a" * 5000), "a control character is in a string, at byte 5008"),
+        (b"[" * 100_000, DEEP + "1025"),
+        (b'{"id": 7, "x": %s}' % (b"[" * 1100 + b"]" * 1100), DEEP + "1039"),
     ],
     ids=lambda case: repr(case)[:40],
 )

@@ -29,7 +29,6 @@ from streamdedup.keys.formats.json_text import (
     past_blanks,
     past_colon,
     past_integer,
-    past_mark,
     past_scalar,
     string,
 )
@@ -186,7 +185,7 @@ def _found(
     each node whose name was found: a second one means that the exact reader must decide.
     """
     depth, objects, matched, seen, node = _0, _0, _0, _0, 0
-    at = past_blanks(buffer, past_mark(buffer, at, end), end)
+    at = past_blanks(buffer, at, end)
     while True:
         key = -1
         if objects & _1:

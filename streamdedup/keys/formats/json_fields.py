@@ -3,22 +3,23 @@
 A reason never holds the key.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from streamdedup.events import Column, Integers
 from streamdedup.keys.formats.json_kinds import AT_BYTE, FAULTS, NAMES, Kind, Kinds
 from streamdedup.keys.formats.schema_registry import LOOKS_REGISTERED, PREFIX_BYTES
-from streamdedup.keys.parts import Found
+from streamdedup.keys.parts import Found, Reader
 
 _FRAMED = (
     f"the value {LOOKS_REGISTERED}: set key.format to that of its serializer, or take the record key"
     " (key.from: key)"
 )
+_OTHERS = {int(kind): what for kind, what in FAULTS.items()} | {Kind.NO_TEXT: "the value is null"}
 
 
-def json_reader(fields: Sequence[str], texts: Column) -> Callable[[str, Integers | slice], Found]:
+def json_reader(fields: Sequence[str], texts: Column) -> Reader:
     """Return what reads one of `fields` in some rows of `texts`, which are plain JSON."""
     from streamdedup.keys.formats import json_column  # imported here, because it imports numba
 
@@ -59,23 +60,29 @@ def _reasons(
     """Return, by its row in `rows`, why each of `texts` has no key if its kind says so."""
     name = name_of(steps)
     reasons = {int(kind): f"the field {name} is {what}" for kind, what in NAMES.items()}
-    reasons |= {Kind.NO_TEXT: "the value is null"} | FAULTS
+    reasons |= _OTHERS
     without = (kinds > Kind.ESCAPED).nonzero()[0]
-    whats = [reasons[kind] for kind in kinds[without].tolist()]
+    whats = map(reasons.__getitem__, kinds[without].tolist())
     told = dict(zip(rows[without].tolist(), whats, strict=True))
-    wrong = (places > 0).nonzero()[0]
-    faults = zip(rows[wrong].tolist(), kinds[wrong].tolist(), places[wrong].tolist(), strict=True)
-    told |= {row: f"{reasons[kind]}{AT_BYTE}{place:,}" for row, kind, place in faults}
-    long = ((kinds >= Kind.EMPTY) & (texts.sizes >= PREFIX_BYTES)).nonzero()[0]
+    wrong = ((kinds >= Kind.EMPTY) & (texts.sizes >= PREFIX_BYTES)).nonzero()[0]
     buffer = np.frombuffer(texts.buffer, dtype=np.uint8)
-    framed = long[buffer[texts.starts[long]] == 0]
-    heads = buffer[texts.starts[framed, None] + np.arange(1, PREFIX_BYTES)].view(">u4")
+    framed = wrong[buffer[texts.starts[wrong]] == 0]
+    if len(framed):
+        told.update(zip(rows[framed].tolist(), _looks(texts.take(framed)), strict=True))
+        places[framed] = 0
+    placed = places.nonzero()[0]
+    for row, place in zip(rows[placed].tolist(), places[placed].tolist(), strict=True):
+        told[row] += f"{AT_BYTE}{place}"
+    return told
+
+
+def _looks(texts: Column) -> Iterator[str]:
+    """Return why each of `texts`, which begin as a serializer's do, is no JSON."""
+    buffer = np.frombuffer(texts.buffer, dtype=np.uint8)
+    heads = buffer[texts.starts[:, None] + np.arange(1, PREFIX_BYTES)].view(">u4")
     numbers, which = np.unique(heads, return_inverse=True)
     whys = list(map(_FRAMED.__mod__, numbers.tolist()))
-    told.update(
-        zip(rows[framed].tolist(), map(whys.__getitem__, which.ravel().tolist()), strict=True)
-    )
-    return told
+    return map(whys.__getitem__, which.ravel().tolist())
 
 
 def canonical(field: str) -> str:
