@@ -182,17 +182,18 @@ def decode(
     The strings are right, and `out` has their bytes at least. The kernel returns how many rows are done, at
     least one: it stops once it has read `BYTES_A_CALL` bytes.
     """
-    taken, to = 0, _0
+    taken, to, room = 0, _0, np.uint64(out.shape[0])
     for row in range(starts.shape[0]):
         if taken > BYTES_A_CALL:
             return row
         at, end, begun = np.uint64(starts[row]), np.uint64(starts[row] + sizes[row]), to
         while at < end:
             word, count, at = unescaped(buffer, at, end)
-            for _ in range(min(count, out.shape[0] - np.int64(to))):
-                out[to] = np.uint8(word)
+            for _ in range(count):
+                if to < room:
+                    out[to] = np.uint8(word)
+                    to += _1
                 word >>= _8
-                to += _1
         to_starts[row], to_sizes[row] = np.int64(begun), np.int64(to - begun)
         taken += sizes[row]
     return len(starts)
