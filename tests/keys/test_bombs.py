@@ -18,6 +18,7 @@ from streamdedup.errors import MalformedError
 from streamdedup.events import Column, EventBatch
 from streamdedup.keys import extract
 from streamdedup.keys.extract import BYTES_A_TURN, Extractor, json_keys
+from streamdedup.keys.formats.json_fields import json_reader
 from streamdedup.threads import Lane
 from tests import bombs
 from tests.keys.exact import are_alike, exact_reader
@@ -94,11 +95,10 @@ async def test_it_is_read_beside_the_loop(
 ) -> None:
     """More than BYTES_A_TURN bytes are read in a thread, in one event or in many; fewer are read at once."""
     threads = []
-    reader = extract.json_reader
 
     def noted(fields: Sequence[str], texts: Column) -> Any:
         threads.append(threading.get_ident())
-        return reader(fields, texts)
+        return json_reader(fields, texts)
 
     monkeypatch.setattr(extract, "json_reader", noted)
     for size, beside in ((BYTES_A_TURN // len(fields) - 100, False), (BYTES_A_TURN + 100, True)):

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.events import Column, Headers
+from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.keys.extract import Extractor, Keys, json_keys
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.keys.join import joined
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Format
 from streamdedup.keys.parts import Part
-from tests.kafka.test_headers import RawHeaders, column_of, written
+from tests.kafka.test_headers import column_of, written
 from tests.keys.avro import framed
 from tests.keys.avro import written as avro
 from tests.keys.test_extract import batch_of
@@ -34,7 +35,9 @@ def extracted(
     parts: Sequence[Part], events: Sequence[tuple[Headers, Any]], *, raw: bool = False, **more: Any
 ) -> Keys:
     """The keys of events, each with headers and a value, by an extractor of these parts."""
-    values = [each if isinstance(each, bytes) else json.dumps(each).encode() for _, each in events]
+    values: list[bytes | None] = [
+        each if isinstance(each, bytes) else json.dumps(each).encode() for _, each in events
+    ]
     headers: Any = [each for each, _ in events]
     if raw:
         cells = [[(name.encode(), value) for name, value in each] for each in headers]
