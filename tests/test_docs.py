@@ -30,11 +30,13 @@ from streamdedup.commands.audit.limits import FINDINGS
 from streamdedup.events import Column, EventBatch
 from streamdedup.filters import strain
 from streamdedup.kafka import groups
+from streamdedup.keys import foreign_paths
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.formats import schemas
+from streamdedup.keys.formats.json_kinds import FAULTS, Kind
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.keys.options import URL_SWITCHES, Origin, UrlRules
+from streamdedup.keys.options import URL_SWITCHES, KeyOptions, Origin, UrlRules
 from streamdedup.settings import load
 from streamdedup.worker import list_changes
 
@@ -366,7 +368,7 @@ class TestKeys:
     def test_the_keys_of_the_examples(self) -> None:
         """Each JSON value of the tables has the key beside it."""
         rows = re.findall(r"^\| `(\{.*\})` \| (?:`(.*?)` )?\|", self.TEXT, re.MULTILINE)
-        assert len(rows) == 9
+        assert len(rows) == 10
         for value, key in rows:
             keys = Extractor("json", ("id",)).extract(_one_event(value.encode()))
             assert list(keys.keys) == [key.encode()], value
@@ -375,8 +377,11 @@ class TestKeys:
         """The reasons of the table are those that malformed events get, and no others."""
         table = self.TEXT[self.TEXT.index("| Reason | When |") :].partition("\n\n")[0]
         documented = set(re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE))
-        values = ('{"F": null}', '{"F": true}', '{"F": 7.0}', '{"F": []}', '{"F": {}}', "{}", "{")
+        values = ('{"F": null}', '{"F": true}', '{"F": 7.0}', '{"F": []}', '{"F": {}}', "{}")
         found = {_reason("json", "F", value.encode()) for value in values}
+        wrong = _reason("json", "F", b"[tru]").partition(": ")[0]
+        found.add(f"{wrong}: WHAT, at byte N")
+        found.add(re.sub(r"[0-9]+$", "N", _reason("json", "F", b"[" * 1025)))
         found |= {_reason("json", "F", None), _reason("key", None, b"")}
         found |= {_reason("json", "F", b"\0\0\0\0\7").replace("id 7", "id N")}
         found |= {_reason("header", "H", b""), _reason("header", "H", b"", null_header=True)}
@@ -388,6 +393,20 @@ class TestKeys:
         wrong = _reason("value", None, b"Q9Z", normalizer("url"))
         found.add(wrong.partition(": ")[0] + ": WHY")
         assert found == documented
+
+    def test_what_is_not_valid_json(self) -> None:
+        """The second table has all constructs, each as a reason names it, and no others."""
+        table = self.TEXT[self.TEXT.index("| WHAT | When |") :].partition("\n\n")[0]
+        faults = [each.partition(": ")[2] for kind, each in FAULTS.items() if kind != Kind.DEEP]
+        assert re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE) == faults
+
+    def test_paths_of_other_tools(self) -> None:
+        """Each path of the table has the translation beside it."""
+        table = self.TEXT[self.TEXT.index("| Other tools | Here |") :].partition("\n\n")[0]
+        for theirs, ours in re.findall(r"^\| (`.*) \| `(.*)` \|$", table, re.MULTILINE):
+            for path in re.findall(r"`(.*?)`", theirs):
+                (warning,) = foreign_paths.warnings(KeyOptions(field=path))
+                assert f"here, {ours} is the same" in warning
 
     def test_the_parts_of_a_url(self) -> None:
         """The example of the first table has the key that its last column is in parts."""

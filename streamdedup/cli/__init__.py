@@ -150,9 +150,11 @@ def _add_config(commands: Commands) -> None:
 
 def _config_check(arguments: argparse.Namespace) -> int:
     from streamdedup import settings
+    from streamdedup.keys import foreign_paths
 
     tree = settings.load(arguments.file or arguments.config, arguments.overrides)
     put("the configuration is valid\n")
+    put("".join(f"warning: {warning}\n" for warning in foreign_paths.warnings(tree.key)))
     if arguments.connect:
         _check_cluster(tree)
     return 0

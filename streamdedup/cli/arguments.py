@@ -122,7 +122,8 @@ def add_key(command: argparse.ArgumentParser) -> None:
         action="append",
         metavar="line|json:FIELD|csv:COLUMN",
         help="the key: lines with equal keys are duplicates (default: the line); COLUMN is a name in the first line, or"
-        " a number, from 1; if repeated, all the fields together",
+        " a number, from 1; if repeated, all the fields together; of json:[FIELD, FIELD] the first that is neither"
+        " missing nor null",
     )
     command.add_argument(
         "--normalize",

@@ -4,6 +4,7 @@ Lines are bytes; nothing is decoded but CSV, of which a record may take several 
 chunk, and a line or record of at most LINE_BYTES_MAX.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -74,8 +75,9 @@ def line_reader(
     """Return what reads lines and their keys.
 
     Each of `keys` is "line", "json:FIELD" or "csv:COLUMN". FIELD is as in the configuration's `key.field`, and several
-    are joined as there. COLUMN is the name of a column in the first line, which is then a header, or a number, counted
-    from 1. `rules` are those of "url". ConfigError if the keys do not fit.
+    are joined as there; of "json:[FIELD, FIELD]" the first counts that is neither missing nor null. COLUMN is the name
+    of a column in the first line, which is then a header, or a number, counted from 1. `rules` are those of "url".
+    ConfigError if the keys do not fit.
     """
     normal = normalizer(normalize, rules)
     if set(keys) == {"line"}:
@@ -93,7 +95,7 @@ def line_reader(
     if formats == {"csv"}:
         columns = [numbered(name, f"--key csv:{name}") for name in names]
         return partial(_csv, names, columns, normal)
-    return partial(_plain, partial(json_keys, names, normalizer=normal))
+    return partial(_plain, partial(json_keys, list(map(_fields, names)), normalizer=normal))
 
 
 def url_rules(
@@ -228,6 +230,15 @@ def _read(source: LineSource) -> bytes:
         return source.read1(CHUNK_BYTES)
     except OSError as error:
         raise StreamdedupError(f"the input cannot be read: {error.strerror}") from None
+
+
+def _fields(name: str) -> tuple[str, ...]:
+    """Return the fields that may stand for this part of the key, in their order. ConfigError if one is empty."""
+    listed = re.fullmatch(r"\[(.*,.*)\]", name)
+    fields = tuple(field.strip() for field in listed[1].split(",")) if listed else (name,)
+    if not all(fields):
+        raise ConfigError("--key json:[...] has an empty field; write json:[FIELD, FIELD]")
+    return fields
 
 
 def _name(key: str) -> str:

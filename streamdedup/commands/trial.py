@@ -32,6 +32,7 @@ from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.retention import shortfall
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
+from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.keys.hashing import MURMUR3, Hash
 from streamdedup.metrics.counts import Meters
 from streamdedup.metrics.prevalence import EVENTS_MIN, SHARE_MIN, WATCHED
@@ -57,7 +58,9 @@ UNTESTED = (
 
 @dataclass
 class Trial:
-    """The result. `reasons` are those of malformed and rejected events, and `first` has the first event of each reason.
+    """The result. `reasons` are those of malformed and rejected events, without the byte that one names.
+
+    `first` has the first event of each reason, and how its own reason goes on with that byte.
 
     `matched` counts the events that the blocklist blocks, by what it matched; `exempt` those that the allowlist lets
     pass; `false_positives` those that its exact store lets pass. `in_several` counts the keys that come in several
@@ -72,7 +75,7 @@ class Trial:
     events: int = 0
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    first: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    first: dict[str, tuple[str, int, int, str]] = field(default_factory=dict)
     matched: Counter[str] = field(default_factory=Counter)
     exempt: int = 0
     false_positives: int = 0
@@ -116,7 +119,7 @@ class Trial:
                 "offset": offset,
             }
             for reason, events in self.reasons.most_common()
-            for topic, partition, offset in [self.first[reason]]
+            for topic, partition, offset, _ in [self.first[reason]]
         ]
         return {
             "topic": self.topic,
@@ -151,10 +154,10 @@ class Trial:
             if (count := self.verdicts[verdict])
         ]
         for reason, events in self.reasons.most_common():
-            topic, partition, offset = self.first[reason]
+            topic, partition, offset, byte = self.first[reason]
             of = f" of {topic}" if self.topics > 1 else ""
             lines.append(
-                f"  {events:,} times: {reason}; first at partition {partition}{of}, offset {offset}"
+                f"  {events:,} times: {reason}; first at partition {partition}{of}, offset {offset}{byte}"
             )
         lines.append(f"distinct keys: {self.distinct:,}")
         if self.fit:
@@ -314,6 +317,7 @@ class _Trying:
         found.events += len(batch)
         found.verdicts.update(map(Verdict, verdicts))
         for row, reason in reasons.items():
-            found.reasons[reason] += 1
+            what = without_place(reason)
+            found.reasons[what] += 1
             place = batch.topic, batch.partition, int(batch.offsets[row])
-            found.first.setdefault(reason, place)
+            found.first.setdefault(what, (*place, reason.removeprefix(what)))

@@ -1,7 +1,7 @@
 """Extraction: from an event to the bytes that identify it, or to the reason why it has none.
 
 The key of a string is its decoded text, that of an integer its decimal text, so `7` and `"7"` are one key.
-Several fields are joined with their lengths, so (ab, c) differs from (a, bc). Everything else is malformed.
+Several parts are joined with their lengths, so (ab, c) differs from (a, bc). Everything else is malformed.
 A field of a value that a Schema Registry's serializer wrote has the key that it has in JSON. A reason never holds the
 key.
 """
@@ -10,8 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-
-import numpy as np
+from typing import Literal
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import (
@@ -27,15 +26,12 @@ from streamdedup.events import (
 )
 from streamdedup.keys.cells import completed, each
 from streamdedup.keys.formats.framed_keys import of_framed_field
-from streamdedup.keys.formats.json_kinds import NAMES, Kind, Kinds
-from streamdedup.keys.formats.schema_registry import (
-    LOOKS_REGISTERED,
-    PREFIX_BYTES,
-    UNKNOWN_SCHEMA,
-)
+from streamdedup.keys.formats.json_fields import json_reader, name_of, of_one_field, steps_of
+from streamdedup.keys.formats.schema_registry import UNKNOWN_SCHEMA
 from streamdedup.keys.formats.schemas import Schemas
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import SCHEMA_FORMATS, Format, Origin, Tombstones
+from streamdedup.keys.parts import Found, Part, Reader, first_of
 from streamdedup.keys.steps import Steps, drained
 
 ROWS_A_TURN = 100_000
@@ -44,11 +40,6 @@ PERHAPS_READ_A_TURN = 8_192
 # there is no key. An event may have many headers.
 READINGS = {"key": 0, "value": 0, "json": 1, "header": 8}
 BYTES_A_TURN = 1 << 20  # read in the event loop: below 10 ms, whatever the bytes are
-NOT_JSON = "the value is not valid JSON"
-_FRAMED = (
-    f"the value {LOOKS_REGISTERED}: set key.format to that of its serializer, or take the record key"
-    " (key.from: key)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +59,19 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Extractor:
-    """Takes the key from `origin`, then normalizes it with `normalizer`.
+    """Takes the key from `origin`, then normalizes it with `normalizer`, or each of its parts.
 
-    `fields` are paths of names, or the name of one header. `schemas` are those of a `format` that needs them.
+    `fields` are paths of names, or the name of one header. With the origin `parts`, these are `mixed`. `schemas` are
+    those of a `format` that needs them.
     """
 
-    origin: Origin
+    origin: Origin | Literal["parts"]
     fields: tuple[str, ...] = ()
     tombstones: Tombstones = "pass"
     normalizer: Normalizer | None = None
     format: Format = "json"
     schemas: Schemas | None = dataclasses.field(default=None, compare=False, repr=False)
+    mixed: tuple[Part, ...] = ()
 
     @classmethod
     def of_format(
@@ -89,8 +82,37 @@ class Extractor:
         normalizer: Normalizer | None = None,
     ) -> "Extractor":
         """Return what takes `fields` of values of this format, and knows no schema yet."""
-        schemas = Schemas(format_, map(_steps, fields)) if format_ in SCHEMA_FORMATS else None
-        return cls("json", fields, tombstones, normalizer, format_, schemas)
+        parts = tuple(Part("json", (field,)) for field in fields)
+        return cls.of_parts(parts, tombstones, normalizer, format_)
+
+    @classmethod
+    def of_parts(
+        cls,
+        parts: tuple[Part, ...],
+        tombstones: Tombstones = "pass",
+        normalizer: Normalizer | None = None,
+        format_: Format = "json",
+    ) -> "Extractor":
+        """Return what joins `parts`, and knows no schema yet.
+
+        Its origin is `parts` only if `json` or `header` cannot say the same.
+        """
+        origins = {part.origin for part in parts}
+        single = tuple(part.names[0] for part in parts if len(part.names) == 1)
+        fields = _of("json", parts)
+        schemas = Schemas(format_, map(steps_of, fields)) if format_ in SCHEMA_FORMATS else None
+        taken = tombstones, normalizer, format_, schemas
+        if len(single) == len(parts) and (origins == {"json"} or len(parts) == 1):
+            return cls(parts[0].origin, single, *taken)
+        return cls("parts", (), *taken, parts)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the key; none if it is the record's key or value."""
+        match self.origin:
+            case "json" | "header":
+                return tuple(Part(self.origin, (name,)) for name in self.fields)
+        return self.mixed
 
     def extract(self, batch: EventBatch) -> Keys:
         """Return the keys of all events of `batch`."""
@@ -111,13 +133,13 @@ class Extractor:
         return Keys(keys, malformed, unjudged, dropped, unknown)
 
     def keys_of(self, values: Column) -> tuple[Column, dict[int, str]]:
-        """Return the keys of the fields of `values`, and why a row has none, in ascending order; of `json` alone."""
-        return drained(self._of_values(values))
+        """Return the keys of the fields of `values`, and why a row has none, in ascending order; without headers."""
+        return drained(self._of_parts(values, [[]] * len(values)))
 
     @property
     def takes_long(self) -> bool:
         """Whether to extract keys in a thread, because it takes too long for the event loop."""
-        if self.origin == "header" and REPLACEMENT in _as_read(self.fields[0]):
+        if any(REPLACEMENT in _as_read(name) for name in _of("header", self.parts)):
             return True  # no kernel finds that name, so Python code reads all headers
         return self.normalizer is not None and self.normalizer.takes_long
 
@@ -129,7 +151,7 @@ class Extractor:
         """
         if self.takes_long:
             return ROWS_A_TURN
-        asks = READINGS[self.origin] * max(len(self.fields), 1)
+        asks = sum(READINGS[part.origin] * len(part.names) for part in self.parts)
         return PERHAPS_READ_A_TURN // asks if asks else ROWS_A_TURN
 
     def takes_long_for(self, batch: EventBatch) -> bool:
@@ -139,10 +161,9 @@ class Extractor:
         """
         if self.takes_long:
             return True
-        if self.origin == "header":
-            return False
         column = batch.keys if self.origin == "key" else batch.values
-        times = len(self.fields) if self.origin == "json" else self.normalizer is not None
+        is_whole = self.origin in ("key", "value")
+        times = self.normalizer is not None if is_whole else len(_of("json", self.parts))
         return times * int(column.sizes.sum()) > BYTES_A_TURN
 
     def awaits(self, batch: EventBatch) -> bool:
@@ -155,12 +176,16 @@ class Extractor:
         Called at set-up, so that no batch waits for it. The kernel that finds a header is part of `kafka`,
         which warms it up with all others that read records.
         """
-        if self.origin == "json":
+        if len(self.parts) > 1:
+            from streamdedup.keys import join  # imported here, because it imports numba
+
+            join.warm_up()
+        if fields := _of("json", self.parts):
             from streamdedup.keys.formats import (
                 json_exact,  # imported here, because it imports numba
             )
 
-            json_keys(self.fields, Column.of([b""]))
+            json_keys(fields, Column.of([b""]))
             json_exact.warm_up()
             if self.format != "json":
                 from streamdedup.keys.formats import (
@@ -175,61 +200,65 @@ class Extractor:
 
     def _read(self, batch: EventBatch) -> Steps[tuple[Column, dict[int, str]]]:
         match self.origin:
-            case "json":
-                return (yield from self._of_values(batch.values))
             case "key":
                 read = _column(batch.keys, "the record key is null")
             case "value":
                 read = _column(batch.values, "the value is null")
-            case "header":
-                read = _last_headers(self.fields[0], batch.headers)
+            case _:
+                return (yield from self._of_parts(batch.values, batch.headers))
         return (yield from _normalized(self.normalizer, *read))
 
-    def _of_values(self, values: Column) -> Steps[tuple[Column, dict[int, str]]]:
-        """Return the keys of the fields of `values`, whatever their format."""
+    def _of_parts(
+        self, values: Column, headers: Sequence[Headers]
+    ) -> Steps[tuple[Column, dict[int, str]]]:
+        """Return the keys of the parts, whatever the format of `values` is."""
         if self.format == "json_schema":
             from streamdedup.keys.formats import framing  # imported here, because it imports numba
 
             values = framing.unframed(values)
-        if self.schemas is None:
-            return (yield from json_keys_in_steps(self.fields, values, self.normalizer))
-        read = []
-        for which, name in enumerate(self.fields):
-            found = of_framed_field(
-                self.schemas,
-                which,
-                _name(_steps(name)),
-                values,
-                partial(_of_one_field, _steps(name)),
-            )
-            read.append((yield from _normalized(self.normalizer, *found)))
-        return _joined(read)
+        parts = self.parts
+        fields = _of("json", parts)
+        read: dict[str, Reader] = {"header": partial(_header, headers)}
+        if fields and self.schemas is None:
+            read["json"] = json_reader(fields, values)
+        elif fields:
+            read["json"] = partial(self._framed_field, fields, values)
+        found = []
+        for part in parts:
+            keys, malformed = first_of(part.names, read[part.origin])
+            found.append((yield from _normalized(self.normalizer, keys, malformed)))
+        return _joined(found)
+
+    def _framed_field(
+        self, fields: Sequence[str], values: Column, field: str, rows: Integers | slice
+    ) -> Found:
+        """Return what `field`, one of `fields`, leads to in `rows` of `values`, of a format with schemas."""
+        assert self.schemas is not None  # noqa: S101 - the caller read the schemas' format
+        name, texts = name_of(steps_of(field)), values.take(rows)
+        of_json = partial(of_one_field, field)
+        return of_framed_field(self.schemas, fields.index(field), name, texts, of_json)
+
+
+def _of(origin: str, parts: Sequence[Part]) -> tuple[str, ...]:
+    """Return all names of the parts of that origin, each once."""
+    names = (name for part in parts if part.origin == origin for name in part.names)
+    return tuple(dict.fromkeys(names))
 
 
 def json_keys(
-    fields: Sequence[str], texts: Column, normalizer: Normalizer | None = None
+    fields: Sequence[str | tuple[str, ...]], texts: Column, normalizer: Normalizer | None = None
 ) -> tuple[Column, dict[int, str]]:
     """Return the keys of `texts`, one row each, and why a row has none, in ascending order.
 
-    A field is a dotted path of names. If it begins with `/`, it is a JSON Pointer (RFC 6901). The keys of
-    several fields are joined; each part is normalized before.
+    A field is a dotted path of names. If it begins with `/`, it is a JSON Pointer (RFC 6901). Of a tuple of fields, the
+    first counts that is neither missing nor null. The keys of several fields are joined; each part is normalized
+    before.
     """
-    return drained(json_keys_in_steps(fields, texts, normalizer))
-
-
-def json_keys_in_steps(
-    fields: Sequence[str], texts: Column, normalizer: Normalizer | None
-) -> Steps[tuple[Column, dict[int, str]]]:
-    """Return what `json_keys` returns, in steps."""
-    from streamdedup.keys.formats import json_column  # imported here, because it imports numba
-
-    paths = [_steps(field) for field in fields]
-    distinct = list(dict.fromkeys(paths))
-    plain = dict(zip(distinct, json_column.located_all(distinct, texts), strict=True))
-    read = []
-    for steps in paths:
-        read.append((yield from _normalized(normalizer, *_completed(steps, plain[steps], texts))))
-    return _joined(read)
+    given = [(field,) if isinstance(field, str) else field for field in fields]
+    extractor = Extractor.of_parts(
+        tuple(Part("json", names) for names in given), "pass", normalizer
+    )
+    return extractor.keys_of(texts)
 
 
 def _joined(read: Sequence[tuple[Column, dict[int, str]]]) -> tuple[Column, dict[int, str]]:
@@ -254,55 +283,6 @@ def _normalized(
     return keys, dict(sorted((malformed | more).items())) if more else malformed
 
 
-def _of_one_field(steps: tuple[str, ...], texts: Column) -> tuple[Column, dict[int, str]]:
-    from streamdedup.keys.formats import json_column  # imported here, because it imports numba
-
-    (plain,) = json_column.located_all([steps], texts)
-    return _completed(steps, plain, texts)
-
-
-def _completed(
-    steps: tuple[str, ...], keys: Column, texts: Column
-) -> tuple[Column, dict[int, str]]:
-    """Return `keys` with those that only the exact reader finds in `texts`, and why each other row has none."""
-    from streamdedup.keys.formats import json_exact  # imported here, because it imports numba
-
-    left = _nulls(keys)
-    if not len(left):
-        return keys, {}
-    found, kinds = json_exact.read(steps, texts.take(left))
-    keys = keys.placed(left, found)
-    escaped = left[kinds == Kind.ESCAPED]
-    if len(escaped):
-        keys = keys.replaced(escaped, json_exact.decoded(keys.take(escaped)))
-    return keys, _reasons(steps, texts.take(left), left, kinds)
-
-
-def _reasons(steps: tuple[str, ...], texts: Column, rows: Integers, kinds: Kinds) -> dict[int, str]:
-    """Return, by its row in `rows`, why each of `texts` has no key if its kind says so."""
-    name = _name(steps)
-    reasons = {int(kind): f"the field {name} is {what}" for kind, what in NAMES.items()}
-    reasons |= {Kind.NO_TEXT: "the value is null", Kind.NOT_JSON: NOT_JSON}
-    without = (kinds > Kind.ESCAPED).nonzero()[0]
-    told = dict(
-        zip(
-            rows[without].tolist(),
-            map(reasons.__getitem__, kinds[without].tolist()),
-            strict=True,
-        )
-    )
-    long = ((kinds == Kind.NOT_JSON) & (texts.sizes >= PREFIX_BYTES)).nonzero()[0]
-    buffer = np.frombuffer(texts.buffer, dtype=np.uint8)
-    framed = long[buffer[texts.starts[long]] == 0]
-    heads = buffer[texts.starts[framed, None] + np.arange(1, PREFIX_BYTES)].view(">u4")
-    numbers, which = np.unique(heads, return_inverse=True)
-    whys = list(map(_FRAMED.__mod__, numbers.tolist()))
-    told.update(
-        zip(rows[framed].tolist(), map(whys.__getitem__, which.ravel().tolist()), strict=True)
-    )
-    return told
-
-
 def _unknown(malformed: dict[int, str]) -> dict[int, str]:
     """Take the rows from `malformed` whose schemas are not known, and return them."""
     rows = [row for row, reason in malformed.items() if reason.endswith(UNKNOWN_SCHEMA)]
@@ -325,14 +305,17 @@ def _present(cell: bytes | None, reason: str) -> bytes:
     return cell
 
 
-def _last_headers(name: str, column: Sequence[Headers]) -> tuple[Column, dict[int, str]]:
-    """Return the last header of that name in each row.
+def _header(column: Sequence[Headers], name: str, rows: Integers | slice) -> Found:
+    """Return the last header of that name in each of `rows`.
 
     A kernel finds it, or that there is none, if the headers are still in the wire format.
     """
     read = partial(_last_header, name=name)
     if not isinstance(column, HeaderColumn):
-        return each(read, column)
+        taken = column[rows] if isinstance(rows, slice) else [column[row] for row in rows.tolist()]
+        keys, malformed = each(read, taken)
+        return Found(keys, malformed, _nulls(keys))
+    column = column.take(rows)
     found = column.located(name)
     without = [(ABSENT, f"the header {name} is missing"), (NULL, f"the header {name} is null")]
     reasons = {
@@ -343,7 +326,8 @@ def _last_headers(name: str, column: Sequence[Headers]) -> tuple[Column, dict[in
     unread = (found.sizes == UNREAD).nonzero()[0]
     plain = Column(found.buffer, found.starts, found.sizes.clip(min=NULL))
     keys, more = completed(plain, unread, read, column.take(unread))
-    return keys, dict(sorted((reasons | more).items())) if reasons or more else {}
+    malformed = dict(sorted((reasons | more).items())) if reasons or more else {}
+    return Found(keys, malformed, _nulls(keys))
 
 
 def _as_read(name: str) -> str:
@@ -357,20 +341,3 @@ def _last_header(headers: Headers, name: str) -> bytes:
         if found == name:
             return _present(value, f"the header {name} is null")
     raise MalformedError(f"the header {name} is missing")
-
-
-def canonical(field: str) -> str:
-    """Return the dotted path of a field of JSON, also if it is written as a pointer; a pointer that has none stays."""
-    steps = _steps(field)
-    has_dotted = all(steps) and not any("." in step for step in steps) and steps[0][0] != "/"
-    return ".".join(steps) if has_dotted else field
-
-
-def _steps(field: str) -> tuple[str, ...]:
-    if not field.startswith("/"):
-        return tuple(field.split("."))
-    return tuple(step.replace("~1", "/").replace("~0", "~") for step in field[1:].split("/"))
-
-
-def _name(steps: tuple[str, ...]) -> str:
-    return "/" + "/".join(steps) if any("." in step for step in steps) else ".".join(steps)

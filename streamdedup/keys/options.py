@@ -120,6 +120,37 @@ def _ignored(name: str) -> str:
 
 IgnoredName = Annotated[str, AfterValidator(_ignored)]
 
+Names = Annotated[
+    PathText | Annotated[tuple[PathText, ...], Field(min_length=1)] | None,
+    BeforeValidator(_as_tuple, json_schema_input_type=str | list[str]),
+]
+
+
+def _listed(names: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names or ()
+
+
+class PartOptions(BaseModel):
+    """A part of a key: a header, or a field of the value. Of a list, the first counts that is neither missing nor null.
+
+    One of the two is set.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    header: Names = None
+    field: Names = None
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """The names of the headers, in their order."""
+        return _listed(self.header)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The paths of the fields, in their order."""
+        return _listed(self.field)
+
 
 class KeyOptions(BaseModel):
     """Where the key of an event is, and how it is read.
@@ -135,15 +166,19 @@ class KeyOptions(BaseModel):
         description="Where the key is: in a field of the value, which is JSON or of another `format`; or the bytes of "
         "the record's key, of its value, or of one header.",
     )
-    field: Annotated[
-        PathText | Annotated[tuple[PathText, ...], Field(min_length=1)] | None,
-        BeforeValidator(_as_tuple, json_schema_input_type=str | list[str]),
-    ] = Field(
+    field: Names = Field(
         default=None,
         description="With `from: json`, a path of names (`url`, `user.id`) or, beginning with `/`, "
         "a JSON Pointer; a list of paths makes one key of several fields. With `from: header`, the "
-        "name of the header. Required for these two, refused for the others.",
+        "name of the header. Required for these two, refused for the others, and with `parts`.",
         examples=["url", "user.id", "/user/id", ["tenant", "user.id"]],
+    )
+    parts: Annotated[tuple[PartOptions, ...], Field(min_length=1)] | None = Field(
+        default=None,
+        description="In place of `field`: a key of several parts, each `{header: NAME}` or `{field: PATH}`. A list in "
+        "the place of a name, like `{field: [after.id, before.id]}`, is one part: the first name counts that is "
+        "neither missing nor null.",
+        examples=[[{"header": "tenant"}, {"field": ["after.id", "before.id"]}]],
     )
     format: Format = Field(
         default="json",
@@ -238,7 +273,21 @@ class KeyOptions(BaseModel):
     @property
     def needs_schemas(self) -> bool:
         """Whether values are read by the schemas of a registry."""
-        return self.from_ == "json" and self.format in SCHEMA_FORMATS
+        return bool(self.paths) and self.format in SCHEMA_FORMATS
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """The names of all headers that have a part of the key."""
+        if self.parts:
+            return tuple(name for part in self.parts for name in part.headers)
+        return _listed(self.field) if self.from_ == "header" else ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all fields that have a part of the key."""
+        if self.parts:
+            return tuple(path for part in self.parts for path in part.fields)
+        return _listed(self.field) if self.from_ == "json" else ()
 
     @property
     def rules(self) -> EmailRules | UrlRules | None:
@@ -260,9 +309,11 @@ class KeyOptions(BaseModel):
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield each contradiction: the leaves concerned, the faulty one first, and the reason."""
         takes_field = self.from_ in ("json", "header")
-        if takes_field and self.field is None:
+        if self.parts:
+            yield from self._conflicts_of_parts()
+        elif takes_field and self.field is None:
             yield (
-                ("field", "from"),
+                ("field", "from", "parts"),
                 f"is required with key.from: {self.from_}; name the {_SUBJECT[self.from_]}",
             )
         elif not takes_field and self.field is not None:
@@ -279,20 +330,38 @@ class KeyOptions(BaseModel):
                     (name, "normalize"),
                     f"means nothing with key.normalize: {self.normalize}; delete it, or set key.normalize: {of}",
                 )
-        if self.from_ != "json" and self.format != "json":
+        if not self.parts and self.from_ != "json" and self.format != "json":
             yield (
                 ("format", "from"),
                 f"means nothing with key.from: {self.from_}; delete it, or set key.from: json",
             )
         if self.from_ == "header" and isinstance(self.field, tuple):
             yield ("field", "from"), "must be one name, not a list, with key.from: header"
-        if self.from_ == "json":
-            for path in [self.field] if isinstance(self.field, str) else self.field or ():
-                if path.startswith("/") and re.search(r"~(?![01])", path):
-                    yield (
-                        ("field",),
-                        "holds a wrong JSON Pointer; write ~0 for ~ and ~1 for /",
-                    )
+        for path in self.paths:
+            if path.startswith("/") and re.search(r"~(?![01])", path):
+                yield (
+                    ("parts" if self.parts else "field",),
+                    "holds a wrong JSON Pointer; write ~0 for ~ and ~1 for /",
+                )
+
+    def _conflicts_of_parts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield the contradictions of `parts`: within them, and with the options that they replace."""
+        for number, part in enumerate(self.parts or (), 1):
+            if bool(part.headers) == bool(part.fields):
+                yield (
+                    ("parts",),
+                    f"has {'both' if part.headers else 'neither'} of `header` and `field` in part {number}; write"
+                    " {header: NAME} or {field: PATH}, each as a part of its own",
+                )
+        if self.field is not None:
+            yield ("field", "parts"), "means nothing with key.parts; delete one of the two"
+        if self.from_ != "json":
+            yield (
+                ("from", "parts"),
+                "means nothing with key.parts, of which each says what it is; delete one of the two",
+            )
+        if not self.paths and self.format != "json":
+            yield ("format", "parts"), "means nothing without a field in key.parts; delete it"
 
 
 # The options that are rules of one normalization, and which.

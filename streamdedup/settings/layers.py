@@ -138,6 +138,9 @@ class Layer:
                 path,
                 "a tag is not read; write the value itself, in quotes if it begins with !",
             )
+        elif nodes.repeats(node):
+            self.rejected.add(path)
+            self.refuse(place, path, "has a name twice in one mapping; delete one of them")
         else:
             self.rejected.discard(path)
             self.entries[path] = Setting(value, place)
@@ -251,7 +254,7 @@ def read_overrides(overrides: Sequence[str]) -> Layer:
 
 
 _FILE, _ENVIRONMENT, _COMMAND_LINE = range(3)
-_LISTS = (("kafka", "bootstrap_servers"), ("key", "field"))
+_LISTS = (("kafka", "bootstrap_servers"), ("key", "field"), ("key", "parts"))
 _OF_HASH = ("hash", "hash_key", "hash_key_file")
 _NOT_OPTIONS = (f"{PREFIX}TEST_", f"{PREFIX}CACHE")
 _NAME = re.compile(r"[\w.-]+")

@@ -15,9 +15,11 @@ from functools import cached_property
 from typing import Any, get_args
 
 from streamdedup.kafka.options import RepartitionOptions
-from streamdedup.keys.extract import Extractor, canonical
+from streamdedup.keys.extract import Extractor
+from streamdedup.keys.formats.json_fields import canonical
 from streamdedup.keys.normalizers import normalizer
-from streamdedup.keys.options import Format
+from streamdedup.keys.options import Format, KeyOptions
+from streamdedup.keys.parts import Part
 from streamdedup.settings import Settings
 
 VERSION = 1  # increased by every change of the extraction by which an event could get another key, or none
@@ -44,16 +46,14 @@ class Meaning:
     def of(cls, settings: Settings) -> "Meaning":
         """Return the meaning of these settings."""
         key = settings.key
-        fields = (key.field,) if isinstance(key.field, str) else key.field or ()
-        if key.from_ == "json":
-            fields = tuple(map(canonical, fields))
         normalizing = normalizer(key.normalize, key.rules)
         repartition = settings.source.repartition
         tombstones = settings.source.tombstones
+        parts = _parts(key)
         extractor = (
-            Extractor.of_format(key.format, fields, tombstones, normalizing)
-            if key.from_ == "json"
-            else Extractor(key.from_, fields, tombstones, normalizing)
+            Extractor.of_parts(parts, tombstones, normalizing, key.format)
+            if parts
+            else Extractor(key.from_, (), tombstones, normalizing)
         )
         return cls(
             extractor,
@@ -110,9 +110,11 @@ class Meaning:
     @property
     def _key(self) -> dict[str, Any]:
         extractor = self.extractor
+        mixed = [{part.origin: list(part.names)} for part in extractor.mixed]
         return {
             "from": extractor.origin,
             "fields": list(extractor.fields),
+            **({"parts": mixed} if mixed else {}),
             "tombstones": extractor.tombstones,
         }
 
@@ -126,6 +128,19 @@ class Meaning:
     def _digits(self) -> str:
         canonical = json.dumps(self.parts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _parts(key: KeyOptions) -> tuple[Part, ...]:
+    """Return the parts of the key, each path in its one spelling; none of a key that is the record's key or value."""
+    if key.parts:
+        return tuple(
+            Part("header", part.headers)
+            if part.headers
+            else Part("json", tuple(map(canonical, part.fields)))
+            for part in key.parts
+        )
+    fields = (Part("json", (canonical(path),)) for path in key.paths)
+    return (*fields, *(Part("header", (name,)) for name in key.headers))
 
 
 def shown_check(check: int) -> str:

@@ -80,6 +80,16 @@ def is_tagged(node: yaml.Node) -> bool:
     return not node.tag.startswith("tag:yaml.org,2002:")
 
 
+def repeats(node: yaml.Node) -> bool:
+    """Whether a mapping in a value has one name twice, of which `raw` would keep the last."""
+    if isinstance(node, yaml.SequenceNode):
+        return any(map(repeats, node.value))
+    if not isinstance(node, yaml.MappingNode):
+        return False
+    names = {name.value for name, _ in node.value}
+    return len(names) < len(node.value) or any(repeats(child) for _, child in node.value)
+
+
 class _Loader(yaml.SafeLoader):
     """Composes nodes, and refuses aliases: each value is written where it is used."""
 

@@ -154,7 +154,9 @@ def _plain(value: object) -> object:
         return MASK
     if isinstance(value, Path):
         return str(value)
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, BaseModel):
+        return {name: _plain(part) for name, part in value if part is not None}
+    return list(map(_plain, value)) if isinstance(value, tuple) else value
 
 
 def _default(field: FieldInfo) -> str:

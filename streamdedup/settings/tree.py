@@ -153,11 +153,12 @@ class Settings(BaseSettings):
                 "does not work with exactly_once: duplicates are not in the output, so a restart would forget what they"
                 " refreshed; set refresh: false, or guarantee: at_least_once",
             )
-        if self.key.from_ == "header" and self.key.field in (MARK, *BLOCKED_BY):
-            yield (
-                [("key", "field")],
-                f"must not be {self.key.field}: streamdedup writes that header itself; name another header",
-            )
+        for name in self.key.headers:
+            if name in (MARK, *BLOCKED_BY):
+                yield (
+                    [("key", "parts" if self.key.parts else "field")],
+                    f"must not be {name}: streamdedup writes that header itself; name another header",
+                )
         if self.key.hash not in (None, self.filter.hash):
             yield (
                 [("key", "hash"), ("filter", "hash")],
@@ -250,11 +251,12 @@ class Settings(BaseSettings):
                 "means nothing with blocklist.on_positive: drop; set blocklist.on_positive: verify, or unset it",
             )
         if self.blocklist.file is not None:
-            if isinstance(self.key.field, tuple) and len(self.key.field) > 1:
+            name = "parts" if self.key.parts else "field"
+            if len(self.key.parts or self.key.paths) > 1:
                 yield (
-                    [_BLOCKLIST, ("key", "field")],
-                    "needs keys of one field, but key.field names several: a list holds no joined keys; name one field,"
-                    " or unset it",
+                    [_BLOCKLIST, ("key", name)],
+                    f"needs keys of one field, but key.{name} names several: a list holds no joined keys; name one"
+                    " field, or unset it",
                 )
             return
         if not self.filter.remembers:
@@ -406,7 +408,10 @@ def _allowed_type(annotation: object) -> str:
     if origin is Annotated:
         return _allowed_type(members[0])
     if origin is tuple:
-        return "a list of texts"
+        part = members[0]
+        is_model = isinstance(part, type) and issubclass(part, BaseModel)
+        of = f"mappings, each with {' or '.join(part.model_fields)}" if is_model else "texts"
+        return f"a list of {of}"
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return "a mapping of aiokafka's option names to values"
     if members:

@@ -184,6 +184,37 @@ def test_json_keys_take_paths(field: str) -> None:
     assert _run(data, key=f"json:{field}")[0] == b'{"user": {"id": 1}}\n'
 
 
+BESIDE = [rb'"\ud83e"', b"1e999", b"NaN", b"[-Infinity, -1e999]", rb'{"\udd14": "\udd14\ud83e"}']
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_what_does_not_decode_beside_the_key_hides_no_duplicate(beside: bytes) -> None:
+    """Nor does a byte order mark before any line, as where files were put one after the other."""
+    line = b'{"id": 7, "x": %s}' % beside
+    other = line.replace(b"7", b"8")
+    marked = b"\xef\xbb\xbf" + line
+    out, summary = _run(b"\n".join([marked, line, other, line, marked]), key="json:id")
+    assert out == marked + b"\n" + other + b"\n"
+    assert (summary.passed, summary.malformed) == (2, 0)
+
+
+def test_fields_may_stand_in_for_each_other() -> None:
+    """Written as in `key.parts`; without a comma between brackets it is one field, as before."""
+    lines = [
+        b'{"after": {"id": 7}, "[a]": 1}',
+        b'{"after": null, "before": {"id": 7}, "[a]": 1}',
+        b'{"before": {"id": 8}, "[a]": 1}',
+        b'{"after": {"id": {}}, "before": {"id": 8}, "[a]": 1}',
+    ]
+    data = b"\n".join(lines) + b"\n"
+    out, summary = _run(data, key="json:[after.id, /before/id]")
+    assert out.splitlines() == [lines[0], lines[2], lines[3]]
+    assert summary.malformed_first == "the field after.id is an object"
+    assert _run(data, key="json:[a]")[0].splitlines() == lines[:1]
+    with pytest.raises(ConfigError, match=r"has an empty field; write json:\[FIELD, FIELD\]"):
+        line_reader(["json:[a,,b]"])
+
+
 def test_several_fields_make_one_key() -> None:
     """Given several times, json fields are taken together, with names that may hold a comma."""
     lines = [

@@ -217,6 +217,17 @@ def test_a_key_that_prevails_has_a_status_of_its_own(
     assert "s3cr3t" not in text
 
 
+def test_reasons_are_counted_without_the_byte_that_each_names(stage: Stage) -> None:
+    """Else there were as many reasons as events; that of the first event has its byte."""
+    stage.feed((1, b"k", b'{"x":"%b\n"}' % (b"a" * length)) for length in range(2_000))
+    stage.feed((1, b"k", value) for value in (b'{"id":1,"x":NaN}', b'{"id":1,"x":1e999}'))
+    found = stage.tried()
+    what = "the value is not valid JSON: a control character is in a string"
+    assert dict(found.reasons) == {what: 2_000}
+    assert f"2,000 times: {what}; first at partition 1, offset 0, at byte 7\n" in found.as_text()
+    assert (found.verdicts[Verdict.PASS], found.verdicts[Verdict.DUPLICATE]) == (1, 1)
+
+
 def test_events_without_a_key_have_a_status_too(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

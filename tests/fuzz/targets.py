@@ -59,7 +59,7 @@ from tests.fuzz.mutations import (
 )
 from tests.fuzz.sealing import mutated_batches, mutated_file
 from tests.kafka.framings import batch, record, varint
-from tests.keys.exact import exact_reader
+from tests.keys.exact import are_alike, exact_reader
 
 FIELDS = ("id", "user.id", "/a.b/é", "/", "0", "user.0", "user.user.id")
 AFTER = (b'"}', b'"}]}', b"0}", b'd":7}', b"\xa9", b"}", b',"id":1}')  # would complete what is cut
@@ -221,7 +221,8 @@ def json_target(data: bytes) -> None:
     for name in FIELDS:
         found, reasons = json_keys([name], texts)
         exact, exact_reasons = each(_exact(name), texts)
-        assert (list(found), reasons) == (list(exact), exact_reasons)
+        assert list(found) == list(exact)
+        assert are_alike(reasons.get(0), exact_reasons.get(0), len(data))
     json_keys(FIELDS[:2], texts, _normalizer("email"))
 
 

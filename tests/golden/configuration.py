@@ -140,6 +140,7 @@ WRITTEN: Mapping[str, Sequence[str]] = {
     "source.repartition.max_skew": ["null", "null", "null", "null"],
     "key.from": ["json", "json"],
     "key.field": ["url", "user.id", "[tenant]", "/user/id", "'[a, b]'", "5"],
+    "key.parts": ["null", "null", "null"],
     "key.normalize": ["email", "email", "email", "email"],
     "key.email_preset": ["strict", "provider"],
     "key.email_tags": ["true", "no", "on"],
@@ -257,6 +258,7 @@ WRONG: Mapping[str, Sequence[str]] = {
     "source.repartition.max_skew": ["0", "7", "101y", "1.0001ms"],
     "key.from": ["jsn"],
     "key.field": ["''", "{a: b}", "[]", "['']", "[[a]]"],
+    "key.parts": ["a", "{header: a}", "[]", "[a]", "[{heder: a}]", "[{header: ''}]"],
     "key.format": ["xml"],
     "key.normalize": ["mail"],
     "key.email_preset": ["gmail"],
@@ -781,6 +783,9 @@ CASES: Mapping[str, Case] = {
     "a header of ours": Case(overrides=["key.from=header", "key.field=streamdedup.verdict"]),
     "another header of ours": Case(overrides=["key.from=header", "key.field=streamdedup.rule"]),
     "a wrong pointer": Case(overrides=["key.field=/a~2"]),
+    "parts beside a field": Case(overrides=["key.parts=[{header: a}]"]),
+    "parts": Case(overrides=["key.field=null", "key.parts=[{header: a}, {field: [b, c]}]"]),
+    "a part of both": Case(overrides=["key.field=null", "key.parts=[{header: a, field: b}]"]),
     "rules of addresses without them": Case(
         _with("key", "email_preset: strict", "email_tags: no"), environ={"KEY__EMAIL_DOTS": "no"}
     ),

@@ -9,6 +9,7 @@ from streamdedup.kafka.options import RepartitionOptions
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import URL_SWITCHES, EmailRules, UrlRules
+from streamdedup.keys.parts import Part
 from streamdedup.lists.control import Op, control_key, message, read_change
 from streamdedup.settings.meaning import Meaning
 
@@ -74,6 +75,7 @@ def meanings() -> Any:
         "the record's key": Extractor("key", (), "drop"),
         "the value": Extractor("value"),
         "a header": Extractor("header", ("id",)),
+        "parts": Extractor.of_parts((Part("header", ("t",)), Part("json", ("a", "b")))),
         "trim": replace(plain, normalizer=normalizer("trim")),
         "lowercase": replace(plain, normalizer=normalizer("lowercase")),
         **emails,

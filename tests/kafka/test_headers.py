@@ -15,7 +15,7 @@ from streamdedup.kafka.records import walk
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import read_headers
 from streamdedup.keys.cells import each
-from streamdedup.keys.extract import Extractor, _last_header, _last_headers
+from streamdedup.keys.extract import Extractor, _header, _last_header
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import LZ4, NONE, built, rows_by_chance, theirs, varint
 from tests.keys.test_extract import batch_of
@@ -67,7 +67,8 @@ def read_by_python(name: str, column: RawHeaders) -> tuple[list[bytes | None], d
 def test_every_header_is_that_of_the_reader(events: list[Cells], name: str) -> None:
     """Several of a name, empty names, nulls, names beyond ASCII and UTF-8, none at all: the same keys and reasons."""
     column = RawHeaders(column_of([written(cells) for cells in events]))
-    keys, reasons = _last_headers(name, column)
+    keys, reasons, absent = _header(column, name, slice(None))
+    assert absent.tolist() == list(reasons)
     assert (list(keys), reasons) == read_by_python(name, column)
     assert list(reasons) == sorted(reasons)
 

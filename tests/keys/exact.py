@@ -1,22 +1,26 @@
-"""The exact reader of JSON keys that the kernels are held against: Python code over orjson, a row at a time.
+"""The reader of JSON keys that the kernels are held against: Python code over `json`, a row at a time.
 
-The worker read its keys like this before `json_exact`, so the two must agree on every text.
+`json` reads what the worker reads: RFC 8259's grammar, and `NaN`, `Infinity` and `-Infinity`.
 """
 
 import json
 import re
+import sys
 from collections.abc import Callable
 
-import orjson
-
 from streamdedup.errors import MalformedError
-from streamdedup.keys.extract import NOT_JSON
+from streamdedup.keys.formats.json_kinds import AT_BYTE, DEPTH_MAX, FAULTS, NOT_JSON, Kind
 from streamdedup.keys.formats.schema_registry import looks_registered
 
 MISSING = object()
-FLOATS_FROM = 2.0**63  # from here on, orjson returns a float for an integer, too
-_DIGITS = re.compile(rb"[0-9]{19}")  # the fewest digits of such an integer
+MARK = b"\xef\xbb\xbf"
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]')  # strings, so that their brackets do not count
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 8 * DEPTH_MAX))  # `json` reads by recursion
+
+
+class Integer(str):
+    """The digits of an integer, however many there are."""
 
 
 def exact_reader(field: str) -> Callable[[bytes], bytes]:
@@ -24,10 +28,7 @@ def exact_reader(field: str) -> Callable[[bytes], bytes]:
     steps = steps_of(field)
 
     def read(text: bytes) -> bytes:
-        found = _follow(_parse(text), steps)
-        if type(found) is float and abs(found) >= FLOATS_FROM and _DIGITS.search(text):
-            found = _follow(json.loads(text), steps)
-        return _text(found, steps)
+        return _text(_follow(_parse(text), steps), steps)
 
     return read
 
@@ -39,11 +40,33 @@ def steps_of(field: str) -> tuple[str, ...]:
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in field[1:].split("/"))
 
 
+def are_alike(told: str | None, expected: str | None, size: int) -> bool:
+    """Whether a reason for a text of `size` bytes is the one of the exact reader, which names no construct."""
+    if told is None or expected != NOT_JSON:
+        return told == expected
+    what, _, place = told.partition(AT_BYTE)
+    if place:
+        return what in FAULTS.values() and 1 <= int(place) <= size + 1
+    return what == FAULTS[Kind.EMPTY]
+
+
 def _parse(text: bytes) -> object:
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
+        if _depth(text) > DEPTH_MAX:
+            raise MalformedError(NOT_JSON)
+        return json.loads(text.removeprefix(MARK).decode(), parse_int=Integer)
+    except (UnicodeDecodeError, json.JSONDecodeError):
         raise MalformedError(_why_not_json(text)) from None
+
+
+def _depth(text: bytes) -> int:
+    """Return how deep brackets are nested; of a text that is wrong, any number."""
+    depth = deepest = 0
+    if text.count(b"[") + text.count(b"{") > DEPTH_MAX:
+        for token in _TOKENS.findall(text):
+            depth += (token in (b"[", b"{")) - (token in (b"]", b"}"))
+            deepest = max(deepest, depth)
+    return deepest
 
 
 def _why_not_json(text: bytes) -> str:
@@ -54,10 +77,10 @@ def _why_not_json(text: bytes) -> str:
 
 
 def _text(found: object, steps: tuple[str, ...]) -> bytes:
-    if type(found) is str:
-        return found.encode()
-    if type(found) is int:
-        return b"%d" % found
+    if type(found) is str:  # half of a surrogate pair is as it would be if UTF-8 had it
+        return found.encode("utf-8", "surrogatepass")
+    if isinstance(found, Integer):
+        return b"0" if found == "-0" else found.encode()
     raise MalformedError(f"the field {_name(steps)} is {_kind(found)}")
 
 

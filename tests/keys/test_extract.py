@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, EventBatch, Headers
 from streamdedup.keys.extract import BYTES_A_TURN, Extractor, json_keys
+from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Tombstones
 from tests.keys.reading import json_reader
 
 LARGEST = 2**1024 - 2**970 - 1  # the next integer rounds to an infinite double
+NOT_JSON = "the value is not valid JSON: "
+DEEP = "the value is nested deeper than 1,024 levels, at byte "
 PRIVATE = "s3cr3t@example.com"
 
 
@@ -40,12 +43,13 @@ def test_a_string_is_its_decoded_text() -> None:
         -(10**30),
         10**308,
         LARGEST,
-        -LARGEST,
+        -LARGEST - 1,
+        -(10**4000),
     ],
     ids=lambda number: f"{str(number)[:4]}, {number.bit_length()} bits",
 )
 def test_an_integer_is_its_decimal_text(number: int) -> None:
-    """An integer that a double can be is one key with the string of its digits."""
+    """An integer of any length is one key with the string of its digits."""
     read = json_reader(["id"])
     assert read(b'{"id": %d}' % number) == b"%d" % number
     assert read(b'{"id": "%d"}' % number) == b"%d" % number
@@ -87,23 +91,10 @@ def test_negative_zero_is_zero() -> None:
         (b"[1]", "the field id is missing"),
         (b'"id"', "the field id is missing"),
         (b"7", "the field id is missing"),
-        (b"", "the value is not valid JSON"),
-        (b" ", "the value is not valid JSON"),
-        (b"{", "the value is not valid JSON"),
-        (b'{"id": "a"} {}', "the value is not valid JSON"),
-        (b"{'id': 'a'}", "the value is not valid JSON"),
-        (b'{"id": 007}', "the value is not valid JSON"),
-        (b'{"id": NaN}', "the value is not valid JSON"),
-        (b'{"id": "\xff"}', "the value is not valid JSON"),
-        (b'{"id": "\\ud800"}', "the value is not valid JSON"),
-        (b'\xef\xbb\xbf{"id": "a"}', "the value is not valid JSON"),
-        (b'{"id": %d}' % (LARGEST + 1), "the value is not valid JSON"),
-        (b'{"id": -%d}' % (LARGEST + 1), "the value is not valid JSON"),
-        (b'{"id": 7, "other": %d}' % (LARGEST + 1), "the value is not valid JSON"),
-        (b'{"id": 7, "other": 1e309}', "the value is not valid JSON"),
-        (b'{"id": 7, "other": %s}' % (b"[" * 1100 + b"]" * 1100), "the value is not valid JSON"),
-        (b'{"id": 1%s}' % (b"0" * 5000), "the value is not valid JSON"),
-        (b"[" * 100_000, "the value is not valid JSON"),
+        (b'{"id": NaN}', "the field id is not an integer"),
+        (b'{"id": -Infinity}', "the field id is not an integer"),
+        (b'{"id": 1e999}', "the field id is not an integer"),
+        (b"NaN", "the field id is missing"),
         (None, "the value is null"),
     ],
     ids=lambda case: repr(case)[:40],
@@ -113,6 +104,110 @@ def test_what_is_no_key_has_a_reason(text: bytes | None, reason: str) -> None:
     with pytest.raises(MalformedError) as caught:
         json_reader(["id"])(text)
     assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"", "it is empty"),
+        (b" ", "it is empty"),
+        (b"\xef\xbb\xbf\n", "it is empty"),
+        (b"{", "it ends too early, at byte 2"),
+        (b'{"id": "abc', "it ends too early, at byte 12"),
+        (b'{"id": [1, 2]', "it ends too early, at byte 14"),
+        (b'{"id"', "it ends too early, at byte 6"),
+        (b'{"id": ', "it ends too early, at byte 8"),
+        (b"{'id': 'a'}", "a name in double quotes is missing, at byte 2"),
+        (b'{id: "a"}', "a name in double quotes is missing, at byte 2"),
+        (b'{"id": "a",}', "a name in double quotes is missing, at byte 12"),
+        (b'{"x": {"id" 1}}', "a colon is missing, at byte 13"),
+        (b'{"id" = 1}', "a colon is missing, at byte 7"),
+        (b'{"id": }', "a value is missing or wrong, at byte 8"),
+        (b'{"id": a}', "a value is missing or wrong, at byte 8"),
+        (b'{"id": 1, "x": [tru]}', "a value is missing or wrong, at byte 17"),
+        (b'{"id": 1, "x": undefined}', "a value is missing or wrong, at byte 16"),
+        (b'{"id": 1, "x": nan}', "a value is missing or wrong, at byte 16"),
+        (b'{"id": 1, "x": +1}', "a value is missing or wrong, at byte 16"),
+        (b"\xff\xfe{", "a value is missing or wrong, at byte 1"),
+        (b'{"id": 007}', "a comma or a closing bracket is missing, at byte 9"),
+        (b'{"id": 1 "x": 2}', "a comma or a closing bracket is missing, at byte 10"),
+        (b'{"id": [1}', "a comma or a closing bracket is missing, at byte 10"),
+        (b'{"id": 1, "x": "a"b"}', "a comma or a closing bracket is missing, at byte 19"),
+        (b'{"id": "a"} {}', "something follows its end, at byte 13"),
+        (b'{"id": "a"}\0', "something follows its end, at byte 12"),
+        (b'{"id": 1, "x": 1.}', "a number is wrong, at byte 18"),
+        (b'{"id": 1, "x": -a}', "a number is wrong, at byte 17"),
+        (b'{"id": 1, "x": 1e+}', "a number is wrong, at byte 19"),
+        (b'{"id": -Inf}', "a number is wrong, at byte 9"),
+        (b'{"id": "a\\x41"}', "an escape in a string is wrong, at byte 10"),
+        (b'{"id": 1, "x": "\\ud83"}', "an escape in a string is wrong, at byte 17"),
+        (b'{"id": 1, "x": "\\ud83e\\uzzzz"}', "an escape in a string is wrong, at byte 23"),
+        (b'{"id": 1, "a\tb": 1}', "a control character is in a string, at byte 13"),
+        (b'{"id": 1, "x": ["\x00"]}', "a control character is in a string, at byte 18"),
+        (b'{"id": "\xff"}', "a string is not UTF-8, at byte 9"),
+        (b'{"id": 1, "Stra\xdfe": 1}', "a string is not UTF-8, at byte 16"),
+        (b'{"id": 1, "x": "\xed\xa0\xbe"}', "a string is not UTF-8, at byte 17"),
+        (b'{"x": "%s\n"}' % (b"a" * 5000), "a control character is in a string, at byte 5008"),
+        (b"[" * 100_000, DEEP + "1025"),
+        (b'{"id": 7, "x": %s}' % (b"[" * 1100 + b"]" * 1100), DEEP + "1039"),
+    ],
+    ids=lambda case: repr(case)[:40],
+)
+def test_what_is_no_json_names_the_construct_and_the_byte(text: bytes, reason: str) -> None:
+    """Bytes count from 1, in the text alone; other rows beside it do not matter, nor does the field."""
+    expected = reason if reason.startswith("the value") else NOT_JSON + reason
+    texts = Column.of([b'{"id":1}', text, b'{"', text])
+    for fields in (["id"], ["x.y"], ["id", "x"]):
+        _, malformed = json_keys(fields, texts)
+        assert (malformed[1], malformed[3]) == (expected, expected)
+        assert without_place(malformed[1]) == without_place(expected)
+
+
+LONE = [
+    (rb'"\ud83e"', b"\xed\xa0\xbe"),
+    (rb'"\uD83E"', b"\xed\xa0\xbe"),
+    (rb'"\udd14"', b"\xed\xb4\x94"),
+    (rb'"a\ud83ez"', b"a\xed\xa0\xbez"),
+    (rb'"\ud83e\udd14"', "🤔".encode()),
+    ('"🤔"'.encode(), "🤔".encode()),
+    (rb'"\udd14\ud83e"', b"\xed\xb4\x94\xed\xa0\xbe"),
+    (rb'"\ud83e\ud83e\udd14"', b"\xed\xa0\xbe" + "🤔".encode()),
+    (rb'"\ud83e\udd14\udd14"', "🤔".encode() + b"\xed\xb4\x94"),
+    (rb'"\ud83e\\udd14"', rb"\udd14".join((b"\xed\xa0\xbe", b""))),
+    (rb'"\ud83e \udd14"', b"\xed\xa0\xbe \xed\xb4\x94"),
+]
+
+
+@pytest.mark.parametrize(("value", "key"), LONE, ids=repr)
+def test_half_of_a_surrogate_pair_in_a_key(value: bytes, key: bytes) -> None:
+    """Keys are equal exactly if their strings are, code by code; two halves of one character are that character."""
+    assert json_reader(["id"])(b'{"id": %s}' % value) == key
+    equal = json.loads(value)
+    assert all((json.loads(other) == equal) is (found == key) for other, found in LONE)
+    _, malformed = json_keys(["id"], Column.of([b'{"id": %s}' % value]), normalizer("lowercase"))
+    assert malformed == ({0: "the key is not UTF-8"} if b"\xed" in key else {})
+
+
+def test_duplicates_of_what_does_not_decode_are_found() -> None:
+    """Whatever stands beside the key, in values and in names, at any level: its key is that of any other event."""
+    beside = [
+        rb'"x": "\ud83e"',
+        rb'"\udd14": 1',
+        rb'"\ud83e\u0041": {"\udfff": ["\udfff\ud800"]}',
+        b'"x": 1e999',
+        b'"x": [-1e999, 1E+400, %s]' % (b"9" * 9999),
+        b'"x": NaN',
+        b'"x": {"y": [Infinity, -Infinity]}',
+        rb'"i\u0064": 5, "i\ud83ed": 1',
+    ]
+    texts = [
+        b"{%s, %s}" % pair for one in beside for pair in ((one, b'"id": "k"'), (b'"id": "k"', one))
+    ]
+    texts += [b"\xef\xbb\xbf" + text for text in texts]
+    expected = [b"5" if rb"i\u0064" in text and text.endswith(b"1}") else b"k" for text in texts]
+    assert list(json_keys(["id"], Column.of(texts))[0]) == expected
+    nested = [b'{"after": [0, %s]}' % text.removeprefix(b"\xef\xbb\xbf") for text in texts]
+    assert list(json_keys(["after.1.id"], Column.of(nested))[0]) == expected
 
 
 json_values = st.recursive(
@@ -313,7 +408,7 @@ def test_a_tombstone_judged_by_its_value_is_malformed(extractor: Extractor) -> N
     found = judging.extract(batch_of(values=[None, b""]))
     assert found.malformed[0] == "the value is null"
     assert found.malformed.get(1) == (
-        "the value is not valid JSON" if extractor.origin == "json" else None
+        NOT_JSON + "it is empty" if extractor.origin == "json" else None
     )
 
 
@@ -322,7 +417,10 @@ def test_a_bad_event_harms_no_other() -> None:
     values: list[bytes | None] = [b'{"id": 1}', b"{", None, b'{"id": "1"}', b'{"id": null}']
     found = Extractor("json", ("id",)).extract(batch_of(values))
     assert list(found.keys) == [b"1", None, None, b"1", None]
-    assert found.malformed == {1: "the value is not valid JSON", 4: "the field id is null"}
+    assert found.malformed == {
+        1: NOT_JSON + "it ends too early, at byte 2",
+        4: "the field id is null",
+    }
     assert list(found.unjudged) == [2]
 
 
@@ -337,7 +435,7 @@ def test_each_reason_names_what_its_own_value_looks_like() -> None:
     assert {row: reason.partition(":")[0] for row, reason in found.malformed.items()} == {
         0: f"{looks} 7",
         2: f"{looks} 256",
-        **dict.fromkeys((3, 4, 5), "the value is not valid JSON"),
+        **dict.fromkeys((3, 4, 5), "the value is not valid JSON"),  # before the colon
         6: "the field id is a boolean",
         7: f"{looks} 7",
     }
@@ -416,7 +514,7 @@ def test_the_first_field_that_is_missing_is_named() -> None:
         1: "the field a is not an integer",
         2: "the field b is missing",
         3: "the value is null",
-        4: "the value is not valid JSON",
+        4: NOT_JSON + "it ends too early, at byte 2",
     }
 
 

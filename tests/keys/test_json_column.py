@@ -17,18 +17,12 @@ from streamdedup.events import NULL, Column, EventBatch
 from streamdedup.keys.extract import Extractor, json_keys
 from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.formats.json_column import DEPTH_MAX as PLAIN_DEPTH_MAX
-from streamdedup.keys.formats.json_column import (
-    INTEGER_BYTES_MAX,
-    NODES_MAX,
-    located,
-    located_all,
-)
+from streamdedup.keys.formats.json_column import NODES_MAX, located, located_all
 from streamdedup.keys.formats.json_kinds import Kind
-from streamdedup.keys.formats.json_text import SHORT_BYTES_MAX
 from streamdedup.keys.hashing import ROWS_A_CALL
 from streamdedup.keys.join import joined
 from streamdedup.keys.words import BYTES_A_CALL
-from tests.keys.exact import exact_reader, steps_of
+from tests.keys.exact import are_alike, exact_reader, steps_of
 
 FIELDS = (
     "id",
@@ -56,6 +50,14 @@ ORDINARY = [
     b'{"id":0,"ids":"1","Id":"2","i":"3","id ":"4"}',
     b'{"id":999999999999999999,"count":123456789012345678901234567890}',
     b'{"id":-99999999999999999,"big":1E99,"small":1e-99,"plus":1e+9}',
+    # What need not decode, since it is no key: halves of surrogate pairs, numbers that no double is.
+    b'{"id":7,"x":"\\ud83e","y":["\\udd14\\ud83e",{"z":"a\\uDFFF"}]}',
+    b'{"x":{"\\ud83e":1,"\\udd14id":{"\\ud800":[]}},"id":"a"}',
+    b'{"id":7,"x":1e999,"y":[-1e400,1e-999,0e1234567890123456789]}',
+    b'{"id":7,"x":%s.5,"y":-%s}' % (b"9" * 400, b"9" * 5_000),
+    b'{"id":7,"x":NaN,"y":[Infinity,-Infinity,{"z":NaN}]}',
+    b'{"id":%s}' % (b"9" * 400),
+    b'{"id":-1%s}' % (b"0" * 5_000),
 ]
 ODD = [
     b'{"id":"\\u0061"}',
@@ -112,6 +114,21 @@ ODD = [
     b'{"user":["a",{"id":"b"}],"user":["c"]}',
     b'{"user":["a",{"id":"b","id":{"id":1}},{}]}',
     b'{"user":["\\u0061","\\u0062"],"0":"\\u0063"}',
+    b'{"id":"\\ud83e"}',
+    b'{"id":"\\uD83E\\udd14\\ud83e","user":{"id":"\\udd14\\ud83e"}}',
+    b'{"id":"\\ud83e\\ud83e\\udd14\\udd14"}',
+    b'{"id":"a\\ud83ez","0":"\\ud83e\\n\\udd14"}',
+    b'{"id":NaN}',
+    b'{"id":-Infinity,"user":{"id":Infinity}}',
+    b'{"id":1e999,"0":-0.0}',
+    b'{"id":-0,"x":NaN}',
+    b'\xef\xbb\xbf{"id":7}',
+    b'\xef\xbb\xbf \n{"id":"\xef\xbb\xbf"}',
+    b'\xef\xbb\xbf{"\\u0069d":"a"}',
+    b'\xef\xbb\xbf["a",NaN]',
+    b"NaN",
+    b"-Infinity",
+    b"1e999",
 ]
 WRONG = [
     b"",
@@ -144,12 +161,9 @@ WRONG = [
     b'{"id":7,"x":.5}',
     b'{"id":7,"x":1e}',
     b'{"id":7,"x":1e+}',
-    b'{"id":7,"x":1e400}',
     b'{"id":7,"x":1.5.5}',
     b'{"id":7,"x":0x10}',
     b'{"id":7,"x":1_000}',
-    b'{"id":7,"x":NaN}',
-    b'{"id":7,"x":-Infinity}',
     b'{"id":7,"x":tru}',
     b'{"id":7,"x":truee}',
     b'{"id":7,"x":True}',
@@ -158,8 +172,6 @@ WRONG = [
     b'{"id":7,"x":"\\a"}',
     b'{"id":7,"x":"\\u12g4"}',
     b'{"id":7,"x":"\\u123"}',
-    b'{"id":7,"x":"\\ud800"}',
-    b'{"id":7,"x":"\\udc00\\ud800"}',
     b'{"id":7,"x":"\n"}',
     b'{"id":7,"x":"\x1f"}',
     b'{"id":"\x00"}',
@@ -173,11 +185,26 @@ WRONG = [
     b'{"id":7,"x":"\xf5\x80\x80\x80"}',
     b'{"id":7,"x":"\xe2\x82"}',
     b'{"id":7,"x":"\xe2\x82',
-    b'\xef\xbb\xbf{"id":7}',
     b'{"id":7}\x00',
     b'\x0b{"id":7}',
     b'{"id":7,\xa0"x":1}',
     b'{"id":7/**/}',
+    b'{"id":7,"x":nan}',
+    b'{"id":7,"x":NAN}',
+    b'{"id":7,"x":+Infinity}',
+    b'{"id":7,"x":Infinit}',
+    b'{"id":7,"x":-Inf}',
+    b'{"id":7,"x":-NaN}',
+    b'{"id":7,"x":Infinityy}',
+    b'{"id":7,"x":"\\ud83"}',
+    b'{"id":7,"x":"\\ud83e\\udd1"}',
+    b'{"id":7,"x":"\\ud83e\\"}',
+    b'{"id":7,NaN:1}',
+    b"\xef\xbb\xbf",
+    b'\xef\xbb{"id":7}',
+    b'\xef\xbb\xbf\xef\xbb\xbf{"id":7}',
+    b' \xef\xbb\xbf{"id":7}',
+    b'{"id":\xef\xbb\xbf7}',
 ]
 
 
@@ -326,30 +353,26 @@ def test_all_that_utf8_is(size: int) -> None:
 
 
 def test_every_escape_of_four_digits() -> None:
-    """Each code of 16 bits beside the key is taken where it is a character, and where it is half of one it is not."""
+    """Each code of 16 bits beside the key is taken, also if it is half of a character."""
     found = _agree("id", [b'{"x":"\\u%04x","id":1}' % code for code in range(1 << 16)])
-    left = np.flatnonzero(found.sizes < 0)
-    assert (left[0], left[-1], len(left)) == (0xD800, 0xDFFF, 0x800)
+    assert (found.sizes == 1).all()
 
 
 def test_the_limits() -> None:
-    """Around the depth, the digits of a key and the length of a number at which the exact reader takes over."""
+    """Around the depth at which the exact reader takes over; a number may have any length, as the key or beside it."""
     depths = [1, int(PLAIN_DEPTH_MAX) - 1, int(PLAIN_DEPTH_MAX), 1022, 1023, 1024, 1100]
     deep = [b'{"x":%s%s,"id":1}' % (b"[" * depth, b"]" * depth) for depth in depths]
     deep += [b'{"x":%s0%s,"id":1}' % (b'{"id":' * depth, b"}" * depth) for depth in depths]
     assert (_agree("id", deep).sizes >= 0).tolist() == [True, True, *[False] * 5] * 2
     closed_wrongly = [b'{"id":1,"x":%s%s]' % (b"[" * depth, b"]" * depth) for depth in range(140)]
     assert not (_agree("id", closed_wrongly).sizes >= 0).any()
-    digits = [*range(1, 25), 100, 101, 306, 307, 308, 309, 310, 5000]
+    digits = [*range(1, 25), 100, 308, 309, 5000]
     whole = [b'{"id":%s%s}' % (sign, b"9" * count) for sign in (b"", b"-") for count in digits]
-    _agree("id", whole)
-    found = located(("id",), Column.of(whole)).sizes
-    assert found.max() == INTEGER_BYTES_MAX
-    assert np.count_nonzero(found < 0) == 3 + 4  # of more than 308 characters
-    most = int(SHORT_BYTES_MAX)
-    sizes = [most - 5, most - 4, most - 3, most, most + 1, 307, 308, 309, 400]
+    assert (_agree("id", whole).sizes >= 0).all()
+    sizes = [1, 308, 309, 400]
     forms = (b"%s", b"-%s", b"%se99", b"%se-99", b"%se100", b"0.%s", b"%s.5", b"%se0099")
-    _agree("id", [b'{"id":1,"x":%s}' % (form % (b"9" * size)) for form in forms for size in sizes])
+    numbers = [b'{"id":1,"x":%s}' % (form % (b"9" * size)) for form in forms for size in sizes]
+    assert (_agree("id", numbers).sizes == 1).all()
 
 
 def test_the_deepest_nesting() -> None:
@@ -373,32 +396,6 @@ def test_the_deepest_nesting() -> None:
             _agree(
                 path, [head + inner + tail for inner in (b"7", b'"\\n"', b"[]", b"{}", b"", b"]")]
             )
-
-
-INFINITE = 2**1024 - 2**970  # the least number that a double rounds to infinity
-
-
-def _written(number: int) -> Iterator[bytes]:
-    """The number in many forms: as it is, with a point, an exponent, zeros around it."""
-    digits = str(number)
-    yield digits.encode()
-    for places in (1, 5, len(digits) - 1):
-        for zeros in (0, 3, 400):
-            head, tail = digits[:places], digits[places:] + "0" * zeros
-            yield f"{head}.{tail or '0'}e{len(digits) - places}".encode()
-            yield f"{digits}{'0' * zeros}e-{zeros:05}".encode()
-            yield f"0.{'0' * zeros}{digits}E+{len(digits) + zeros}".encode()
-            yield f"-{digits}.{'0' * zeros}0".encode()
-            yield f"-{digits}.{'9' * (zeros + 1)}".encode()
-
-
-def test_numbers_beside_the_largest_double() -> None:
-    """In each form, a number is finite for the kernels exactly if it is for a parser that rounds it."""
-    near = (INFINITE - 1, INFINITE, INFINITE + 1, INFINITE - 2**970, 10**308, 10**309 - 1, 10**309)
-    numbers = [form for number in near for form in _written(number)]
-    _agree("id", [b'{"id":1,"x":%s}' % number for number in numbers])
-    _agree("id", [b'{"id":%s}' % number for number in numbers])
-    _agree("id", [b'{"id":-%d}' % number for number in near])
 
 
 @given(
@@ -427,7 +424,7 @@ def test_any_numbers(parts: list[tuple[str, str, str, int, str, str]]) -> None:
 
 
 def test_every_pair_of_escapes_at_the_edges() -> None:
-    """Halves of characters are taken only if a first one precedes a second one, in either case of their letters."""
+    """Halves of characters are one if a first one precedes a second one, in either case of their letters."""
     edges = (0x0, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xD800, 0xDBFF, 0xDC00, 0xDFFF, 0xE000, 0xFFFF)
     pairs = [b"\\u%04x\\u%04X" % (one, two) for one in edges for two in edges]
     triples = [pair + b"\\u%04x" % code for pair in pairs for code in (0xD800, 0xDC00, 0x41)]
@@ -659,9 +656,12 @@ def test_many_rows_and_long_ones() -> None:
             b'\0\xff\xff\xff\xff{"id":1}',
             "the value looks like Schema Registry data, schema id 4294967295: ",
         ),
-        (b"\0\0\0\7", "the value is not valid JSON"),
-        (b" \0\0\0\0\7", "the value is not valid JSON"),
-        (b'{"id":1}\0\0\0\0\7', "the value is not valid JSON"),
+        (b"\0\0\0\7", "the value is not valid JSON: a value is missing or wrong, at byte 1"),
+        (b" \0\0\0\0\7", "the value is not valid JSON: a value is missing or wrong, at byte 2"),
+        (
+            b'{"id":1}\0\0\0\0\7',
+            "the value is not valid JSON: something follows its end, at byte 9",
+        ),
     ],
     ids=repr,
 )
@@ -692,13 +692,14 @@ def _agree(field: str, texts: Sequence[bytes]) -> Column:
         except MalformedError as malformed:
             expected, reason = None, str(malformed)
         assert key is None or key == expected, text
-        assert (whole, reasons.get(row)) == (expected, reason), text
+        assert whole == expected, text
+        assert are_alike(reasons.get(row), reason, len(text)), text
         assert exact[row] == expected, text
     return found
 
 
 def _all_exact(steps: Sequence[str], column: Column) -> list[bytes | None]:
     """The keys of all rows by the exact kernels, which otherwise read only what the plain one leaves."""
-    found, kinds = json_exact.read(steps, column)
+    found, kinds, _ = json_exact.read(steps, column)
     rows = np.flatnonzero(kinds == Kind.ESCAPED)
     return list(found.replaced(rows, json_exact.decoded(found.take(rows))))

@@ -158,7 +158,7 @@ def test_a_json_field_is_normalized() -> None:
     )
     keys, malformed = json_keys(["a"], texts, named("lowercase"))
     assert list(keys) == [b"x", b"x", "ä".encode(), b"17", None]
-    assert malformed == {4: "the value is not valid JSON"}
+    assert malformed == {4: "the value is not valid JSON: it ends too early, at byte 2"}
 
 
 def test_an_identity_says_what_was_done_and_by_which_unicode() -> None:

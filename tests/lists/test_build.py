@@ -125,6 +125,28 @@ def test_json_lines_are_read_by_a_field(name: str, lists: Commands) -> None:
     assert len(listed.addresses) == 3
 
 
+def test_json_lines_of_which_a_part_does_not_decode(lists: Commands) -> None:
+    """They are entries, also behind byte order marks; a wrong line has the construct and the byte as its reason."""
+    rows = [
+        '\ufeff{"k": "a"}',
+        '\ufeff{"k": "b", "x": NaN}',
+        r'{"k": "c", "\ud83e": 1e999}',
+        '{"k": "d", "x": [1, 2}',
+        '{"k": "e\t"}',
+    ]
+    path = written(lists.directory / "in.jsonl", rows)
+    said = lists("build", path, "-o", "out.list", "--field", "k")
+    assert said.status == 0, said.errors
+    listed = load(lists.directory / "out.list")
+    assert holds(listed, *"abc")
+    assert len(listed.addresses) == 3
+    rejected = (lists.directory / "out.list.rejects").read_text().splitlines()
+    assert [line.split("\t")[1:3] for line in rejected] == [
+        ["4", "the value is not valid JSON: a comma or a closing bracket is missing, at byte 22"],
+        ["5", "the value is not valid JSON: a control character is in a string, at byte 9"],
+    ]
+
+
 def test_inputs_of_all_formats_make_one_list(lists: Commands) -> None:
     """Each by its own name's ending, standard input among them."""
     one = written(lists.directory / "a.txt", ["a"])

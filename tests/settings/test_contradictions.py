@@ -10,6 +10,8 @@ from tests.settings.minimal import problems, read
 
 _MIDDLE = ["source.repartition={topic: by-key, partitions: 12}"]
 _REGISTRY = ["kafka.schema_registry={url: https://registry}"]
+_NO_FIELD = ["key.field=null"]
+_PARTS = [*_NO_FIELD, "key.parts=[{header: tenant}, {field: [after.id, /before/id]}]"]
 _AVRO = ["key.format=avro", *_REGISTRY]
 _INPUTS = [*_MIDDLE, "source.topic=null"]
 
@@ -58,6 +60,36 @@ class TestContradictions:
             ),
             (["key.field=/a~b"], "holds a wrong JSON Pointer; write ~0 for ~"),
             (["key.field=[id, /a~2]"], "holds a wrong JSON Pointer"),
+            (["key.parts=[{field: a}]"], "key.field: means nothing with key.parts; delete one"),
+            (
+                [*_PARTS, "key.from=header"],
+                "key.from = 'header': means nothing with key.parts, of which each says what it is",
+            ),
+            (
+                [*_NO_FIELD, "key.parts=[{header: a}]", "key.format=json_schema"],
+                "key.format = 'json_schema': means nothing without a field in key.parts; delete it",
+            ),
+            (
+                [*_PARTS, "key.format=avro"],
+                "kafka.schema_registry.url: is required with key.format: avro",
+            ),
+            (
+                [*_NO_FIELD, "key.parts=[{field: a}, {header: b, field: c}]"],
+                "has both of `header` and `field` in part 2; write {header: NAME} or {field: PATH}",
+            ),
+            (
+                [*_NO_FIELD, "key.parts=[{header: null}]"],
+                "has neither of `header` and `field` in part 1; write {header: NAME}",
+            ),
+            ([*_NO_FIELD, "key.parts=[{field: [a, /~b]}]"], "holds a wrong JSON Pointer"),
+            (
+                [*_NO_FIELD, "key.parts=[{header: [a, streamdedup.verdict]}]"],
+                "must not be streamdedup.verdict: streamdedup writes that header itself",
+            ),
+            (
+                [*_NO_FIELD, "key.parts=[{field: a, field: b}]"],
+                "key.parts: has a name twice in one mapping; delete one of them",
+            ),
             (
                 ["key.on_malformed=dead_letter"],
                 "key.on_malformed = 'dead_letter': needs sink.dead_letter_topic",
@@ -211,6 +243,10 @@ class TestContradictions:
             ["key.from=header", "key.field=/a~b"],
             ["key.from=key", "key.field=null"],
             ["key.field=[id, /user/id]"],
+            _PARTS,
+            [*_PARTS, "key.from=json", "key.normalize=trim", "key.format=json_schema"],
+            [*_PARTS, *_AVRO],
+            [*_NO_FIELD, "key.parts=[{header: /a~b}, {header: [x, y]}]"],
             ["filter.capacity=348G"],
             ["filter.capacity=363G", "filter.on_full=stop"],
             ["filter.kind=cuckoo", "filter.error_rate=1e-15"],

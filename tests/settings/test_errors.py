@@ -38,6 +38,12 @@ WRONG = [
     ("key.from=jsn", "must be one of json, key, value, header"),
     ("key.field=''", "must not be empty"),
     ("key.field={a: b}", "must be a text or a list of texts"),
+    ("key.parts=many", "must be a list of mappings, each with header or field"),
+    ("key.parts=[]", "must be a list of mappings, each with header or field"),
+    ("key.parts=[a]", "must be a list of mappings, each with header or field"),
+    ("key.parts=[{heder: a}]", "must be a list of mappings, each with header or field"),
+    ("key.parts=[{field: [a, [b]]}]", "must be a list of mappings, each with header or field"),
+    ("key.parts=[{field: ''}]", "must not be empty"),
     ("key.normalize=mail", "must be one of none, trim, lowercase, email, url"),
     ("key.hash=md5", "must be one of murmur3, siphash"),
     ("key.on_malformed=skip", "must be one of dead_letter, pass, drop"),
@@ -95,7 +101,8 @@ UNKNOWN = [
     ("sinks.topic", "did you mean sink.topic?"),
     ("snapshots.dir", "did you mean snapshot.directory?"),
     ("group.id", "did you mean kafka.group_id?"),
-    ("key.path", "see `streamdedup config schema`"),
+    ("key.path", "did you mean key.parts?"),
+    ("key.pfad", "see `streamdedup config schema`"),
     ("filter.capacty", "did you mean filter.capacity?"),
     ("delivery.commit-interval-ms", "did you mean delivery.commit_interval_ms?"),
     ("kafka.group_id.x", "did you mean kafka.group_id?"),
@@ -112,7 +119,8 @@ class TestRefusals:
         leaf, _, written = override.partition("=")
         lines = problems(file, override)
         assert len(lines) == 1
-        given = {"[a]": "a list", "{a: b}": "a mapping", "''": "''"}.get(written, f"'{written}'")
+        kinds = {"[": "a list", "{": "a mapping", "'": "''"}
+        given = kinds.get(written[:1], f"'{written}'")
         quoted = "" if written in MAYBE_SECRET else f" = {given}"
         assert lines[0].startswith(f"--set: {leaf}{quoted}: ")
         assert remedy in lines[0]
@@ -131,7 +139,7 @@ class TestRefusals:
 
         A name that resembles none is hidden, since it may be a secret.
         """
-        hidden = {"key.path": "key.********", "zzzzzz": "********"}
+        hidden = {"key.pfad": "key.********", "zzzzzz": "********"}
         assert problems(file, f"{name}=hunter2") == [
             f"--set: {hidden.get(name, name)}: is not an option; {hint}"
             + (" for what there is, or delete it" if "schema" in hint else "")

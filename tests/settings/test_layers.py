@@ -78,6 +78,8 @@ class TestSources:
         override = f"kafka.bootstrap_servers={written}"
         assert read(file, override).kafka.bootstrap_servers == "a:1,b:2"
         assert read(file, KEY__FIELD="[tenant, id]").key.field == ("tenant", "id")
+        key = read(file, "key.field=null", KEY__PARTS="[{header: a}, {field: [b, c]}]").key
+        assert (key.headers, key.paths) == (("a",), ("b", "c"))
 
     def test_an_ipv6_address_in_the_environment_is_no_list(self, file: Path) -> None:
         """Brackets that are part of an address are left alone."""

@@ -77,3 +77,8 @@ class TestLists:
         (line,) = problems(file, listed, "key.field=[tenant, id]")
         assert "needs keys of one field, but key.field names several" in line
         assert read(file, listed, "key.field=[id]").blocklist.file
+        parts = "key.parts=[{header: tenant}, {field: id}]"
+        (line,) = problems(file, listed, "key.field=null", parts)
+        assert "needs keys of one field, but key.parts names several" in line
+        one = "key.parts=[{field: [id, old]}]"
+        assert read(file, listed, "key.field=null", one).blocklist.file

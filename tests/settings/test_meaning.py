@@ -1,5 +1,6 @@
 """Claims about the meaning: what it consists of, what workers of one group may differ in, and its name."""
 
+import json
 from pathlib import Path
 from unittest.mock import patch
 
@@ -68,6 +69,52 @@ def test_a_pointer_that_has_no_path_stays(tmp_path: Path) -> None:
     for pointer in ("/a.b", "/", "/a//b", "/~1a"):
         assert meant(tmp_path, f"key.field={pointer}").parts["key"]["fields"] == [pointer]
     assert meant(tmp_path, "key.from=header", "key.field=/id").parts["key"]["fields"] == ["/id"]
+
+
+PARTS = [
+    "[{header: tenant}, {field: [after.id, before.id]}]",
+    "[{header: tenant}, {field: [before.id, after.id]}]",
+    "[{field: [after.id, before.id]}, {header: tenant}]",
+    "[{header: tenant}, {field: after.id}, {field: before.id}]",
+    "[{field: tenant}, {field: [after.id, before.id]}]",
+    "[{header: [tenant, after.id]}, {field: before.id}]",
+    "[{field: [after.id, before.id]}]",
+    "[{header: [after.id, before.id]}]",
+]
+
+
+def test_each_way_to_make_a_key_of_parts_is_a_meaning_and_an_identity(tmp_path: Path) -> None:
+    """Order, kind and fallback of the parts count: each changes which key an event has."""
+    made = [meant(tmp_path, "key.field=null", f"key.parts={parts}") for parts in PARTS]
+    made += [meant(tmp_path), meant(tmp_path, "key.field=[after.id, before.id]")]
+    assert len({each.name for each in made}) == len(made)
+    assert len({json.dumps(each.identity_key) for each in made}) == len(made)
+    assert made[0].identity_key == {
+        "from": "parts",
+        "fields": [],
+        "parts": [{"header": ["tenant"]}, {"json": ["after.id", "before.id"]}],
+        "tombstones": "pass",
+    }
+
+
+@pytest.mark.parametrize(
+    ("parts", "same"),
+    [
+        ("[{field: id}]", ["key.field=id"]),
+        ("[{field: /a/b}, {field: [c]}]", ["key.field=[a.b, c]"]),
+        ("[{header: h}]", ["key.from=header", "key.field=h"]),
+        (
+            "[{header: h}, {field: [/a/b, c]}]",
+            ["key.field=null", "key.parts=[{header: [h]}, {field: [a.b, c]}]"],
+        ),
+    ],
+)
+def test_parts_that_say_what_a_field_says_are_one_meaning(
+    tmp_path: Path, parts: str, same: list[str]
+) -> None:
+    """Workers of one group may write either."""
+    one, other = meant(tmp_path, "key.field=null", f"key.parts={parts}"), meant(tmp_path, *same)
+    assert (one.parts, one.identity_key) == (other.parts, other.identity_key)
 
 
 @pytest.mark.parametrize(

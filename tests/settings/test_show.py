@@ -29,7 +29,8 @@ class TestShown:
         settings = read(
             file,
             "kafka.consumer={session_timeout_ms: 6s, client_rack: '007'}",
-            "key.field=[tenant, '#x: y']",
+            "key.field=null",
+            "key.parts=[{header: tenant}, {field: ['#x: y', /b.c]}]",
             "sink.topic='0123'",
             "kafka.client_id='null'",
             "delivery.drain_s=1.5s",

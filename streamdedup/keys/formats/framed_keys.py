@@ -2,28 +2,31 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from streamdedup.events import Column
 from streamdedup.keys.formats.framed_kinds import NAMES, FramedKind, FramedKinds
 from streamdedup.keys.formats.schema_registry import UNKNOWN_SCHEMA
 from streamdedup.keys.formats.schemas import Schemas
-
-Read = tuple[Column, dict[int, str]]  # the keys, and why a row has none, in ascending order
+from streamdedup.keys.parts import Found
 
 
 def of_framed_field(
-    schemas: Schemas, which: int, name: str, values: Column, of_json: Callable[[Column], Read]
-) -> Read:
+    schemas: Schemas, which: int, name: str, values: Column, of_json: Callable[[Column], Found]
+) -> Found:
     """Return the keys of the field of that number and name; `of_json` finds those of values without a frame."""
     keys, kinds = schemas.read(which, values)
     plain = (kinds == FramedKind.UNFRAMED).nonzero()[0]
     if len(plain) == len(values):
         return of_json(values)
     malformed = _reasons(schemas, which, name, values, kinds)
+    absent = ((kinds == FramedKind.MISSING) | (kinds == FramedKind.NULL)).nonzero()[0]
     if len(plain):
-        found, reasons = of_json(values.take(plain))
-        keys = keys.replaced(plain, found)
-        malformed |= {int(plain[row]): reason for row, reason in reasons.items()}
-    return keys, dict(sorted(malformed.items()))
+        found = of_json(values.take(plain))
+        keys = keys.replaced(plain, found.keys)
+        malformed |= {int(plain[row]): reason for row, reason in found.malformed.items()}
+        absent = np.union1d(absent, plain[found.absent])
+    return Found(keys, dict(sorted(malformed.items())), absent)
 
 
 def _reasons(

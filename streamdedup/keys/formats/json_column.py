@@ -37,8 +37,6 @@ from streamdedup.keys.words import BYTES_A_CALL, Bytes, holds
 
 # The deepest nesting that the kernel follows: `objects` has a bit for each level. The exact reader goes deeper.
 DEPTH_MAX = np.uint64(64)
-# The longest integer that the kernel accepts: none of 308 digits is beyond the largest double.
-INTEGER_BYTES_MAX = np.uint64(308)
 # The most names in all paths together, of which each has a bit in `seen`. More are left to the exact reader.
 NODES_MAX = 64
 
@@ -68,8 +66,8 @@ def located(steps: Sequence[str], texts: Column) -> Column:
 def located_all(paths: Sequence[Sequence[str]], texts: Column) -> list[Column]:
     """Return where in `texts` the key of each path of steps is, over the same buffer. Each text is read once.
 
-    A key is a string without escapes, or an integer of at most 308 characters, as it is written. Rows that the exact
-    reader must read are null. ValueError if two paths are the same.
+    A key is a string without escapes, or an integer, as it is written. Rows that the exact reader must read are null.
+    ValueError if two paths are the same.
     """
     starts, sizes = np.empty((2, len(texts), len(paths)), dtype=np.int64)
     tree = _tree(tuple(map(tuple, paths)))
@@ -191,8 +189,8 @@ def _found(
     while True:
         key = -1
         if objects & _1:
-            name, (name_end, escaped) = at + _1, string(buffer, at, end)
-            at = past_colon(buffer, name_end + _1, end)
+            name, (after, escaped) = at + _1, string(buffer, at, end)
+            name_end, at = after - _1, past_colon(buffer, after, end)
             if depth == matched + _1:
                 child = _child(names, ends, children, node, buffer, name, name_end)
                 if escaped or at >= NOWHERE or seen >> np.uint64(child) & _1:
@@ -292,13 +290,11 @@ def is_step(
 def _key(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64]:
     """Return the start and end of the key that begins at `at`, and the position after it.
 
-    All three are NOWHERE if the key is not plain.
+    The last is from NOWHERE on if the key is not plain.
     """
     if byte(buffer, at, end) == QUOTE:
-        stop, escaped = string(buffer, at, end)
-        return (NOWHERE, NOWHERE, NOWHERE) if escaped else (at + _1, stop, stop + _1)
+        after, escaped = string(buffer, at, end)
+        return (NOWHERE, NOWHERE, NOWHERE) if escaped else (at + _1, after - _1, after)
     stop = past_integer(buffer, at, end)
     is_minus_zero = byte(buffer, at, end) == MINUS and byte(buffer, at + _1, end) == ZERO
-    if stop - at > INTEGER_BYTES_MAX or is_minus_zero:
-        return NOWHERE, NOWHERE, NOWHERE
-    return at, stop, stop
+    return (NOWHERE, NOWHERE, NOWHERE) if is_minus_zero else (at, stop, stop)

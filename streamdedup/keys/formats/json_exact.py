@@ -1,10 +1,9 @@
 """Finds every key that a column of JSON texts has, and says of every other text why it has none, by kernels.
 
-`json_column` is twice as fast, and takes what most texts are; this takes what it leaves. A text is right if it
-is JSON by RFC 8259, in UTF-8; if every number in it is finite as a double, every escape is of a whole
-character, and no value is nested deeper than `DEPTH_MAX`. If a name comes twice in one object, the last one
-counts. The time is linear in the bytes of the texts whatever they hold, no Python code runs for a row, and the
-GIL is released. So a text that costs its sender nothing costs us little.
+`json_column` is twice as fast, and takes what most texts are; this takes what it leaves. A text is right if it meets
+the grammar of `json_text`, and no value is nested deeper than `DEPTH_MAX`. A byte order mark before it does not count.
+If a name comes twice in one object, the last one counts. The time is linear in the bytes of the texts whatever they
+hold, no Python code runs for a row, and the GIL is released. So a text that costs its sender nothing costs us little.
 """
 
 import re
@@ -18,20 +17,26 @@ from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys import cells
 from streamdedup.keys.formats.json_column import closing, is_step
+from streamdedup.keys.formats.json_kinds import DEPTH_MAX as LEVELS_MAX
 from streamdedup.keys.formats.json_kinds import Kind, Kinds
 from streamdedup.keys.formats.json_text import (
     COMMA,
+    DEEP,
     MINUS,
-    NINE,
+    NO_COMMA,
     NOWHERE,
     OPEN_ARRAY,
     OPEN_OBJECT,
+    PLACE_BITS,
     QUOTE,
+    REST,
     ZERO,
     byte,
+    fault,
     past_blanks,
     past_colon,
     past_integer,
+    past_mark,
     past_scalar,
     string,
     unescaped,
@@ -39,11 +44,11 @@ from streamdedup.keys.formats.json_text import (
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 from streamdedup.keys.words import BYTES_A_CALL, Bytes, holds
 
-# The deepest nesting, which is orjson's: by its answers the tests hold this reader.
-DEPTH_MAX = np.uint64(1024)
+DEPTH_MAX = np.uint64(LEVELS_MAX)
 
 _0, _1, _6, _8 = (np.uint64(number) for number in (0, 1, 6, 8))  # 1 << 6 bits are in a word
-_N = np.uint8(ord("n"))
+_N, _T, _F = (np.uint8(ord(char)) for char in "ntf")
+_PLACE, _KIND = np.uint64((1 << PLACE_BITS) - 1), np.uint64(0x7F)
 _NO_INDEX = ~_0  # of a step that is not written as an index: no element has it
 _PASSED = np.uint64(1 << 62)  # in place of an element's index after the one into which the path led
 _WORDS = int(DEPTH_MAX) // 64
@@ -51,9 +56,19 @@ _IN_WORD = np.uint64(63)
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")  # RFC 6901: no leading zeros
 
 
-_PLAIN, _ESCAPED, _MISSING, _NULL, _BOOLEAN, _NOT_INTEGER, _ARRAY, _OBJECT, _NOT_JSON, _NO_TEXT = (
-    np.uint8(kind) for kind in Kind
-)
+(
+    _PLAIN,
+    _ESCAPED,
+    _MISSING,
+    _NULL,
+    _BOOLEAN,
+    _NOT_INTEGER,
+    _ARRAY,
+    _OBJECT,
+    _NO_TEXT,
+    _EMPTY,
+    _TOO_SHORT,
+) = (np.uint8(kind) for kind in range(Kind.TOO_SHORT + 1))
 
 
 class Path(NamedTuple):
@@ -64,16 +79,17 @@ class Path(NamedTuple):
     indexes: Words
 
 
-def read(steps: Sequence[str], texts: Column) -> tuple[Column, Kinds]:
+def read(steps: Sequence[str], texts: Column) -> tuple[Column, Kinds, Integers]:
     """Return where in `texts` the key at the path of `steps` is, over the same buffer, and the `Kind` of each row.
 
     A step is a name, and the index of an element if it is written as one. A row without a key is null. A key
-    that is ESCAPED is as it is written in the text, without its quotes.
+    that is ESCAPED is as it is written in the text, without its quotes. The third result (n,) is, for each text that is
+    no JSON, the byte at which that shows, counted from 1; otherwise, and if the text is empty, 0.
     """
-    starts, sizes = np.empty((2, len(texts)), dtype=np.int64)
+    starts, sizes, places = np.empty((3, len(texts)), dtype=np.int64)
     kinds = np.empty(len(texts), dtype=np.uint8)
-    cells.pass_over(texts, partial(fill, *_path(tuple(steps))), starts, sizes, kinds)
-    return Column(texts.buffer, starts, sizes), kinds
+    cells.pass_over(texts, partial(fill, *_path(tuple(steps))), starts, sizes, kinds, places)
+    return Column(texts.buffer, starts, sizes), kinds, places
 
 
 def decoded(strings: Column) -> Column:
@@ -123,11 +139,12 @@ def fill(
     key_starts: Integers,
     key_sizes: Integers,
     kinds: Kinds,
+    places: Integers,
 ) -> int:
     """Write where the keys are in the texts at `starts`, of `sizes` bytes, and the kind of each row.
 
-    The first three arguments are a `Path`. If there is no key, its size is NULL. The kernel returns how many
-    rows are done, at least one: it stops once it has read `BYTES_A_CALL` bytes.
+    The first three arguments are a `Path`. If there is no key, its size is NULL. `places` are those that `read`
+    returns. The kernel returns how many rows are done, at least one: it stops once it has read `BYTES_A_CALL` bytes.
     """
     opened = np.empty(_WORDS, dtype=np.uint64)
     taken = 0
@@ -135,12 +152,16 @@ def fill(
         start, size = starts[row], sizes[row]
         if taken > BYTES_A_CALL:
             return row
-        key_starts[row], key_sizes[row] = 0, NULL
-        kind = _NO_TEXT if size < 0 else _NOT_JSON
+        key_starts[row], key_sizes[row], places[row] = 0, NULL, 0
+        kind = _NO_TEXT if size < 0 else _TOO_SHORT
         if holds(buffer, start, size):
             at, end = np.uint64(start), np.uint64(start + size)
-            key, key_end, kind = _found(names, name_ends, indexes, opened, buffer, at, end)
-            if kind <= _ESCAPED:
+            key, key_end, kind, wrong = _found(names, name_ends, indexes, opened, buffer, at, end)
+            if wrong >= NOWHERE:
+                kind, place = np.uint8(wrong >> PLACE_BITS & _KIND), wrong & _PLACE
+                kind = _TOO_SHORT if place >= end else kind
+                places[row] = np.int64(place) - start + 1
+            elif kind <= _ESCAPED:
                 key_starts[row], key_sizes[row] = np.int64(key), np.int64(key_end - key)
             taken += size
         kinds[row] = kind
@@ -161,17 +182,18 @@ def decode(
     The strings are right, and `out` has their bytes at least. The kernel returns how many rows are done, at
     least one: it stops once it has read `BYTES_A_CALL` bytes.
     """
-    taken, to = 0, _0
+    taken, to, room = 0, _0, np.uint64(out.shape[0])
     for row in range(starts.shape[0]):
         if taken > BYTES_A_CALL:
             return row
         at, end, begun = np.uint64(starts[row]), np.uint64(starts[row] + sizes[row]), to
         while at < end:
-            word, count, at = unescaped(buffer, at)
-            for _ in range(min(count, out.shape[0] - np.int64(to))):
-                out[to] = np.uint8(word)
+            word, count, at = unescaped(buffer, at, end)
+            for _ in range(count):
+                if to < room:
+                    out[to] = np.uint8(word)
+                    to += _1
                 word >>= _8
-                to += _1
         to_starts[row], to_sizes[row] = np.int64(begun), np.int64(to - begun)
         taken += sizes[row]
     return len(starts)
@@ -186,8 +208,8 @@ def _found(
     buffer: Bytes,
     at: np.uint64,
     end: np.uint64,
-) -> tuple[np.uint64, np.uint64, np.uint8]:
-    """Return the start and end of the key in the text from `at` to `end`, and its kind.
+) -> tuple[np.uint64, np.uint64, np.uint8, np.uint64]:
+    """Return the start and end of the key in the text from `at` to `end`, its kind, and the fault if there is one.
 
     `objects` has a bit for each of the innermost containers that are open, the innermost lowest: 1 is an object. After
     every 64 levels `opened` has the word that was reached. `matched` is how many steps of the path lead to the current
@@ -196,7 +218,9 @@ def _found(
     steps = np.uint64(name_ends.shape[0]) - _1
     key, key_end, kind = _0, _0, _MISSING
     depth, objects, matched, element = _0, _0, _0, _0
-    at = past_blanks(buffer, at, end)
+    at = past_blanks(buffer, past_mark(buffer, at, end), end)
+    if at == end:
+        return key, key_end, _EMPTY, _0
     while True:
         leads, is_on_path = False, bool(depth == matched + _1 and matched < steps)
         if objects & _1:
@@ -211,7 +235,7 @@ def _found(
         first = byte(buffer, at, end)
         if first in (OPEN_OBJECT, OPEN_ARRAY):
             if depth == DEPTH_MAX:
-                return key, key_end, _NOT_JSON
+                return key, key_end, kind, fault(DEEP, at)
             kind = _kind_of_container(first) if is_key else kind
             element = _0 if depth == matched else element
             objects = _opened(opened, depth, objects, first)
@@ -225,7 +249,7 @@ def _found(
             at = past_scalar(buffer, at, end)
         at, depth, objects = _to_next(opened, buffer, at, end, depth, objects)
         if depth == _0 or at >= NOWHERE:
-            return key, key_end, (kind if at == end else _NOT_JSON)
+            return key, key_end, kind, _0 if at == end else fault(REST, at)
         if matched >= depth:
             matched = depth - _1
             element = _PASSED
@@ -242,8 +266,8 @@ def _past_name(
     end: np.uint64,
 ) -> tuple[np.uint64, bool]:
     """Return the position of the value after the name at `at`, and whether the name is that of the step on the path."""
-    name, (name_end, escaped) = at + _1, string(buffer, at, end)
-    at = past_colon(buffer, name_end + _1, end)
+    name, (after, escaped) = at + _1, string(buffer, at, end)
+    name_end, at = after - _1, past_colon(buffer, after, end)
     if not is_on_path or at >= NOWHERE:
         return at, False
     if escaped:
@@ -283,7 +307,7 @@ def _to_next(
         if found == COMMA:
             return past_blanks(buffer, at + _1, end), depth, objects
         if found != closing(objects):
-            return NOWHERE, depth, objects
+            return fault(NO_COMMA, at), depth, objects
         depth -= _1
         objects >>= _1
         if depth & _IN_WORD == _IN_WORD:
@@ -304,7 +328,7 @@ def _is_escaped_step(
     """Return whether the name from `start` to `end`, once it is decoded, is that of the step."""
     at, stop = np.uint64(name_ends[step]), np.uint64(name_ends[step + _1])
     while start < end:
-        word, count, start = unescaped(buffer, start)
+        word, count, start = unescaped(buffer, start, end)
         for _ in range(count):
             if at == stop or names[at] != np.uint8(word):
                 return False
@@ -320,12 +344,12 @@ def _key(
     """Return the start and end of the key that the scalar at `at` is, its kind, and the position after it."""
     first = byte(buffer, at, end)
     if first == QUOTE:
-        stop, escaped = string(buffer, at, end)
-        return at + _1, stop, _ESCAPED if escaped else _PLAIN, stop + _1
+        after, escaped = string(buffer, at, end)
+        return at + _1, after - _1, _ESCAPED if escaped else _PLAIN, after
     stop = past_scalar(buffer, at, end)
-    if first != MINUS and not ZERO <= first <= NINE:
+    if first in (_N, _T, _F):
         return at, at, _NULL if first == _N else _BOOLEAN, stop
-    if past_integer(buffer, at, end) < stop:
+    if past_integer(buffer, at, end) != stop:  # also of NaN, which has none
         return at, at, _NOT_INTEGER, stop
     is_minus_zero = first == MINUS and byte(buffer, at + _1, end) == ZERO
     return at + np.uint64(is_minus_zero), stop, _PLAIN, stop

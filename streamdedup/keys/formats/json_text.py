@@ -1,24 +1,37 @@
 """The lexical grammar of JSON (RFC 8259) for kernels: each function goes from the start of a token to its end.
 
-A position is NOWHERE if the token is wrong: it breaks the grammar, is no UTF-8, is half of a surrogate pair,
-or a number beyond the largest double. All functions also accept NOWHERE as a position. They read no byte at
-or after `end`.
+A token is right if it meets the grammar, in UTF-8. It need not have a value: a number may be beyond the largest double,
+an escape half of a surrogate pair. `NaN`, `Infinity` and `-Infinity`, which serializers write, count as numbers.
+
+A position from NOWHERE on is a fault: which one, and where. All functions also accept a fault as a position, and return
+the first one. They read no byte at or after `end`.
 """
 
 import numpy as np
 
 from streamdedup.kernel import inlined, kernel
+from streamdedup.keys.formats.json_kinds import Kind
 from streamdedup.keys.words import Bytes, word
 
 Rest = tuple[np.uint8, ...]
 
 NOWHERE = np.uint64(1 << 63)  # beyond the end of every text, even if a few bytes are added to it
-# A number that is no longer, with an exponent of at most two digits, is a finite double: nothing else is asked.
-SHORT_BYTES_MAX = np.uint64(100)
-SHORT_EXPONENT_MAX = np.uint64(2)
-# The digits of the least number that rounds to infinity: half a step above the largest double (IEEE 754).
-INFINITE = np.frombuffer(str(2**1024 - 2**970).encode(), dtype=np.uint8)
-EXPONENT_MAX = 1 << 56  # an exponent is read no further: no text has as many digits
+PLACE_BITS = np.uint64(56)  # of a fault, the lower bits are where it is, and those above the `Kind`
+NO_NAME, NO_COLON, NO_VALUE, NO_COMMA, REST, NUMBER, ESCAPE, CONTROL, NOT_UTF8, DEEP = (
+    np.uint64(1 << 63 | kind << 56)
+    for kind in (
+        Kind.NO_NAME,
+        Kind.NO_COLON,
+        Kind.NO_VALUE,
+        Kind.NO_COMMA,
+        Kind.REST,
+        Kind.NUMBER,
+        Kind.ESCAPE,
+        Kind.CONTROL,
+        Kind.NOT_UTF8,
+        Kind.DEEP,
+    )
+)
 
 _0, _1, _2, _3, _4, _5, _6, _7, _8 = (np.uint64(number) for number in range(9))
 _10, _12, _16, _18, _24, _56, _63 = (np.uint64(number) for number in (10, 12, 16, 18, 24, 56, 63))
@@ -33,7 +46,11 @@ _SPACE = np.uint8(ord(" "))
 _BLANKS = tuple(np.uint8(ord(char)) for char in " \n\r\t")
 _ESCAPED = tuple(np.uint8(ord(char)) for char in '"\\/bfnrt')
 _BACK, _FEED, _LINE, _RETURN, _TAB = (np.uint8(ord(char)) for char in "\b\f\n\r\t")
-_RUE, _LSE, _ULL = (tuple(np.uint8(ord(char)) for char in rest) for rest in ("rue", "lse", "ull"))
+_RUE, _LSE, _ULL, _NAN, _INF, _INI, _ITY = (
+    tuple(np.uint8(ord(char)) for char in rest)
+    for rest in ("rue", "lse", "ull", "NaN", "Inf", "ini", "ity")
+)
+_MARK = tuple(np.uint8(byte) for byte in (0xEF, 0xBB, 0xBF))
 _TO_LOWER_CASE = np.uint8(0x20)  # the bit by which letters differ from capitals
 _NO_BYTE = np.uint8(0)  # what is read beyond the text; JSON never contains it
 
@@ -45,7 +62,7 @@ _BEFORE_SURROGATES = np.uint8(0xED)
 _SURROGATE_BITS, _HIGH, _LOW, _LOW_BITS = (np.uint64(c) for c in (0xFC00, 0xD800, 0xDC00, 0x3FF))
 _80_CODE, _800_CODE, _BEYOND = (np.uint64(code) for code in (0x80, 0x800, 0x10000))
 _TWO_HEAD, _THREE_HEAD, _FOUR_HEAD = (np.uint64(byte) for byte in (0xC0, 0xE0, 0xF0))
-_TEN = np.uint8(10)
+_TEN, _DIGIT_BITS = np.uint8(10), np.uint8(15)
 _80, _90, _A0, _C0 = (np.uint8(byte) for byte in (0x80, 0x90, 0xA0, 0xC0))
 
 
@@ -53,6 +70,18 @@ _80, _90, _A0, _C0 = (np.uint8(byte) for byte in (0x80, 0x90, 0xA0, 0xC0))
 def byte(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint8:
     """Return the byte at `at`; 0, which JSON never contains, if the text has ended."""
     return buffer[at] if at < end else _NO_BYTE
+
+
+@inlined
+def fault(what: np.uint64, at: np.uint64) -> np.uint64:
+    """Return the fault `what`, such as NO_COLON, at `at`; if that is a fault already, return that one."""
+    return at if at >= NOWHERE else what | at
+
+
+@inlined
+def past_mark(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
+    """Return the position after the byte order mark at `at`; `at` if there is none."""
+    return at + _3 if _are(buffer, at, end, _MARK) else at
 
 
 @inlined
@@ -67,31 +96,29 @@ def past_blanks(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 def past_colon(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
     """Return the position after a colon and the white space around it."""
     at = past_blanks(buffer, at, end)
-    return past_blanks(buffer, at + _1, end) if byte(buffer, at, end) == COLON else NOWHERE
+    is_there = byte(buffer, at, end) == COLON
+    return past_blanks(buffer, at + _1, end) if is_there else fault(NO_COLON, at)
 
 
 @inlined
 def string(buffer: Bytes, at: np.uint64, end: np.uint64) -> tuple[np.uint64, bool]:
-    """Return the position of the closing quote of the string whose opening quote is at `at`.
-
-    Also return whether the string has escapes.
-    """
+    """Return the position after the string whose opening quote is at `at`, and whether the string has escapes."""
     escaped = False
     if byte(buffer, at, end) != QUOTE:
-        return NOWHERE, escaped
+        return fault(NO_NAME, at), escaped
     at += _1
     while True:
         at = _past_ordinary(buffer, at, end)
         found = byte(buffer, at, end)
         if found == QUOTE:
-            return at, escaped
+            return at + _1, escaped
         if found == BACKSLASH:
             escaped = True
             at = _past_escape(buffer, at, end)
         elif found >= _80:
             at = past_letter(buffer, at, end)
         else:
-            return NOWHERE, escaped
+            return fault(CONTROL, at), escaped
 
 
 @inlined
@@ -99,14 +126,14 @@ def past_scalar(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
     """Return the position after a string, a number, or one of the three literals."""
     first = byte(buffer, at, end)
     if first == QUOTE:
-        return string(buffer, at, end)[0] + _1
+        return string(buffer, at, end)[0]
     if first == _T:
-        return at + _4 if _are(buffer, at + _1, end, _RUE) else NOWHERE
+        return at + _4 if _are(buffer, at + _1, end, _RUE) else fault(NO_VALUE, at)
     if first == _N:
-        return at + _4 if _are(buffer, at + _1, end, _ULL) else NOWHERE
+        return at + _4 if _are(buffer, at + _1, end, _ULL) else fault(NO_VALUE, at)
     if first == _F:
         is_right = byte(buffer, at + _1, end) == _A and _are(buffer, at + _2, end, _LSE)
-        return at + _5 if is_right else NOWHERE
+        return at + _5 if is_right else fault(NO_VALUE, at)
     return _past_number(buffer, at, end)
 
 
@@ -121,17 +148,19 @@ def past_integer(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
     if byte(buffer, at, end) == ZERO:
         return at + _1
     behind = _past_digits(buffer, at, end)
-    return behind if behind > at else NOWHERE
+    return behind if behind > at else fault(NUMBER, at)
 
 
 @inlined
 def _past_number(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """Return the position after a number that is finite as a double."""
-    start, at, is_short = at, past_integer(buffer, at, end), True
+    """Return the position after a number, whatever its value is."""
+    start, at = at, past_integer(buffer, at, end)
+    if at >= NOWHERE:
+        return _past_not_finite(buffer, start, end)
     if byte(buffer, at, end) == POINT:
         digits, at = at + _1, _past_digits(buffer, at + _1, end)
         if at == digits:
-            return NOWHERE
+            return fault(NUMBER, at)
     if byte(buffer, at, end) | _TO_LOWER_CASE == _E:
         at += _1
         sign = byte(buffer, at, end)
@@ -139,64 +168,21 @@ def _past_number(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
             at += _1
         digits, at = at, _past_digits(buffer, at, end)
         if at == digits:
-            return NOWHERE
-        is_short = bool(at - digits <= SHORT_EXPONENT_MAX)
-    if is_short and at - start <= SHORT_BYTES_MAX:
-        return at
-    return at if at < NOWHERE and _is_finite(buffer, start, at) else NOWHERE
+            return fault(NUMBER, at)
+    return at
 
 
 @kernel
-def _is_finite(buffer: Bytes, start: np.uint64, end: np.uint64) -> bool:
-    """Return whether the number from `start` to `end`, which is right by the grammar, is finite as a double.
-
-    It is 0.d1 d2 ... * 10^`scale` with d1 from 1 to 9, or 0. INFINITE is that with as many digits as its scale.
-    """
-    at, first, scale, is_fraction = start, end, np.int64(0), False
-    while at < end and buffer[at] | _TO_LOWER_CASE != _E:
-        char = buffer[at]
-        if char == POINT:
-            is_fraction = True
-        elif char != MINUS:
-            if first == end and char != ZERO:
-                first = at
-            if first == end:
-                scale -= is_fraction
-            else:
-                scale += not is_fraction
-        at += _1
-    if first == end:
-        return True  # it is 0, whatever its exponent is
-    scale += _exponent(buffer, at, end)
-    if scale != INFINITE.shape[0]:
-        return bool(scale < INFINITE.shape[0])
-    return _is_below_infinite(buffer, first, at)
-
-
-@kernel
-def _exponent(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.int64:
-    """Return the exponent that begins with its letter at `at`, 0 if there is none; at most some EXPONENT_MAX."""
-    exponent, is_minus = np.int64(0), False
-    while at < end and exponent < EXPONENT_MAX:
-        char = buffer[at]
-        is_minus |= char == MINUS
-        if ZERO <= char <= NINE:
-            exponent = exponent * 10 + np.int64(char - ZERO)
-        at += _1
-    return -exponent if is_minus else exponent
-
-
-@kernel
-def _is_below_infinite(buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
-    """Return whether the digits from `at` to `end`, among which may be a point, are below those of INFINITE."""
-    for limit in INFINITE:
-        if at < end and buffer[at] == POINT:
-            at += _1
-        char = buffer[at] if at < end else ZERO
-        if char != limit:
-            return bool(char < limit)
-        at += _1
-    return False
+def _past_not_finite(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
+    """Return the position after `NaN`, `Infinity` or `-Infinity`; for all else, which begins no number, a fault."""
+    if _are(buffer, at, end, _NAN):
+        return at + _3
+    is_negative = byte(buffer, at, end) == MINUS
+    name = at + _1 if is_negative else at
+    is_infinity = _are(buffer, name, end, _INF) and _are(buffer, name + _3, end, _INI)
+    if is_infinity and _are(buffer, name + _5, end, _ITY):
+        return name + _8
+    return fault(NUMBER, name) if is_negative else fault(NO_VALUE, at)
 
 
 @inlined
@@ -233,43 +219,34 @@ def _past_ordinary(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 
 @inlined
 def _past_escape(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """Return the position after an escape; two escapes that are a surrogate pair are one."""
+    """Return the position after an escape. One of four digits may be half of a surrogate pair."""
     kind = byte(buffer, at + _1, end)
     if kind == _U:
-        return _past_code(buffer, at, end)
-    return at + _2 if kind in _ESCAPED else NOWHERE
-
-
-@kernel
-def _past_code(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    """Return the position after an escape of four digits, or of two such escapes that are a surrogate pair."""
-    if not _are_hex(buffer, at + _2, end):
-        return NOWHERE
-    code = _code(buffer, at + _2)
-    if code & _SURROGATE_BITS != _HIGH:
-        return at + _6 if code & _SURROGATE_BITS != _LOW else NOWHERE
-    follows = byte(buffer, at + _6, end) == BACKSLASH and byte(buffer, at + _7, end) == _U
-    if not follows or not _are_hex(buffer, at + _8, end):
-        return NOWHERE
-    return at + _12 if _code(buffer, at + _8) & _SURROGATE_BITS == _LOW else NOWHERE
+        return at + _6 if _are_hex(buffer, at + _2, end) else fault(ESCAPE, at)
+    return at + _2 if kind in _ESCAPED else fault(ESCAPE, at)
 
 
 @inlined
-def unescaped(buffer: Bytes, at: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64]:
+def unescaped(
+    buffer: Bytes, at: np.uint64, end: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64]:
     """Return what stands at `at` in a string that is right: its UTF-8, how many bytes that is, the position after it.
 
-    The bytes are in one word, the first lowest. Outside an escape, they are the one byte at `at`.
+    The bytes are in one word, the first lowest. Outside an escape, they are the one byte at `at`. Two escapes that are
+    a surrogate pair are one character. Half of a pair has the three bytes of any other code (WTF-8). No text in UTF-8
+    holds these, so two strings have the same bytes only if they are equal.
     """
     char = buffer[at]
     if char != BACKSLASH:
         return np.uint64(char), _1, at + _1
-    kind = buffer[at + _1]
+    kind = byte(buffer, at + _1, end)
     if kind != _U:
         return np.uint64(_meant(kind)), _1, at + _2
-    code, behind = _code(buffer, at + _2), at + _6
-    if code & _SURROGATE_BITS == _HIGH:
-        low = _code(buffer, at + _8)
-        code, behind = _BEYOND + ((code & _LOW_BITS) << _10) + (low & _LOW_BITS), at + _12
+    code, behind = _code(buffer, at + _2, end), at + _6
+    if code & _SURROGATE_BITS == _HIGH and byte(buffer, behind, end) == BACKSLASH:
+        low = _code(buffer, at + _8, end)
+        if byte(buffer, at + _7, end) == _U and low & _SURROGATE_BITS == _LOW:
+            code, behind = _BEYOND + ((code & _LOW_BITS) << _10) + (low & _LOW_BITS), at + _12
     if code < _80_CODE:
         return code, _1, behind
     last = _80_CODE | code & _63
@@ -297,13 +274,13 @@ def _meant(kind: np.uint8) -> np.uint8:
 
 
 @inlined
-def _code(buffer: Bytes, at: np.uint64) -> np.uint64:
-    """Return the number that four hexadecimal digits are."""
+def _code(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
+    """Return the number that four hexadecimal digits are; any number of 16 bits if there are none."""
     code = _0
     for digit in range(4):
-        char = buffer[at + np.uint64(digit)]
+        char = byte(buffer, at + np.uint64(digit), end)
         low = char - ZERO if char <= NINE else (char | _TO_LOWER_CASE) - _A + _TEN
-        code = code << _4 | np.uint64(low)
+        code = code << _4 | np.uint64(low & _DIGIT_BITS)
     return code
 
 
@@ -327,19 +304,19 @@ def past_letter(buffer: Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
     """
     first, second = buffer[at], byte(buffer, at + _1, end)
     if first < _TWO or first > _FOUR_LAST or not _continues(second):
-        return NOWHERE
+        return fault(NOT_UTF8, at)
     if first < _THREE:
         return at + _2
     if not _continues(byte(buffer, at + _2, end)):
-        return NOWHERE
+        return fault(NOT_UTF8, at)
     if first < _FOUR:
         too_long = first == _THREE and second < _A0
         is_surrogate = first == _BEFORE_SURROGATES and second >= _A0
-        return NOWHERE if too_long or is_surrogate else at + _3
+        return fault(NOT_UTF8, at) if too_long or is_surrogate else at + _3
     too_long = first == _FOUR and second < _90
     too_large = first == _FOUR_LAST and second >= _90
     if too_long or too_large or not _continues(byte(buffer, at + _3, end)):
-        return NOWHERE
+        return fault(NOT_UTF8, at)
     return at + _4
 
 

@@ -47,7 +47,7 @@ def is_utf8(buffer: Bytes, at: np.uint64, end: np.uint64) -> bool:
             at += _1
         else:
             at = past_letter(buffer, at, end)
-    return bool(at != NOWHERE)
+    return bool(at < NOWHERE)
 
 
 @inlined
