@@ -34,6 +34,7 @@ from streamdedup.kafka.topics import (
     DELETE,
     RIGHTS_UNKNOWN,
     Changes,
+    Topic,
     Topology,
     changes,
 )
@@ -126,20 +127,19 @@ class MemoryCluster:
         now = await self.describe(list(known.topics))
         return changes(known, now.topics)
 
-    async def create(
-        self, topic: str, partitions: int, replication: int, configs: Mapping[str, str]
-    ) -> bool:
-        """Create a topic with these settings of its own; return False if it exists already."""
-        if replication > 1:
-            raise ConfigError(
-                f"the topic {topic} could not be created: there is 1 broker; create it yourself"
-            )
+    async def create(self, topics: Collection[Topic]) -> list[str]:
+        """Create the `topics` with their settings; return the names of those that did not exist."""
+        for topic in topics:
+            if topic.replicas > 1:
+                raise ConfigError(
+                    f"the topic {topic.name} could not be created: there is 1 broker; create it yourself"
+                )
 
-        def act(_now: float) -> bool:
-            if topic in self._broker.topics:
-                return False
-            self._broker.create_topic(topic, partitions, **configs)
-            return True
+        def act(_now: float) -> list[str]:
+            new = [topic for topic in topics if topic.name not in self._broker.topics]
+            for topic in new:
+                self._broker.create_topic(topic.name, topic.partitions, **topic.settings)
+            return [topic.name for topic in new]
 
         return await self._broker.request(self._connection, "create_topics", act)
 
