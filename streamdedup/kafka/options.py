@@ -427,11 +427,11 @@ class SourceOptions(BaseModel):
             yield ("topics",), f"names {name} twice; delete one of them"
         if self.pattern is not None and (why := refusal_of(self.pattern)):
             yield ("pattern",), why
-        for name in names:
+        for name in self.named or ():
             if name.startswith("__"):
                 yield (
-                    ("topics",),
-                    f"must not name {name}: topics with __ belong to Kafka and its tools",
+                    ("topics" if self.topics else "topic",),
+                    f"must not name {name}: topics with __ belong to Kafka and its tools; name a topic of events",
                 )
 
 

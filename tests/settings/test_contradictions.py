@@ -150,9 +150,21 @@ class TestContradictions:
             ),
             ([*_INPUTS, "source={topics: [a, b, a]}"], "names a twice; delete one of them"),
             ([*_INPUTS, "source={topics: []}"], "must name a topic"),
-            (
-                [*_INPUTS, "source={topics: [a, __consumer_offsets]}"],
-                "must not name __consumer_offsets",
+            *(
+                ([*options, f"source={{{named}}}"], f"must not name {internal}: topics with __")
+                for internal in ("__consumer_offsets", "__transaction_state", "__own")
+                for options, named in (
+                    ([], f"topic: {internal}"),
+                    (_INPUTS, f"topics: [a, {internal}]"),
+                    (_INPUTS, f"topics: [{internal}]"),
+                )
+            ),
+            *(
+                (
+                    [*_INPUTS, f"source={{pattern: '{pattern}'}}"],
+                    ": can match no topic",
+                )
+                for pattern in ("", " ", "()", "^$", "|", " events", "a,b", "a/.*", "é.*", "__.*")
             ),
             *(
                 (
