@@ -377,6 +377,12 @@ class Cluster(Protocol):
         found if we may not list groups.
         """
 
+    async def writers(self, output_id: str, besides: Collection[str]) -> frozenset[str]:
+        """Return the groups, without those in `besides`, whose workers have written to the output of that id.
+
+        By the notes of their offsets, as far as we may list groups and read these.
+        """
+
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
         """Return the notes of the group's committed offsets, by partition, decided or not."""
 

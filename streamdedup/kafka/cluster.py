@@ -122,6 +122,10 @@ class KafkaCluster:
         """Return the topics that groups, without those in `besides`, read as middle topics, each with its group."""
         return await groups.middles(self._client, besides)
 
+    async def writers(self, output_id: str, besides: Collection[str]) -> frozenset[str]:
+        """Return the groups, without those in `besides`, whose workers have written to the output of that id."""
+        return await groups.writers(self._client, output_id, besides)
+
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
         """Return the notes of the group's committed offsets, by partition, decided or not."""
         return await offsets.notes(self._client, group, topic, partitions)

@@ -27,7 +27,13 @@ from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.log import TrimmedError
-from streamdedup.kafka.offsets import Committed, Note, UndecidedError, reads_middle
+from streamdedup.kafka.offsets import (
+    Committed,
+    Note,
+    UndecidedError,
+    reads_middle,
+    writes_to,
+)
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
 from streamdedup.kafka.topics import (
@@ -240,6 +246,21 @@ class MemoryCluster:
                 for (topic, _partition), (offset, text) in group.offsets.items()
                 if reads_middle(Committed(offset, Note.decode(text)))
             }
+
+        return await self._ask("list_groups", act)
+
+    async def writers(self, output_id: str, besides: Collection[str]) -> frozenset[str]:
+        """Return the groups, without those in `besides`, whose workers have written to the output of that id."""
+
+        def act(_now: float) -> frozenset[str]:
+            groups = self._broker.groups if self._broker.lists_groups else {}
+            return frozenset(
+                name
+                for name, group in groups.items()
+                for offset, text in group.offsets.values()
+                if name not in besides
+                and writes_to(Committed(offset, Note.decode(text)), output_id)
+            )
 
         return await self._ask("list_groups", act)
 

@@ -55,6 +55,7 @@ from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.lists import ListLoader
 from streamdedup.worker.membership import Membership, leave_group
+from streamdedup.worker.output_watch import OutputWatch
 from streamdedup.worker.retention_watch import RetentionWatch
 from streamdedup.worker.staged import PROGRESS_EVERY_S, Copier
 from streamdedup.worker.startup import (
@@ -306,6 +307,7 @@ class Worker:
             enduring("ends", self._look_up_ends, meters),
             enduring("topics", topics.run, meters, ends_by=(DeliveryError,)),
             enduring("input", self._input_watch(services).run, meters),
+            enduring("output", self._output_watch(services, topology).run, meters),
             enduring("clocks", services.clocks.run, meters),
             *([enduring("lists", lists.run, meters)] if lists else []),
             *([enduring("changes", lists.follow, meters)] if lists else []),
@@ -326,6 +328,18 @@ class Worker:
                     progress = self._progress()
                     log_progress = log.warning if TROUBLE & progress.keys() else log.info
                     log_progress("progress", **progress)
+
+    def _output_watch(self, services: Services, topology: Topology) -> OutputWatch:
+        settings = self._settings
+        output, group = topology[settings.sink.topic], settings.kafka.group_id
+        return OutputWatch(
+            services.cluster,
+            output,
+            group,
+            self._deliveries,
+            self._status,
+            exactly_once=settings.delivery.exactly_once,
+        )
 
     def _input_watch(self, services: Services) -> InputWatch:
         after_s = self._settings.delivery.open_transaction_s
