@@ -63,18 +63,23 @@ async def made_topics(
 
     All else is checked before this is called, so that a start that is refused leaves no topic behind.
     """
-    names = [settings.source.topic, *sink_topics(settings.sink)]
+    names, made = [settings.source.topic, *sink_topics(settings.sink)], list[str]()
     topology = await cluster.describe(names)
     if source := topology.topics.get(settings.source.topic):
         missing = _to_make(settings, topology, source, like or source)
         if missing:
-            for name in await cluster.create(list(missing.values())):
+            made = await cluster.create(list(missing.values()))
+            for name in made:
                 kept = missing[name].settings.get("retention.ms", "the broker's default")
                 log.info(
                     "topic_created", topic=name, partitions=source.partitions, retention_ms=kept
                 )
             topology = await await_listed(cluster.describe, names, missing)
-    await _check(settings, cluster, topology)
+    try:
+        await _check(settings, cluster, topology)
+    except ConfigError as error:  # rights on a topic are known only once it is there
+        left = f"\nthis start made {', '.join(made)}, and wrote nothing there" if made else ""
+        raise ConfigError(f"{error}{left}") from None
     return topology
 
 
