@@ -37,6 +37,7 @@ LISTED_WAIT_S = 30.0
 
 _HIDING = (TopicAuthorizationFailedError, LeaderNotAvailableError)
 
+_GRANT = ", or grant Describe on it, and what else it needs (docs/security.md)"
 DEFAULT_MESSAGE_BYTES_MAX = 1_048_588
 FOREVER = 1 << 62
 
@@ -273,8 +274,7 @@ def check(
             # Then sink.create_topics cannot help: it never makes the source, or it is on already.
             own = name == source or sink.create_topics
             remedy = "" if own else ", or set sink.create_topics: true"
-            if name in topology.hidden:
-                remedy = f", or grant Describe{'' if name == source else ' and Write'} on it (docs/security.md)"
+            remedy = _GRANT if name in topology.hidden else remedy
             problems.append(
                 f"the topic {name} does not exist or may not be seen; create it{remedy}"
             )

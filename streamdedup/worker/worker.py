@@ -111,9 +111,8 @@ class Worker:
         )
         self._written = settings
         self._copier: Copier | None = None
-        self._like: Topic | None = (
-            None  # what topics that are made are like; None: the topic that is read
-        )
+        # What topics that are made are like; None: the topic that is read.
+        self._like: Topic | None = None
         if settings.source.repartition and copies:
             self._copier = Copier(settings, self._status.meters, now_ms, self._threads)
             self._status.copying = self._copier.copying

@@ -424,9 +424,9 @@ class Claims:
         assert topic.partitions == 5
         assert {key: topic.settings[key] for key in settings} == settings
         refused, suits = Topic(unique_name("refused"), None, 1, 99), unique_name("suits")
-        for wanted in ([Topic(suits, None, 1, 1), refused], [refused, Topic(suits, None, 1, 1)]):
+        for both in ([Topic(suits, None, 1, 1), refused], [refused, Topic(suits, None, 1, 1)]):
             with pytest.raises(ConfigError, match=refused.name):
-                await stage.cluster.create(wanted)
+                await stage.cluster.create(both)
         assert not (await stage.cluster.describe([suits, refused.name])).topics
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,11 @@ def play(tmp_path: Path) -> Callable[[Scene], None]:
     return lambda scene: on_virtual_clock(lambda start: scene(Stage(tmp_path, start)))
 
 
+def warns(worker: LocalWorker) -> bool:
+    """Whether `/readyz` warns of others."""
+    return bool(shown(worker)[0])
+
+
 def shown(worker: LocalWorker) -> tuple[list[str], str]:
     """The warnings of `/readyz` about others, and the value of the gauge."""
     both = pages(worker.worker.status, Pulse())
@@ -94,7 +100,7 @@ def test_another_deployment_on_the_same_output_is_named(
             assert (
                 len(worker.lines("doubt")) <= 8
             )  # of many fencings: two times FENCINGS, and one a minute
-            await worker.until(lambda worker=worker: shown(worker)[0], "a warning")
+            await worker.until(partial(warns, worker), "a warning")
             (warning,), gauge = shown(worker)
             assert f"(the group {other}, with " in warning
             assert gauge == "2.0"
