@@ -259,11 +259,11 @@ async def soon(
 ) -> AsyncIterator[Opened]:
     """Open what `connect` opens, for a command that a person waits for.
 
-    Raise DeliveryError if no broker answers within `kafka.give_up_after_s`, or within AWAY_S_MAX if that is not set.
+    Raise DeliveryError if no broker answers within AWAY_S_MAX, or `kafka.give_up_after_s` if that is shorter.
     Raise DeliveryError, too, if in the body of the context the broker refuses us or is away, or a time-out ends;
     `unanswered` is the message unless it refuses us.
     """
-    limit_s = options.give_up_after_s or AWAY_S_MAX
+    limit_s = min(options.give_up_after_s or AWAY_S_MAX, AWAY_S_MAX)
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(limit_s):
@@ -274,7 +274,7 @@ async def soon(
             raise DeliveryError(
                 f"no broker answered at {options.bootstrap_servers} within {limit_s:g} s; look at the"
                 " brokers, their advertised.listeners, kafka.bootstrap_servers and kafka.security_protocol, then try"
-                " again; kafka.give_up_after_s sets another time"
+                " again"
             ) from None
         try:
             yield opened

@@ -36,6 +36,7 @@ from streamdedup.secret import (
 )
 from streamdedup.units import count, milliseconds, seconds, size_bytes
 
+NOT_OURS = "topics with __ belong to Kafka and its tools; name another topic"
 MARK = "streamdedup.verdict"  # the header of the output that names the verdict
 BLOCKED_BY = ("streamdedup.list", "streamdedup.list-version", "streamdedup.rule")
 
@@ -427,12 +428,9 @@ class SourceOptions(BaseModel):
             yield ("topics",), f"names {name} twice; delete one of them"
         if self.pattern is not None and (why := refusal_of(self.pattern)):
             yield ("pattern",), why
-        for name in self.named or ():
+        for name in names:
             if name.startswith("__"):
-                yield (
-                    ("topics" if self.topics else "topic",),
-                    f"must not name {name}: topics with __ belong to Kafka and its tools; name a topic of events",
-                )
+                yield ("topics",), f"must not name {name}: {NOT_OURS}"
 
 
 class SinkOptions(BaseModel):

@@ -151,12 +151,15 @@ class TestContradictions:
             ([*_INPUTS, "source={topics: [a, b, a]}"], "names a twice; delete one of them"),
             ([*_INPUTS, "source={topics: []}"], "must name a topic"),
             *(
-                ([*options, f"source={{{named}}}"], f"must not name {internal}: topics with __")
+                (options, f"must not name {internal}: topics with __")
                 for internal in ("__consumer_offsets", "__transaction_state", "__own")
-                for options, named in (
-                    ([], f"topic: {internal}"),
-                    (_INPUTS, f"topics: [a, {internal}]"),
-                    (_INPUTS, f"topics: [{internal}]"),
+                for options in (
+                    [f"source.topic={internal}"],
+                    [*_INPUTS, f"source={{topics: [a, {internal}]}}"],
+                    [*_INPUTS, f"source={{topics: [{internal}]}}"],
+                    [f"sink.topic={internal}"],
+                    [f"sink.dead_letter_topic={internal}"],
+                    [f"source.repartition={{topic: {internal}, partitions: 2}}"],
                 )
             ),
             *(
