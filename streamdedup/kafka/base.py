@@ -23,7 +23,7 @@ from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Changes, Topic, Topology
 
 ANSWER_S_MAX = 60.0  # the time-out that callers set on a question to the cluster
-AWAY_S_MAX = 7.0  # how long a command waits for a broker or a registry: with its own start, a person waits 10 s
+AWAY_S_MAX = 6.0  # how long a command waits for a broker or a registry: with its own start, a person waits 10 s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ def test_who_was_told_that_a_broker_is_away_is_told_that_it_is_back() -> None:
     assert told(run()) == ["broker_away", "broker_back"]
 
 
-@pytest.mark.parametrize(("given", "limit"), [(None, 7), (5.0, 5), (3600.0, 7)])
+@pytest.mark.parametrize(("given", "limit"), [(None, 6), (5.0, 5), (3600.0, 6)])
 def test_a_command_waits_no_longer_than_a_person(given: float | None, limit: int) -> None:
     """Commands end by themselves, after seconds, however long a worker may wait, and speak of no worker."""
     named = KafkaOptions(bootstrap_servers="nobody:9092", group_id="g")
