@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError
 from structlog.testing import capture_logs
 
 from streamdedup.errors import DeliveryError
@@ -112,3 +112,22 @@ def test_a_line_a_minute_holds_over_those_who_come_and_go() -> None:
         patience.back("the last")
 
     assert told(run()) == ["broker_away", "broker_back"]
+
+
+@pytest.mark.parametrize("error", [KafkaConnectionError, NodeNotReadyError, RequestTimedOutError])
+def test_a_broker_that_dies_during_a_command_is_named(error: type[Exception]) -> None:
+    """It is no bug of ours; an error of a file that the command writes stays what it is."""
+    options = KafkaOptions(bootstrap_servers="nobody:9092", group_id="g")
+
+    @asynccontextmanager
+    async def connect(_: KafkaOptions) -> AsyncIterator[str]:
+        yield "there"
+
+    async def ended_by(raised: Exception) -> None:
+        async with soon(connect, options, "nobody answers"):
+            raise raised
+
+    with pytest.raises(DeliveryError, match="nobody answers"):
+        asyncio.run(ended_by(error()))
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(ended_by(FileNotFoundError()))
