@@ -15,6 +15,7 @@ from streamdedup.repartition.selection import Selection
 from streamdedup.repartition.startup import check_groups, check_not_staged, check_purge
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import deduplicating
+from streamdedup.worker.list_changes import described
 from streamdedup.worker.startup import check_topics, check_unstaged
 
 
@@ -28,6 +29,8 @@ async def connected_check(settings: Settings, connect: Connect = kafka_cluster) 
         async with asyncio.timeout(ANSWER_S_MAX):
             staged = settings.source.repartition is not None
             topology = await (_staged if staged else _plain)(settings, cluster)
+            if control := settings.blocklist.control_topic:
+                await described(cluster, control)
         await registry_answering(Recipe(settings, 1))
     short = shortfall(topology[settings.sink.topic], settings.filter.remembered_ms)
     return [f"{short.reason}; {short.remedy}"] if short else []

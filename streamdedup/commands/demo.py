@@ -28,6 +28,7 @@ from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import Verdict
 from streamdedup.filters.base import Filter
 from streamdedup.settings import Settings
+from streamdedup.snapshot.format import PAGE_BYTES
 from streamdedup.worker.worker import Worker
 
 BROKER_PACKAGE = "confluent-kafka>=2.6"  # the extra `demo`; its name alone leads from a checkout and a wheel alike
@@ -37,6 +38,7 @@ READ_S_MAX = 30.0
 TERMINAL_EVERY_S, PLAIN_EVERY_S = 0.1, 1.0
 POLL_S = 0.02
 NEVER_FED = 100_000
+EXAMPLE_BYTES_MAX = 60  # of an event that is shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,10 @@ class Result:
     """Events that were read back from the output."""
     repeated: int
     """How many of these have the key of an earlier one."""
+    first: bytes
+    """The first event of a page that came again."""
+    again: bytes
+    """A later event of that page, which was dropped."""
     run: FalsePositives
     """Among the events, while the filters filled."""
     probe: FalsePositives
@@ -139,8 +145,7 @@ class MockBroker:
     def feed(self, topic: str, urls: Sequence[str]) -> None:
         """Write one event for each URL. Equal URLs go to the same partition, as duplicates must."""
         for number, url in enumerate(urls):
-            event = orjson.dumps({"id": number, "url": url})
-            self._producer.produce(topic, event, key=url)
+            self._producer.produce(topic, _event(number, url), key=url)
             self._producer.poll(0)
         if left := self._producer.flush(BROKER_S_MAX):
             raise DeliveryError(f"the demo's broker did not take {left} events")
@@ -240,8 +245,10 @@ def _measure(
     worker: Worker, seconds: float, urls: Sequence[str], output: Iterator[bytes]
 ) -> Result:
     exact = {url.encode() for url in urls}
-    emitted = [orjson.loads(value)["url"].encode() for value in output]
+    events = [orjson.loads(value) for value in output]
+    emitted = [event["url"].encode() for event in events]
     first = exact.intersection(emitted)
+    example = _example(urls, {event["id"] for event in events})
     tally = worker.tally
     filters = [d.shard.filter for d in worker.deliveries.values() if d.shard]
     return Result(
@@ -250,6 +257,8 @@ def _measure(
         duplicates=tally[Verdict.DUPLICATE],
         passed=len(emitted),
         repeated=len(emitted) - len(first),
+        first=example[0],
+        again=example[1],
         run=FalsePositives(
             new=len(exact), estimated=tally.expected_false, actual=len(exact) - len(first)
         ),
@@ -261,6 +270,21 @@ def _measure(
         text_bytes=sum(map(len, exact)),
         seconds=seconds,
     )
+
+
+def _event(number: int, url: str) -> bytes:
+    return orjson.dumps({"id": number, "url": url})
+
+
+def _example(urls: Sequence[str], passed: AbstractSet[int]) -> tuple[bytes, bytes]:
+    """Return the first event of a page that `passed`, by its number, and a later one that did not, as short lines."""
+    firsts = dict[str, int]()
+    for number, url in enumerate(urls):
+        first = firsts.setdefault(url, number)
+        is_dropped = first in passed and number not in passed
+        if is_dropped and len(_event(number, url)) <= EXAMPLE_BYTES_MAX:
+            return _event(first, url), _event(number, url)
+    raise DeliveryError("no event of the demo was dropped as a duplicate of one that passed")
 
 
 def _probe(filters: Sequence[Filter], exact: AbstractSet[bytes]) -> FalsePositives:
@@ -299,6 +323,7 @@ def _report(result: Result, worker: Worker, tree: Settings) -> str:
     run, probe, promised = result.run, result.probe, f"{tree.filter.error_rate:.0%}"
     saved = [d.snapshots.saved for d in worker.deliveries.values() if d.snapshots]
     sizes = [snapshot.size_bytes for snapshot in saved if snapshot]
+    beside = (sum(sizes) - result.filter_bytes) / max(1, len(sizes))
     rate = result.consumed / result.seconds
     bits = result.filter_bytes * 8 / max(1, result.kept)
     exact_bits = result.set_bytes * 8 / result.distinct
@@ -311,6 +336,10 @@ What came out
   passed on                   {result.passed:>11,}
   duplicates among these      {result.repeated:>11,}
   dropped as duplicates       {result.duplicates:>11,}
+
+One event that was dropped, below the first one of its page
+  passed on   {result.first.decode()}
+  dropped     {result.again.decode()}
 
 False positives: what the filter took for known, though it was new
                                 estimated       actual
@@ -327,6 +356,9 @@ What it cost                        bytes   bits a key
   the text of the keys alone  {result.text_bytes:>11,}  {result.text_bytes * 8 / result.distinct:>11,.1f}  \
 {result.text_bytes / result.filter_bytes:,.0f} times the filter
   snapshots of the filter     {sum(sizes):>11,}  {len(sizes)} files in {tree.snapshot.directory}
+    {sum(sizes) / result.filter_bytes:.1f} times the filter, which is small here: each file has {beside:,.0f}
+    bytes beside its table, whatever the size of that. They are a header,
+    checksums, and what fills up the last page ({PAGE_BYTES:,} bytes) of both.
   time                        {result.seconds:>9,.1f} s  {rate:,.0f} events/s, with the broker
 """
 

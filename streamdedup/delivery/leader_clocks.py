@@ -20,7 +20,10 @@ log = structlog.get_logger(__name__)
 POLL_S = 0.05
 LOOKS_MAX = 100
 LOOK_S_MAX = 5.0  # for a marker that does not come; the next commit is another chance
-UNVERIFIED = "the broker's clock is unverified: no event is rejected by its time, and the broker refuses by itself"
+UNVERIFIED = (
+    "the broker's clock is unverified: no event is rejected by its time, and the broker refuses by itself; nobody need"
+    " act: the next transaction with an event for the output shows its time (with at_least_once it may stay so)"
+)
 REMEDY = "set the clock of this machine or of that broker right (NTP); no event is decided by this machine's clock"
 
 

@@ -126,6 +126,8 @@ stopped shard stays in the group.
 
 import asyncio
 import traceback
+from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any
@@ -152,10 +154,11 @@ from streamdedup.filters.strain import chosen_keys_remedy
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.client.connection import describe_error, refusal
 from streamdedup.kafka.client.patience import Backoff, is_away
-from streamdedup.kafka.doubt_causes import doubt_cause
+from streamdedup.kafka.doubt_causes import IF_REPEATED, doubt_cause
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.hashing import MURMUR3
+from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import ShardMeters
 from streamdedup.settings.meaning import shown_check
 
@@ -164,6 +167,12 @@ log = structlog.get_logger(__name__)
 BACKOFF_S = 0.1  # the first pause after a doubt; each further one is longer
 BACKOFF_S_MAX = 10.0
 MEMORY_TRIES = 8  # within about half a minute
+FENCINGS, FENCINGS_S = 3, 300.0  # so many within so many seconds are no accident
+CONFIRMED_S_MAX = 2.0
+# The doubts that another deployment causes, with transactions and without.
+_OF_RIVALS = ("fenced", "foreign_write")
+_FENCED = "another producer took our transactional id, or the broker ended our transaction"
+_MOVED = "none needed: the partition leaves this worker, and the next one asks the broker what was committed"
 
 
 class State(StrEnum):
@@ -196,6 +205,8 @@ class Delivery:
         )
         self._leaving = asyncio.Event()
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
+        self._fencings: deque[float] = deque(maxlen=FENCINGS)  # of a shard that is ours
+        self._fenced_lines = RateLimit()
         self._live_at = 0.0  # by the loop's clock
         self._warned_beyond = self._warned_strained = False
         self._buffers = 0  # of the filter; each stage has its own
@@ -324,8 +335,7 @@ class Delivery:
                     _release(error)
                     await self._stop(final)
                     continue
-                self._meters.doubt(doubt_cause(error))
-                self._log_doubt(error)
+                await self._note_doubt(error, epoch)
                 _release(error)
                 self._without_memory += isinstance(error, MemoryError)
                 if self._without_memory >= MEMORY_TRIES:
@@ -527,12 +537,43 @@ class Delivery:
             await self._pause(backoff.next_s())
         return False
 
-    def _log_doubt(self, error: Exception) -> None:
-        """Log a doubt. If a broker is away, only a live shard does; `patience` logs that for all shards together."""
+    async def _note_doubt(self, error: Exception, epoch: int) -> None:
+        """Count and log a doubt. If a broker is away, only a live shard logs it; `patience` logs that for all shards.
+
+        If another deployment fences this one again and again, that is one line a minute; `output_shared` names it.
+        """
+        cause = doubt_cause(error)
+        self._meters.doubt(cause)
         if is_away(error):
             self._services.cluster.patience.away(self._name, error)
-        if self.state is State.LIVE or not is_away(error):
-            self._log.warning("doubt", state=self.state, **describe_error(error))
+            if self.state is not State.LIVE:
+                return
+        details, now_s = describe_error(error), asyncio.get_running_loop().time()
+        if cause == "fenced":  # aiokafka's text blames a time-out
+            details = {"error": f"{type(error).__name__}: {_FENCED}"}
+        ours = await self._still_ours(epoch, ask=cause in _OF_RIVALS)
+        if ours is False:
+            self._log.info("doubt", state=self.state, remedy=_MOVED, **details)
+            return
+        if ours and cause in _OF_RIVALS:
+            self._fencings.append(now_s)
+        if not self.is_fenced_by_others(now_s) or self._fenced_lines.due(now_s):
+            self._log.warning("doubt", state=self.state, remedy=IF_REPEATED, **details)
+
+    async def _still_ours(self, epoch: int, *, ask: bool) -> bool | None:
+        """Return whether the partition is still ours; None if the group does not answer, or if we do not `ask` it."""
+        source = self._services.source
+        if self._leaving.is_set() or source.epoch != epoch:
+            return False
+        with suppress(Exception):  # the group may be away, too
+            async with asyncio.timeout(CONFIRMED_S_MAX):
+                return await source.confirms(epoch) if ask else None
+        return None
+
+    def is_fenced_by_others(self, now_s: float) -> bool:
+        """Return whether, at the loop's time `now_s`, others fence this shard again and again though it is ours."""
+        often = len(self._fencings) == FENCINGS
+        return often and now_s - self._fencings[0] <= FENCINGS_S
 
     def _passed(self, transaction: Transaction) -> None:
         """Note that `transaction` is committed and admitted."""

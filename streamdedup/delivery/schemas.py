@@ -5,7 +5,7 @@ import asyncio
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch
-from streamdedup.kafka.base import ANSWER_S_MAX
+from streamdedup.kafka.base import AWAY_S_MAX
 from streamdedup.keys.extract import Extractor, Keys
 from streamdedup.registry.cache import Cache
 from streamdedup.registry.registry import Registry, RegistryPatience
@@ -47,7 +47,7 @@ async def registry_answering(recipe: Recipe) -> None:
     if registry is None:
         return
     try:
-        async with asyncio.timeout(ANSWER_S_MAX):
+        async with asyncio.timeout(AWAY_S_MAX):
             await registry.check()
     except TimeoutError:
         raise DeliveryError(

@@ -20,9 +20,10 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import Record
-from streamdedup.kafka.topics import Changes, Topology
+from streamdedup.kafka.topics import Changes, Topic, Topology
 
 ANSWER_S_MAX = 60.0  # the time-out that callers set on a question to the cluster
+AWAY_S_MAX = 6.0  # how long a command waits for a broker or a registry: with its own start, a person waits 10 s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,12 +311,10 @@ class Cluster(Protocol):
     async def changed(self, known: Topology) -> Changes:
         """Return which topics are missing, or were deleted and created again, since `known`."""
 
-    async def create(
-        self, topic: str, partitions: int, replication: int, configs: Mapping[str, str]
-    ) -> bool:
-        """Create a topic with these settings of its own; return False if it exists already.
+    async def create(self, topics: Collection[Topic]) -> list[str]:
+        """Create the `topics` with their settings; return the names of those that did not exist.
 
-        Raise ConfigError, with the broker's reason, if it refuses.
+        Raise ConfigError, with the broker's reasons, if it refuses one: then none is created, as far as it knew before.
         """
 
     async def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, str]:
@@ -376,6 +375,12 @@ class Cluster(Protocol):
 
         Each with a group that reads it so, by the notes of its offsets. Groups are asked as by `groups_on`; none is
         found if we may not list groups.
+        """
+
+    async def writers(self, output_id: str, besides: Collection[str]) -> frozenset[str]:
+        """Return the groups, without those in `besides`, whose workers have written to the output of that id.
+
+        By the notes of their offsets, as far as we may list groups and read these.
         """
 
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:

@@ -7,16 +7,17 @@ from typing import Any, TypeVar
 
 import aiokafka
 import structlog
+from aiokafka.errors import KafkaError
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import broker_settings, groups, log, offsets, topics
-from streamdedup.kafka.base import GroupWriter, Source, Sources, Writer
+from streamdedup.kafka.base import AWAY_S_MAX, GroupWriter, Source, Sources, Writer
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client import creation
 from streamdedup.kafka.client.closing import close_client
 from streamdedup.kafka.client.connection import bootstrap, refusal
-from streamdedup.kafka.client.patience import Patience, start_patiently
+from streamdedup.kafka.client.patience import Patience, is_away, start_patiently
 from streamdedup.kafka.client.protocol import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from streamdedup.kafka.group_sink import KafkaGroupWriter
 from streamdedup.kafka.groups import InForce
@@ -26,10 +27,9 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaMember
-from streamdedup.kafka.topics import Changes, Topology
+from streamdedup.kafka.topics import Changes, Topic, Topology
 
 UNANSWERED = "the broker does not answer; check it, and try again"
-AWAY_S_MAX = 60.0  # how long a command waits for a broker, unless kafka.give_up_after_s is set
 
 Opened = TypeVar("Opened")
 logger = structlog.get_logger(__name__)
@@ -82,11 +82,9 @@ class KafkaCluster:
         """Return which topics are missing, or were deleted and created again, since `known`."""
         return await topics.changed(self._client, known)
 
-    async def create(
-        self, topic: str, partitions: int, replication: int, configs: Mapping[str, str]
-    ) -> bool:
-        """Create a topic with these settings of its own; return False if it exists already."""
-        return await topics.create(self._options, topic, partitions, replication, configs)
+    async def create(self, wanted: Collection[Topic]) -> list[str]:
+        """Create these topics with their settings; return the names of those that did not exist."""
+        return await topics.create(self._options, wanted)
 
     async def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, str]:
         """Delete the records below the offset `before` of each partition; return what failed, by partition."""
@@ -123,6 +121,10 @@ class KafkaCluster:
     async def middles(self, besides: Collection[str]) -> Mapping[str, str]:
         """Return the topics that groups, without those in `besides`, read as middle topics, each with its group."""
         return await groups.middles(self._client, besides)
+
+    async def writers(self, output_id: str, besides: Collection[str]) -> frozenset[str]:
+        """Return the groups, without those in `besides`, whose workers have written to the output of that id."""
+        return await groups.writers(self._client, output_id, besides)
 
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
         """Return the notes of the group's committed offsets, by partition, decided or not."""
@@ -257,11 +259,11 @@ async def soon(
 ) -> AsyncIterator[Opened]:
     """Open what `connect` opens, for a command that a person waits for.
 
-    Raise DeliveryError if no broker answers within `kafka.give_up_after_s`, or within AWAY_S_MAX if that is not set.
-    Raise DeliveryError, too, if in the body of the context the broker refuses us, or a time-out ends; `unanswered` is
-    the message for a time-out.
+    Raise DeliveryError if no broker answers within AWAY_S_MAX, or `kafka.give_up_after_s` if that is shorter.
+    Raise DeliveryError, too, if in the body of the context the broker refuses us or is away, or a time-out ends;
+    `unanswered` is the message unless it refuses us.
     """
-    limit_s = options.give_up_after_s or AWAY_S_MAX
+    limit_s = min(options.give_up_after_s or AWAY_S_MAX, AWAY_S_MAX)
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(limit_s):
@@ -271,7 +273,8 @@ async def soon(
         except TimeoutError:
             raise DeliveryError(
                 f"no broker answered at {options.bootstrap_servers} within {limit_s:g} s; look at the"
-                " brokers and at kafka.bootstrap_servers and kafka.security_protocol, then try again"
+                " brokers, their advertised.listeners, kafka.bootstrap_servers and kafka.security_protocol, then try"
+                " again"
             ) from None
         try:
             yield opened
@@ -280,4 +283,6 @@ async def soon(
         except Exception as error:
             if refused := refusal(error):
                 raise refused from error
+            if isinstance(error, KafkaError) and is_away(error):
+                raise DeliveryError(unanswered) from error
             raise

@@ -44,6 +44,8 @@ _CAUSES: tuple[tuple[str, tuple[type[Exception], ...]], ...] = (
     ("broker", (KafkaError,)),
 )
 
+IF_REPEATED = "none if it is rare: the broker is asked what was committed; if repeated, resolve what the error names"
+
 
 def doubt_cause(error: Exception) -> str:
     """Return the cause of the doubt that `error` raises."""

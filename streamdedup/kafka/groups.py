@@ -8,6 +8,7 @@ import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
@@ -31,7 +32,7 @@ from streamdedup.kafka.client.protocol import (
     ShareGroupDescribe,
     TopicsWithIds,
 )
-from streamdedup.kafka.offsets import RETRY_S, asked, check, middles_of, topics_of
+from streamdedup.kafka.offsets import RETRY_S, asked, check, inputs_of, middles_of, topics_of
 
 GROUPS_ASKED_MAX = 1_000  # a cluster may have many more, and each takes a request
 AT_ONCE = 20
@@ -167,6 +168,16 @@ async def middles(client: Any, besides: Collection[str]) -> dict[str, str]:
     """
     found = await _of_each(client, besides, middles_of)
     return {topic: group for group, its in (found or {}).items() for topic in its}
+
+
+async def writers(client: Any, output_id: str, besides: Collection[str]) -> frozenset[str]:
+    """Return the groups, without those in `besides`, whose workers have written to the output of that id.
+
+    By the notes of their offsets. Which groups are asked, and which count as without offsets, is as in `groups_on`. It
+    returns none if we may not list groups. The caller sets a time-out.
+    """
+    found = await _of_each(client, besides, partial(inputs_of, output_id=output_id))
+    return frozenset(group for group, topics in (found or {}).items() if topics)
 
 
 async def _of_each(

@@ -183,6 +183,19 @@ async def middles_of(client: Any, group: str) -> frozenset[str]:
     return await _topics_with(client, group, reads_middle)
 
 
+async def inputs_of(client: Any, group: str, output_id: str) -> frozenset[str]:
+    """Return the topics that the group reads for the output of that id, by the notes of its offsets.
+
+    The caller sets a time-out. A group that does not exist has none.
+    """
+    return await _topics_with(client, group, lambda committed: writes_to(committed, output_id))
+
+
+def writes_to(committed: Committed, output_id: str) -> bool:
+    """Return whether a worker whose output has that id has committed this."""
+    return committed.note is not None and committed.note.output_id == output_id
+
+
 def reads_middle(committed: Committed) -> bool:
     """Return whether a second stage of `source.repartition` has committed this, so that its topic is a middle."""
     return committed.note is not None and committed.note.placed is not None

@@ -36,6 +36,7 @@ from streamdedup.secret import (
 )
 from streamdedup.units import count, milliseconds, seconds, size_bytes
 
+NOT_OURS = "topics with __ belong to Kafka and its tools; name another topic"
 MARK = "streamdedup.verdict"  # the header of the output that names the verdict
 BLOCKED_BY = ("streamdedup.list", "streamdedup.list-version", "streamdedup.rule")
 
@@ -429,10 +430,7 @@ class SourceOptions(BaseModel):
             yield ("pattern",), why
         for name in names:
             if name.startswith("__"):
-                yield (
-                    ("topics",),
-                    f"must not name {name}: topics with __ belong to Kafka and its tools",
-                )
+                yield ("topics",), f"must not name {name}: {NOT_OURS}"
 
 
 class SinkOptions(BaseModel):

@@ -7,6 +7,14 @@ from dataclasses import dataclass
 
 from streamdedup.kafka.topics import FOREVER, Topic
 
+_LIMITS = (
+    "max.message.bytes",
+    "message.timestamp.type",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.difference.max.ms",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
@@ -25,14 +33,25 @@ def settings_like(source: Topic) -> dict[str, str]:
 
 
 def output_settings(source: Topic, remembered_ms: int | None) -> dict[str, str]:
-    """Return the settings of an output that keeps events as long as `source`, and as long as its filter needs."""
+    """Return the settings of an output that keeps events as long as `source`, and as long as its filter needs.
+
+    If the filter forgets by the events' times, the output keeps these, whatever the brokers' default is.
+    """
     settings = settings_like(source)
+    if remembered_ms:
+        settings["message.timestamp.type"] = "CreateTime"
     if remembered_ms != 0:
         source_ms = source.retention_ms if source.settings else 0
         kept_ms = FOREVER if remembered_ms is None else max(source_ms, remembered_ms)
         settings["retention.ms"] = "-1" if kept_ms >= FOREVER else str(kept_ms)
         settings["retention.bytes"] = "-1"
     return settings
+
+
+def duplicates_settings(source: Topic, output: Topic) -> dict[str, str]:
+    """Return the settings of a topic for duplicates, which takes all events that `output` takes, as far as known."""
+    limits = {name: output.settings[name] for name in _LIMITS if name in output.settings}
+    return settings_like(source) | limits
 
 
 def shortfall(output: Topic, remembered_ms: int | None) -> Shortfall | None:

@@ -20,14 +20,28 @@ _parse: Any = vars(re)["_parser"].parse
 
 
 def refusal_of(pattern: str) -> str | None:
-    """Return why `pattern` is refused: it is no regular expression, or a name could keep it busy; else None."""
+    """Return why `pattern` is refused; else None.
+
+    It is no regular expression, it matches no name that a topic may have, or a name could keep it busy.
+    """
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         return f"must have at most {PATTERN_CHARACTERS_MAX} characters"
     try:
         re.compile(pattern)
-        tries = _tries(_parse(pattern))
+        parsed = _parse(pattern)
+        tries = _tries(parsed)
     except (re.error, OverflowError, RecursionError) as error:
         return f"is no regular expression: {error}"
+    if pattern.startswith("__"):
+        return (
+            "can match no topic: those with __ belong to Kafka and its tools; name topics of events"
+        )
+    least, most = parsed.getwidth()
+    if most == 0 or least > NAME_CHARACTERS_MAX or any(map(_in_no_name, parsed)):
+        return (
+            f"can match no topic: it must match a whole name, 1 to {NAME_CHARACTERS_MAX} of the characters"
+            " a-z A-Z 0-9 . _ -; to name several, write a|b, or use source.topics"
+        )
     if tries > TRIES_MAX:
         return "could take too long on a long name: use at most three parts like .* or [a-z]+, and none within another"
     return None
@@ -62,6 +76,14 @@ class TopicPattern:
 def topic_pattern(pattern: str) -> TopicPattern:
     """Return the pattern, always the same for all who ask in this process, so that they share its answers."""
     return TopicPattern(pattern)
+
+
+def _in_no_name(part: tuple[Any, Any]) -> bool:
+    """Whether a part of an expression is a character that no name of a topic has."""
+    operation, character = part
+    if str(operation) != "LITERAL":
+        return False
+    return not (chr(character).isascii() and (chr(character).isalnum() or chr(character) in "._-"))
 
 
 def _tries(parsed: Iterable[tuple[Any, Any]]) -> int:

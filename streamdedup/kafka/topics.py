@@ -37,6 +37,7 @@ LISTED_WAIT_S = 30.0
 
 _HIDING = (TopicAuthorizationFailedError, LeaderNotAvailableError)
 
+_GRANT = ", or grant Describe on it, and what else it needs (docs/security.md)"
 DEFAULT_MESSAGE_BYTES_MAX = 1_048_588
 FOREVER = 1 << 62
 
@@ -115,6 +116,8 @@ class Topology:
 
     cluster_id: str | None
     topics: Mapping[str, Topic]
+    hidden: frozenset[str] = frozenset()
+    """Names that were asked for and that we may not see, whether there are such topics or not."""
 
     def __getitem__(self, name: str) -> Topic:
         return self.topics[name]
@@ -135,11 +138,12 @@ class Changes:
 async def describe(client: Any, names: Sequence[str]) -> Topology:
     """Return those topics of `names` that exist, with their settings."""
     async with asyncio.timeout(METADATA_WAIT_S):
-        cluster_id, found, _ = await _metadata(client, names)
+        cluster_id, found, hidden = await _metadata(client, names)
     settings = await _settings(client, list(found))
     return Topology(
         cluster_id,
         {name: replace(topic, settings=settings.get(name, {})) for name, topic in found.items()},
+        frozenset(hidden),
     )
 
 
@@ -150,24 +154,41 @@ async def names(client: Any) -> list[str]:
     return [row[1] for row in response.topics]
 
 
-async def create(
-    options: KafkaOptions, topic: str, partitions: int, replication: int, configs: Mapping[str, str]
-) -> bool:
-    """Create a topic with these settings; return False if it exists already. ConfigError if the broker refuses."""
+async def create(options: KafkaOptions, topics: Collection[Topic]) -> list[str]:
+    """Create the `topics` with their settings; return the names of those that did not exist.
+
+    The broker is first asked whether it would create them, so that one that it refuses leaves no other one behind.
+    ConfigError with its reasons if it refuses.
+    """
+    new = [
+        NewTopic(topic.name, topic.partitions, topic.replicas, topic_configs=dict(topic.settings))
+        for topic in topics
+    ]
     admin = never_creating(AIOKafkaAdminClient(**await client_arguments(options)))
     try:
         with starting():
             await admin.start()
-        new = NewTopic(topic, partitions, replication, topic_configs=dict(configs))
-        response = await admin.create_topics([new])
+        _created(await admin.create_topics(new, validate_only=True))
+        return _created(await admin.create_topics(new))
     finally:
         await admin.close()
-    [(_, code, *rest)] = response.topic_errors
-    error = for_code(code)
-    if code and error is not TopicAlreadyExistsError:
-        reason = next((r for r in rest if r), error.__name__)
-        raise ConfigError(f"the topic {topic} could not be created: {reason}; create it yourself")
-    return not code
+
+
+def _created(response: Any) -> list[str]:
+    """Return the names of the topics that are, or would be, created. ConfigError if the broker refuses one."""
+    names, problems = list[str](), list[str]()
+    for name, code, *rest in response.topic_errors:
+        error = for_code(code)
+        if not code:
+            names.append(name)
+        elif is_away(failed := error()):
+            raise failed
+        elif error is not TopicAlreadyExistsError:
+            reason = next((r for r in rest if r), error.__name__)
+            problems.append(f"the topic {name} could not be created: {reason}; create it yourself")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return names
 
 
 async def may_delete_records(client: Any, topic: str) -> bool | None:
@@ -253,6 +274,7 @@ def check(
             # Then sink.create_topics cannot help: it never makes the source, or it is on already.
             own = name == source or sink.create_topics
             remedy = "" if own else ", or set sink.create_topics: true"
+            remedy = _GRANT if name in topology.hidden else remedy
             problems.append(
                 f"the topic {name} does not exist or may not be seen; create it{remedy}"
             )

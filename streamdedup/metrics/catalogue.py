@@ -50,6 +50,7 @@ TASKS: Mapping[str, str] = {
     "snapshots": "saves snapshots in time",
     "ends": "looks up the end of the input for partitions that are not live",
     "topics": "watches whether topics were deleted",
+    "output": "watches whether another deployment writes to the output",
     "retention": "watches whether the output keeps its events as long as its filter needs them",
     "input": "watches for transactions of others that stay open on the input",
     "clocks": "compares clocks with the brokers",
@@ -118,6 +119,13 @@ GROUP_REFUSES = Metric(
     "0 or 1",
     "Whether the group refuses this worker, because its members take other keys, or are other programs; `/readyz` names"
     " what is in force.",
+)
+OUTPUT_SHARED = Metric(
+    "streamdedup_output_shared_partitions",
+    "gauge",
+    "partitions",
+    "How many partitions of this worker another deployment fences again and again, because it writes to the same"
+    " output; `/readyz` and the line `output_shared` name it.",
 )
 CLOCK_AHEAD = Metric(
     "streamdedup_clock_ahead_seconds",

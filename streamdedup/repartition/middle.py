@@ -5,7 +5,7 @@ It belongs to one deployment. Nothing in it may be deleted before the second sta
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -40,13 +40,13 @@ _LARGEST = ("max.message.bytes", "retention.ms")
 class Plan:
     """What a first stage begins with, before anything is made.
 
-    `topology` has the `inputs`, the topics that are written, and those of them that will be made. `missing` are the
-    settings of the latter, by name. `like` is the inputs as one topic (`all_of`).
+    `topology` has the `inputs`, the topics that are written, and those of them that will be made; `missing` are the
+    names of the latter. `like` is the inputs as one topic (`all_of`).
     """
 
     inputs: tuple[str, ...]
     topology: Topology
-    missing: Mapping[str, Mapping[str, str]]
+    missing: Collection[str]
     like: Topic
 
 
@@ -179,24 +179,22 @@ def planned(settings: Settings, topology: Topology, inputs: Sequence[str]) -> Pl
     wanted: dict[str, Mapping[str, str]] = {options.topic: settings_for(like)}
     if settings.sink.create_topics:
         wanted |= {name: settings_like(like) for name in sink_topics(settings.sink)[1:]}
-    missing = {name: its for name, its in wanted.items() if name not in topology.topics}
     to_make = {
         name: Topic(name, None, options.partitions, like.replicas, settings=its)
-        for name, its in missing.items()
+        for name, its in wanted.items()
+        if name not in topology.topics and name not in topology.hidden
     }
     plan = Topology(topology.cluster_id, {**topology.topics, **to_make})
     check(plan, settings, inputs)
-    return Plan(tuple(inputs), plan, missing, like)
+    return Plan(tuple(inputs), plan, tuple(to_make), like)
 
 
 async def made(settings: Settings, cluster: Cluster, plan: Plan) -> Topology:
     """Make what is missing, and return all topics of `plan`. ConfigError if a broker refuses, or one does not suit."""
-    partitions = options_of(settings).partitions
-    for name, its in plan.missing.items():
-        if await cluster.create(name, partitions, plan.like.replicas, its):
-            log.info("topic_created", topic=name, partitions=partitions)
     if not plan.missing:
         return plan.topology
+    for name in await cluster.create([plan.topology[name] for name in plan.missing]):
+        log.info("topic_created", topic=name, partitions=plan.topology[name].partitions)
     topology = await await_listed(cluster.describe, list(plan.topology.topics), plan.missing)
     check(topology, settings, plan.inputs)
     return topology

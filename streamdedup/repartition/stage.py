@@ -45,7 +45,7 @@ from streamdedup.events import EventBatch, Integers
 from streamdedup.kafka.base import ANSWER_S_MAX, GroupWriter, Membership
 from streamdedup.kafka.client.connection import describe_error, refusal
 from streamdedup.kafka.client.patience import Backoff, is_away, is_topic_unknown
-from streamdedup.kafka.doubt_causes import doubt_cause
+from streamdedup.kafka.doubt_causes import IF_REPEATED, doubt_cause
 from streamdedup.kafka.offsets import Committed
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
@@ -210,7 +210,10 @@ class Stage:
             self._services.cluster.patience.away(name, error)
         else:
             self._log.warning(
-                "repartition_doubt", cause=doubt_cause(error), **describe_error(error)
+                "repartition_doubt",
+                cause=doubt_cause(error),
+                remedy=IF_REPEATED,
+                **describe_error(error),
             )
 
     async def _serve(self, epoch: int, assigned: Collection[InputPartition]) -> None:

@@ -7,6 +7,7 @@ import structlog
 
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
+from streamdedup.kafka.topics import Topic
 from streamdedup.repartition.middle import add_way_out, misfits, options_of, own_misfits, refuse
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import copying_group
@@ -70,8 +71,8 @@ async def warn_of_former(settings: Settings, cluster: Cluster, inputs: Collectio
 
 async def await_middle(
     settings: Settings, cluster: Cluster, on_wait: Callable[[str | None], None]
-) -> None:
-    """Wait until the middle topic is there: without a first stage, this process does not make it.
+) -> Topic:
+    """Wait until the middle topic is there, and return it: without a first stage, this process does not make it.
 
     ConfigError if the topic does not suit, as far as it and the inputs may be seen. `settings` are those as written.
     With a pattern, the first stage leaves out inputs that the topic does not suit. `on_wait` gets what this waits for,
@@ -102,6 +103,7 @@ async def await_middle(
     problems += (problem for input_ in inputs for problem in misfits(middle, input_))
     await add_way_out(problems, cluster, middle, inputs, settings)
     refuse(problems)
+    return middle
 
 
 async def check_owner(cluster: Cluster, middle: str, group: str) -> bool:

@@ -112,6 +112,7 @@ class WorkerCollector(Collector):
         yield _family(catalogue.BROKER_AWAY, [((), self._status.broker_away_s)])
         yield _family(catalogue.REGISTRY_AWAY, [((), self._status.registry_away_s)])
         yield _family(catalogue.GROUP_REFUSES, [((), self._status.refusal is not None)])
+        yield _family(catalogue.OUTPUT_SHARED, [((), len(self._status.fenced_by_others))])
         clocks, assigned = self._status.clocks, self._status.assigned
         ahead = clocks.differences_s(assigned) if clocks and assigned else {}
         yield _family(

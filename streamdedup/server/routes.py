@@ -60,10 +60,12 @@ def _warnings(status: Status) -> Iterator[str]:
         yield from (f"warning: {text}" for text in status.clocks.warnings(assigned))
     if status.group_shared_with:
         shared = counted(status.group_shared_with, "member")
-        yield f"warning: {shared} of the new group protocol (KIP-848) took partitions of this group"
+        yield _of_new_protocol(shared, "this group")
     for topic, partition in sorted(status.leaderless):
-        yield f"warning: {topic}/{partition} has no leader, so nothing is read from it or written to it"
+        yield _without_leader(topic, partition)
     yield from _held(status, assigned)
+    if status.output_shared:
+        yield f"warning: {status.output_shared}"
     if status.output_forgets:
         yield f"warning: {status.output_forgets}"
     for which, reason in status.lists.refused.items():
@@ -88,7 +90,8 @@ def _held(status: Status, assigned: Collection[int]) -> Iterator[str]:
         if partition in assigned:
             yield (
                 f"warning: {status.topic}/{partition}: a transaction{held.whose} is open on the input from offset"
-                f" {held.offset} on, for {time.monotonic() - held.since:.0f} s; nothing above is read before it ends"
+                f" {held.offset} on, for {time.monotonic() - held.since:.0f} s; nothing above is read before it ends:"
+                " have its producer end it, or abort it by the command of the line input_transaction_open"
             )
 
 
@@ -97,7 +100,8 @@ def _stage_warnings(status: Status) -> Iterator[str]:
     if status.purge and (failed := status.purge.failed):
         yield (
             f"warning: {status.topic}: what was read could not be deleted from {counted(len(failed), 'partition')}"
-            f" ({', '.join(sorted(set(failed.values())))})"
+            f" ({', '.join(sorted(set(failed.values())))}); it is tried again, and the disk fills up meanwhile:"
+            " check the brokers, and the right Delete on it"
         )
     if status.uncopied and (missing := status.uncopied.missing):
         yield f"warning: {missing}"
@@ -115,18 +119,35 @@ def _stage_warnings(status: Status) -> Iterator[str]:
     for of_topic in dict(copying.inputs).values():
         yield from _held(of_topic, of_topic.assigned or ())
     for topic, partition in sorted(copying.status.leaderless - status.leaderless):
-        yield f"warning: {topic}/{partition} has no leader, so nothing is read from it or written to it"
+        yield _without_leader(topic, partition)
     yield from _unserved(copying.status, "the first stage's group")
     if copying.status.group_shared_with:
         shared = counted(copying.status.group_shared_with, "member")
-        yield f"warning: {shared} of the new group protocol (KIP-848) took partitions of the first stage's group"
+        yield _of_new_protocol(shared, "the first stage's group")
+
+
+def _of_new_protocol(shared: str, group: str) -> str:
+    return (
+        f"warning: {shared} of the new group protocol (KIP-848) took partitions of {group}; stop them, or give them"
+        " another group.id"
+    )
+
+
+def _without_leader(topic: str, partition: int) -> str:
+    return (
+        f"warning: {topic}/{partition} has no leader, so nothing is read from it or written to it; start the brokers of"
+        " its replicas (kafka-topics.sh --describe names them)"
+    )
 
 
 def _unserved(status: Status, group: str) -> Iterator[str]:
     if status.unserved:
         topic, partition = min(status.unserved)
         missing = counted(len(status.unserved), "partition")
-        yield f"warning: no member of {group} has {missing}, so nobody reads them (one is {topic}/{partition})"
+        yield (
+            f"warning: no member of {group} has {missing}, so nobody reads them (one is {topic}/{partition}); if this"
+            " lasts, restart a worker: the leader of the group assigns them then"
+        )
 
 
 def _unverified(status: Status) -> Iterator[str]:

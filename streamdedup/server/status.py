@@ -202,6 +202,8 @@ class Status:
     `unserved` are the partitions (topic and number) that no member of the group has, for longer than it takes to assign
     them. `leaderless` are the partitions (topic and number) that were reported to have no leader. `output_forgets` says
     that the output deletes events before its filter forgets their keys, and the remedy; None if it does not.
+    `output_shared` says that another deployment writes to the output, and how to find it; None if none does, as far as
+    is known. `fenced_by_others` are the partitions that it fences.
     """
 
     topic: str
@@ -221,6 +223,8 @@ class Status:
     held: Mapping[int, Held] = field(default_factory=dict)
     leaderless: frozenset[tuple[str, int]] = frozenset()
     output_forgets: str | None = None
+    output_shared: str | None = None
+    fenced_by_others: frozenset[int] = frozenset()
     watch: Watch = field(default_factory=Watch)
     lists: ListsInForce = field(default_factory=ListsInForce)
     shadow: bool = False  # whether every event passes

@@ -34,6 +34,7 @@ from streamdedup.filters.options import UNUSED_CAPACITY, FilterOptions
 from streamdedup.kafka.options import (
     BLOCKED_BY,
     MARK,
+    NOT_OURS,
     DeliveryOptions,
     KafkaOptions,
     SinkOptions,
@@ -176,6 +177,8 @@ class Settings(BaseSettings):
             first = seen.setdefault(topic, leaf)
             if topic is not None and first != leaf:
                 yield [leaf, first], f"must differ from {'.'.join(first)}; name another topic"
+            if topic is not None and topic.startswith("__"):
+                yield [leaf], f"must not name {topic}: {NOT_OURS}"
             if topic in (self.source.topics or ()):
                 yield (
                     [leaf, _SOURCES],

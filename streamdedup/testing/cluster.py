@@ -27,13 +27,20 @@ from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.log import TrimmedError
-from streamdedup.kafka.offsets import Committed, Note, UndecidedError, reads_middle
+from streamdedup.kafka.offsets import (
+    Committed,
+    Note,
+    UndecidedError,
+    reads_middle,
+    writes_to,
+)
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
 from streamdedup.kafka.topics import (
     DELETE,
     RIGHTS_UNKNOWN,
     Changes,
+    Topic,
     Topology,
     changes,
 )
@@ -126,20 +133,19 @@ class MemoryCluster:
         now = await self.describe(list(known.topics))
         return changes(known, now.topics)
 
-    async def create(
-        self, topic: str, partitions: int, replication: int, configs: Mapping[str, str]
-    ) -> bool:
-        """Create a topic with these settings of its own; return False if it exists already."""
-        if replication > 1:
-            raise ConfigError(
-                f"the topic {topic} could not be created: there is 1 broker; create it yourself"
-            )
+    async def create(self, topics: Collection[Topic]) -> list[str]:
+        """Create the `topics` with their settings; return the names of those that did not exist."""
+        for topic in topics:
+            if topic.replicas > 1:
+                raise ConfigError(
+                    f"the topic {topic.name} could not be created: there is 1 broker; create it yourself"
+                )
 
-        def act(_now: float) -> bool:
-            if topic in self._broker.topics:
-                return False
-            self._broker.create_topic(topic, partitions, **configs)
-            return True
+        def act(_now: float) -> list[str]:
+            new = [topic for topic in topics if topic.name not in self._broker.topics]
+            for topic in new:
+                self._broker.create_topic(topic.name, topic.partitions, **topic.settings)
+            return [topic.name for topic in new]
 
         return await self._broker.request(self._connection, "create_topics", act)
 
@@ -240,6 +246,21 @@ class MemoryCluster:
                 for (topic, _partition), (offset, text) in group.offsets.items()
                 if reads_middle(Committed(offset, Note.decode(text)))
             }
+
+        return await self._ask("list_groups", act)
+
+    async def writers(self, output_id: str, besides: Collection[str]) -> frozenset[str]:
+        """Return the groups, without those in `besides`, whose workers have written to the output of that id."""
+
+        def act(_now: float) -> frozenset[str]:
+            groups = self._broker.groups if self._broker.lists_groups else {}
+            return frozenset(
+                name
+                for name, group in groups.items()
+                for offset, text in group.offsets.values()
+                if name not in besides
+                and writes_to(Committed(offset, Note.decode(text)), output_id)
+            )
 
         return await self._ask("list_groups", act)
 

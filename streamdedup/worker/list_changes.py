@@ -22,7 +22,7 @@ from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.client.connection import describe_error
 from streamdedup.kafka.client.patience import Backoff
 from streamdedup.kafka.log import TrimmedError
-from streamdedup.kafka.topics import Topic
+from streamdedup.kafka.topics import READ, Topic
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.lists.control import Change, read_change
@@ -379,7 +379,10 @@ def _warm_up(hash_: Hash) -> None:
 
 
 async def described(cluster: Cluster, topic: str) -> Topic:
-    """Return the control topic `topic`; ConfigError if it is missing, or not compacted by key alone."""
+    """Return the control topic `topic`.
+
+    ConfigError if it is missing, not compacted by key alone, has too many partitions, or we may not read it.
+    """
     found = (await cluster.describe([topic])).topics.get(topic)
     if found is None:
         raise ConfigError(
@@ -390,6 +393,10 @@ async def described(cluster: Cluster, topic: str) -> Topic:
         raise ConfigError(
             f"the topic {topic} deletes old messages, so changes of the list would be lost; set its cleanup.policy to"
             " compact"
+        )
+    if not found.may(READ):
+        raise ConfigError(
+            f"the right Read on topic {topic} is missing; grant it (docs/security.md)"
         )
     if found.partitions > PARTITIONS_MAX:
         raise ConfigError(

@@ -78,17 +78,19 @@ class Copier:
         await check_groups(self._written, cluster)
         if self._selection is None:
             self._selection = self.copying.selection = Selection(self._written, cluster)
-        plan = await self._selection.plan()
-        known = (*plan.inputs, *self._selection.left_out)
+        self._cluster, self._plan = cluster, await self._selection.plan()
+        self._topics = self._plan.inputs
+        known = (*self._topics, *self._selection.left_out)
         await warn_of_former(self._written, cluster, known)
-        return plan
+        return self._plan
 
-    async def make(self, cluster: Cluster, plan: middle.Plan) -> None:
-        """Make the topics that are missing, and what works with them. ConfigError if a broker refuses."""
-        self._topics = plan.inputs
-        self._topology = await middle.made(self._settings, cluster, plan)
-        self._recipe = Recipe(self._settings, self._options.partitions)
-        self._cluster = cluster
+    async def make(self) -> None:
+        """Make the topics of the plan that are missing. ConfigError if a broker refuses."""
+        self._topology = await middle.made(self._settings, self._cluster, self._plan)
+
+    async def check(self) -> None:
+        """Ask the registry, and compile. ConfigError if it refuses us. Nothing is made."""
+        cluster, self._recipe = self._cluster, Recipe(self._settings, self._options.partitions)
         await check_registry(registry_of(self._recipe), self.copying.status)
         most_ms = await cluster.transaction_ms_max()
         self._timeout_ms = min(TRANSACTION_MS, most_ms or TRANSACTION_MS)
@@ -325,13 +327,13 @@ class CopyingWorker:
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
         cluster = await stack.enter_async_context(self._connect(kafka))
         self._status.cluster = cluster
-        await start_patiently(lambda: self._prepare(cluster), "the topics", cluster.patience)
+        copier, patience = self._copier, cluster.patience
+        await start_patiently(lambda: copier.prepare(cluster), "the topics", patience)
+        await copier.check()
+        await start_patiently(copier.make, "the middle topic", patience)
         self._status.phase = Phase.SERVING
         async with beside(self._log_progress()):
             await self._copier.run()
-
-    async def _prepare(self, cluster: Cluster) -> None:
-        await self._copier.make(cluster, await self._copier.prepare(cluster))
 
     async def _log_progress(self) -> None:
         """Log a line every PROGRESS_EVERY_S seconds, as a worker with both stages does; until cancelled."""

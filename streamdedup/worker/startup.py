@@ -1,4 +1,7 @@
-"""What a worker does before it joins the group: it checks or creates the topics, and logs what its settings mean."""
+"""What a worker does before its shards begin: it checks all that it needs, logs what its settings mean, makes topics.
+
+Topics are made last, once the group has admitted the worker. So a start that is refused leaves none behind.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +15,7 @@ from streamdedup.filters.base import Filter, Growing
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records import encoding, origin_header
-from streamdedup.kafka.retention import output_settings, settings_like
+from streamdedup.kafka.retention import duplicates_settings, output_settings, settings_like
 from streamdedup.kafka.sink import transaction_timeout_s
 from streamdedup.kafka.topics import (
     FOREVER,
@@ -20,7 +23,6 @@ from streamdedup.kafka.topics import (
     Topology,
     await_listed,
     check,
-    refuse_missing,
     sink_topics,
 )
 from streamdedup.kernel import compiling, give_back_compiler
@@ -50,7 +52,7 @@ _COMPILING = (
 )
 
 
-async def prepared_topics(
+async def made_topics(
     settings: Settings, cluster: Cluster, *, like: Topic | None = None
 ) -> Topology:
     """Return the topics; missing ones are created if `sink.create_topics` is set. ConfigError if one does not fit.
@@ -58,16 +60,26 @@ async def prepared_topics(
     They keep events as long as the topic `like`, if it is given; else as long as the topic that is read. The output
     keeps them at least as long as its filter remembers their keys. The control topic of the block list is not among
     them: `list_changes` watches it, and it holds up nothing.
+
+    All else is checked before this is called, so that a start that is refused leaves no topic behind.
     """
-    names = [settings.source.topic, *sink_topics(settings.sink)]
+    names, made = [settings.source.topic, *sink_topics(settings.sink)], list[str]()
     topology = await cluster.describe(names)
-    await _refuse_middle(settings, cluster, topology)
-    if settings.sink.create_topics and settings.source.topic in topology.topics:
-        source = topology[settings.source.topic]
-        model = source if like is None else replace(like, partitions=source.partitions)
-        if await _made(settings, cluster, model, topology):
-            topology = await await_listed(cluster.describe, names, names)
-    await _check(settings, cluster, topology)
+    if source := topology.topics.get(settings.source.topic):
+        missing = _to_make(settings, topology, source, like or source)
+        if missing:
+            made = await cluster.create(list(missing.values()))
+            for name in made:
+                kept = missing[name].settings.get("retention.ms", "the broker's default")
+                log.info(
+                    "topic_created", topic=name, partitions=source.partitions, retention_ms=kept
+                )
+            topology = await await_listed(cluster.describe, names, missing)
+    try:
+        await _check(settings, cluster, topology)
+    except ConfigError as error:  # rights on a topic are known only once it is there
+        left = f"\nthis start made {', '.join(made)}, and wrote nothing there" if made else ""
+        raise ConfigError(f"{error}{left}") from None
     return topology
 
 
@@ -76,23 +88,30 @@ async def check_topics(
 ) -> Topology:
     """Return the topics, those that will be made among them. ConfigError if one does not suit. Nothing is made.
 
-    `source` is the topic that is read, which may not be there yet. Missing topics get the replicas of `like`.
+    `source` is the topic that is read, which may not be there yet. Missing topics will be like the topic `like`.
     """
-    topology = await cluster.describe(sink_topics(settings.sink))
-    made = sink_topics(settings.sink) if settings.sink.create_topics else ()
-    planned = {name: Topic(name, None, source.partitions, like.replicas) for name in made}
-    whole = Topology(topology.cluster_id, {**planned, **topology.topics, source.name: source})
-    await _check(settings, cluster, whole)
-    return whole
+    found = await cluster.describe(sink_topics(settings.sink))
+    with_source = replace(found, topics={**found.topics, source.name: source})
+    return await _planned(settings, cluster, with_source, like)
 
 
 async def check_unstaged(settings: Settings, cluster: Cluster) -> Topology:
     """Return the topics of a worker without `source.repartition`, as `check_topics` does."""
-    name = settings.source.topic
-    found = await cluster.describe([name])
-    refuse_missing(found, name, [name])
+    found = await cluster.describe([settings.source.topic, *sink_topics(settings.sink)])
     await _refuse_middle(settings, cluster, found)
-    return await check_topics(settings, cluster, found[name], found[name])
+    return await _planned(settings, cluster, found)
+
+
+async def _planned(
+    settings: Settings, cluster: Cluster, found: Topology, like: Topic | None = None
+) -> Topology:
+    """Return the topics that are `found`, and those that will be made. ConfigError if one does not suit."""
+    source = found.topics.get(settings.source.topic)
+    made = _to_make(settings, found, source, like or source) if source else {}
+    planned = {name: replace(topic, settings={}) for name, topic in made.items()}
+    whole = replace(found, topics={**planned, **found.topics})
+    await _check(settings, cluster, whole)
+    return whole
 
 
 async def _refuse_middle(settings: Settings, cluster: Cluster, topology: Topology) -> None:
@@ -102,25 +121,24 @@ async def _refuse_middle(settings: Settings, cluster: Cluster, topology: Topolog
         await refuse_foreign(settings, cluster, topology, [input_.name])
 
 
-async def _made(settings: Settings, cluster: Cluster, model: Topic, topology: Topology) -> bool:
-    """Make the topics of the sink that are not in `topology`; return whether there are any.
+def _to_make(settings: Settings, found: Topology, source: Topic, like: Topic) -> dict[str, Topic]:
+    """Return the topics of the sink that will be made, by name: those that are not `found`, as the settings allow.
 
-    They get as many partitions and replicas as `model`. ConfigError if a broker refuses.
+    They get as many partitions as `source`, and as many replicas as `like`.
     """
-    missing = [name for name in sink_topics(settings.sink) if name not in topology.topics]
-    for name in missing:
-        configs = _settings_of(name, settings, model)
-        if await cluster.create(name, model.partitions, model.replicas, configs):
-            kept = configs.get("retention.ms", "the broker's default")
-            log.info("topic_created", topic=name, partitions=model.partitions, retention_ms=kept)
-    return bool(missing)
-
-
-def _settings_of(topic: str, settings: Settings, model: Topic) -> dict[str, str]:
-    """Return the settings by which a topic of the sink is made."""
-    if topic == settings.sink.topic:
-        return output_settings(model, settings.filter.remembered_ms)
-    return settings_like(model)
+    made = dict[str, Topic]()
+    for name in sink_topics(settings.sink) if settings.sink.create_topics else ():
+        if name in found.topics or name in found.hidden:
+            continue
+        output = found.topics.get(settings.sink.topic)
+        if name == settings.sink.topic:
+            configs = output_settings(like, settings.filter.remembered_ms)
+        elif name == settings.sink.duplicates_topic and output is not None:
+            configs = duplicates_settings(like, output)
+        else:
+            configs = settings_like(like)
+        made[name] = Topic(name, None, source.partitions, like.replicas, settings=configs)
+    return made
 
 
 async def _check(settings: Settings, cluster: Cluster, topology: Topology) -> None:
@@ -210,6 +228,7 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter, inputs: str | N
             **by,
         )
         return
+    made_later = settings.sink.create_topics and output.topic_id is None
     grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
     grown += recipe.stash_bytes
     log.info(
@@ -224,10 +243,14 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter, inputs: str | N
         snapshot_copies_bytes_max=0
         if empty.only_sets_bits
         else min(COPIES_MAX, recipe.partitions) * grown,
-        topic_settings="known" if output.settings else _UNKNOWN_SETTINGS,
+        topic_settings="known" if output.settings or made_later else _UNKNOWN_SETTINGS,
         promise=promise,
         **by,
     )
+
+
+def warn_unprotected(settings: Settings, output: Topic) -> None:
+    """Warn if one event with a timestamp far in the future would empty the windows of the filter."""
     unlimited = settings.filter.max_jump is None and output.ahead_ms_max >= FOREVER
     if settings.filter.by_event_time and unlimited:
         log.warning(

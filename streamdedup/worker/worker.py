@@ -55,14 +55,17 @@ from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.lists import ListLoader
 from streamdedup.worker.membership import Membership, leave_group
+from streamdedup.worker.output_watch import OutputWatch
 from streamdedup.worker.retention_watch import RetentionWatch
 from streamdedup.worker.staged import PROGRESS_EVERY_S, Copier
 from streamdedup.worker.startup import (
     COMPILING_REMEDY,
     check_registry,
     check_topics,
-    prepared_topics,
+    check_unstaged,
+    made_topics,
     try_filter,
+    warn_unprotected,
 )
 from streamdedup.worker.tasks import beside, enduring, until_stopped
 from streamdedup.worker.topic_watch import TopicWatch
@@ -108,6 +111,8 @@ class Worker:
         )
         self._written = settings
         self._copier: Copier | None = None
+        # What topics that are made are like; None: the topic that is read.
+        self._like: Topic | None = None
         if settings.source.repartition and copies:
             self._copier = Copier(settings, self._status.meters, now_ms, self._threads)
             self._status.copying = self._copier.copying
@@ -179,12 +184,10 @@ class Worker:
                 log.warning("snapshot_writable", path=str(directory), **writable(others))
         status = self._status
         cluster = status.cluster = await stack.enter_async_context(self._connect(kafka))
-        topology = await start_patiently(
-            lambda: self._prepared(cluster), "the topics", cluster.patience
+        planned = await start_patiently(
+            lambda: self._planned(cluster), "the topics", cluster.patience
         )
-        retention = RetentionWatch(self._settings, cluster, status)
-        retention.note(topology[self._settings.sink.topic])
-        recipe = Recipe(self._settings, topology[self._settings.source.topic].partitions)
+        recipe = Recipe(self._settings, planned[self._settings.source.topic].partitions)
         broker_clock = BrokerClock(self._now_ms, asyncio.get_running_loop().time)
         clocks = LeaderClocks(cluster, self._settings.sink.topic, broker_clock)
         status.watch.hash = recipe.common_hash
@@ -213,8 +216,12 @@ class Worker:
         what = "its inner loops, which are compiled at the first start, and memory for a filter"
         inputs = self._written.source.shown if self._written.source.repartition else None
         await threads.memory.run(
-            THE_WORKER, what, try_filter, recipe, topology, inputs, remedy=COMPILING_REMEDY
+            THE_WORKER, what, try_filter, recipe, planned, inputs, remedy=COMPILING_REMEDY
         )
+        if self._copier:
+            await self._copier.check()
+            await start_patiently(self._copier.make, "the middle topic", cluster.patience)
+            await check_purge(cluster, self._settings.source.topic)
         gc.collect()
         gc.freeze()  # all modules are loaded; a full collection that visits them stalls the loop for 70 ms
         log.info(
@@ -227,6 +234,7 @@ class Worker:
         status.phase = Phase.JOINING
         watch = GroupWatch(cluster, services.source, kafka.group_id, recipe.meaning.name, status)
         membership = Membership(services.source, cluster.patience, "the consumer")
+        retention = RetentionWatch(self._settings, cluster, status)
         async with beside(
             enduring("group", watch.run, status.meters),
             enduring("retention", retention.run, status.meters),
@@ -234,27 +242,41 @@ class Worker:
         ):
             await membership.join()
             status.phase = Phase.SERVING
+            while services.source.assigned is None:  # until the group admits us
+                await self._stay(membership, cluster)
+            topology = await start_patiently(
+                lambda: made_topics(self._settings, cluster, like=self._like),
+                "the topics",
+                cluster.patience,
+            )
+            output = topology[self._settings.sink.topic]
+            retention.note(output)
+            warn_unprotected(self._settings, output)
             await self._supervise(recipe, services, topology, membership)
 
-    async def _prepared(self, cluster: Cluster) -> Topology:
-        """Return the topics that the shards read and write; missing ones are made as the settings allow."""
+    async def _stay(self, membership: Membership, cluster: Cluster) -> None:
+        """Stay a member of the group for a turn. DeliveryError if a broker or the registry is away for too long."""
+        await membership.keep_alive()
+        cluster.patience.check()
+        self._status.check_registry()
+
+    async def _planned(self, cluster: Cluster) -> Topology:
+        """Return the topics that the shards read and write, those that will be made among them; nothing is made."""
+        source = self._settings.source.topic
         if self._settings.source.repartition is None:
             await check_not_staged(self._settings, cluster)
-            return await prepared_topics(self._settings, cluster)
+            return await check_unstaged(self._settings, cluster)
         if self._copier:
             plan = await self._copier.prepare(cluster)
-            like: Topic | None = plan.like
-            await check_topics(
-                self._settings, cluster, plan.topology[self._settings.source.topic], plan.like
-            )
-            await self._copier.make(cluster, plan)
+            middle, self._like = plan.topology[source], plan.like
+            is_there = source not in plan.missing
         else:
             await check_groups(self._written, cluster)
-            await await_middle(self._written, cluster, self._note_wait)
-            like = await like_all(self._written, cluster)
-        topology = await prepared_topics(self._settings, cluster, like=like)
-        await check_purge(cluster, self._settings.source.topic)
-        return topology
+            middle, is_there = await await_middle(self._written, cluster, self._note_wait), True
+            self._like = await like_all(self._written, cluster)
+        if is_there:
+            await check_purge(cluster, source)
+        return await check_topics(self._settings, cluster, middle, self._like or middle)
 
     def _note_wait(self, waits: str | None) -> None:
         self._status.waits = waits
@@ -266,8 +288,7 @@ class Worker:
     async def _supervise(
         self, recipe: Recipe, services: Services, topology: Topology, membership: Membership
     ) -> None:
-        loop, patience = asyncio.get_running_loop(), services.cluster.patience
-        status = self._status
+        loop = asyncio.get_running_loop()
         progress_at = loop.time()
         self._saves_at = loop.time() + self._settings.snapshot.interval_s
         meters, lists = services.meters, self._lists
@@ -285,6 +306,7 @@ class Worker:
             enduring("ends", self._look_up_ends, meters),
             enduring("topics", topics.run, meters, ends_by=(DeliveryError,)),
             enduring("input", self._input_watch(services).run, meters),
+            enduring("output", self._output_watch(services, topology).run, meters),
             enduring("clocks", services.clocks.run, meters),
             *([enduring("lists", lists.run, meters)] if lists else []),
             *([enduring("changes", lists.follow, meters)] if lists else []),
@@ -295,9 +317,7 @@ class Worker:
                         recipe, services, self._settings.delivery.drain_s
                     )
                 self._shards.revive(self._status.epoch)
-                await membership.keep_alive()
-                patience.check()
-                status.check_registry()
+                await self._stay(membership, services.cluster)
                 self._warn_cross_partition()
                 services.clocks.check(self._deliveries)
                 self._warn_prevailing()
@@ -307,6 +327,18 @@ class Worker:
                     progress = self._progress()
                     log_progress = log.warning if TROUBLE & progress.keys() else log.info
                     log_progress("progress", **progress)
+
+    def _output_watch(self, services: Services, topology: Topology) -> OutputWatch:
+        settings = self._settings
+        output, group = topology[settings.sink.topic], settings.kafka.group_id
+        return OutputWatch(
+            services.cluster,
+            output,
+            group,
+            self._deliveries,
+            self._status,
+            exactly_once=settings.delivery.exactly_once,
+        )
 
     def _input_watch(self, services: Services) -> InputWatch:
         after_s = self._settings.delivery.open_transaction_s

@@ -690,8 +690,9 @@ class Claims:
         """With its partitions and settings; if it is there already, that is no error."""
         topic, ten_years_ms = unique_name("made"), 10 * 365 * 86_400_000
         configs = {"retention.ms": str(ten_years_ms)}
-        assert await stage.cluster.create(topic, 3, 1, configs)
-        assert not await stage.cluster.create(topic, 3, 1, configs)
+        wanted = [Topic(topic, None, 3, 1, settings=configs)]
+        assert await stage.cluster.create(wanted) == [topic]
+        assert await stage.cluster.create(wanted) == []
 
         async def there() -> bool:
             return topic in (await stage.cluster.describe([topic])).topics

@@ -19,7 +19,7 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import RefusedError
-from streamdedup.kafka.topics import READ
+from streamdedup.kafka.topics import READ, Topic
 from streamdedup.testing.writer import MemoryProducer
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.needs import AHEAD
@@ -412,19 +412,22 @@ class Claims:
     async def test_a_topic_is_created_once_with_its_settings(self, stage: Stage) -> None:
         """The second time, it is there already; what no broker takes is refused by its name."""
         name, settings = unique_name("middle"), {"retention.ms": "-1", "segment.bytes": "1048576"}
-        assert await stage.cluster.create(name, 5, 1, settings)
+        wanted = Topic(name, None, 5, 1, settings=settings)
+        assert await stage.cluster.create([wanted]) == [name]
 
         async def is_there() -> bool:
             return name in (await stage.cluster.describe([name])).topics
 
         await until(is_there)
-        assert not await stage.cluster.create(name, 3, 1, {})
+        assert await stage.cluster.create([Topic(name, None, 3, 1)]) == []
         topic = (await stage.cluster.describe([name]))[name]
         assert topic.partitions == 5
         assert {key: topic.settings[key] for key in settings} == settings
-        refused = unique_name("refused")
-        with pytest.raises(ConfigError, match=refused):
-            await stage.cluster.create(refused, 1, 99, {})
+        refused, suits = Topic(unique_name("refused"), None, 1, 99), unique_name("suits")
+        for both in ([Topic(suits, None, 1, 1), refused], [refused, Topic(suits, None, 1, 1)]):
+            with pytest.raises(ConfigError, match=refused.name):
+                await stage.cluster.create(both)
+        assert not (await stage.cluster.describe([suits, refused.name])).topics
 
 
 def _records(batch: EventBatch) -> Iterator[Record]:

@@ -72,6 +72,38 @@ async def test_a_narrow_or_compacted_output_is_refused(
 
 
 @pytest.mark.broker
+async def test_a_topic_that_the_broker_refuses_leaves_no_other_behind(
+    deployment: Deployment, start: Start
+) -> None:
+    """Its name collides with that of another one: neither it nor the output, which could be made, is made."""
+    create_topic(deployment.bootstrap, deployment.source, 1)
+    other = unique_name("letters.of")
+    create_topic(deployment.bootstrap, other, 1)
+    refused_name = other.replace(".", "_")
+    deployment.config["sink"] |= {"create_topics": True, "dead_letter_topic": refused_name}
+    text = await refused(deployment, start)
+    assert f"the topic {refused_name} could not be created: " in text
+    create_topic(deployment.bootstrap, deployment.sink, 1)  # fails if the start had made it
+
+
+@pytest.mark.broker
+async def test_a_duplicates_topic_is_made_as_wide_as_the_output(
+    deployment: Deployment, start: Start
+) -> None:
+    """Else it would be made, and then refused, because it takes less than the output that is there."""
+    create_topic(deployment.bootstrap, deployment.source, 1)
+    limits: dict[str, str | int] = {"max.message.bytes": 5_000_000}
+    create_topic(deployment.bootstrap, deployment.sink, 1, **limits)
+    deployment.partitions = 1
+    duplicates = unique_name("duplicates")
+    deployment.config["sink"] |= {"create_topics": True, "duplicates_topic": duplicates}
+    deployment.feed(keyed([1, 2, 1], 1))
+    worker = await start(deployment).to_the_end()
+    assert [line["topic"] for line in worker.lines("topic_created")] == [duplicates]
+    assert len(read_all(deployment.bootstrap, duplicates)) == 1
+
+
+@pytest.mark.broker
 def test_missing_output_topics_are_created_where_asked_for(deployment: Deployment) -> None:
     """`sink.create_topics` makes them with the input's partition count."""
     create_topic(deployment.bootstrap, deployment.source, 3, retention_ms=86_400_000)

@@ -300,7 +300,7 @@ async def test_a_fencing_leaves_no_failure_that_nobody_looked_at(
             await asyncio.to_thread(produce, deployment.bootstrap, deployment.sink, [], name)
             deployment.feed(keyed(range(100 * turn, 100 * turn + 100), 1))
             await worker.consumed(100 * turn + 100)
-    assert len(worker.lines("doubt")) >= FENCINGS
+    assert worker.worker.status.meters.of(0).doubts["fenced"] >= FENCINGS
     gc.collect()
     assert unseen == []
     assert lost_and_doubled(deployment) == (0, 0, 0)

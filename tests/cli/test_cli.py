@@ -585,3 +585,57 @@ def test_a_worker_that_is_still_starting_hears_sigterm() -> None:
         [sys.executable, "-c", program], capture_output=True, timeout=DEADLINE_S, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+INTERRUPTED = """
+import os, sys
+class Interrupter:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), NUMBER)
+sys.meta_path.insert(0, Interrupter())
+sys.argv[1:] = ["run", "--set", "kafka.bootstrap_servers=127.0.0.1:1"]
+from streamdedup.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGHUP, 2)],
+    ids=["TERM", "INT", "HUP"],
+)
+@pytest.mark.parametrize(
+    "module", ["argparse", "streamdedup.cli.arguments", "streamdedup.logs", "pydantic"]
+)
+def test_an_interrupt_while_the_worker_is_imported_ends_it_well(
+    module: str, number: signal.Signals, status: int
+) -> None:
+    """From the first import on: there is nothing to drain. SIGHUP, which reloads lists, ends no start."""
+    program = INTERRUPTED.replace("MODULE", repr(module)).replace("NUMBER", str(int(number)))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == status, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
+@pytest.mark.parametrize("after", ["connecting", "broker_away"])
+def test_an_interrupt_ends_a_start_without_a_broker(
+    tmp_path: Path, number: signal.Signals, after: str
+) -> None:
+    """As soon as the worker begins to connect, and while it waits."""
+    config = tmp_path / "dedup.yaml"
+    config.write_text(
+        "kafka: {bootstrap_servers: '127.0.0.1:1', group_id: g}\nsource: {topic: a}\nsink: {topic: b}\n"
+        f"key: {{from: key}}\nfilter: {{capacity: 10}}\nsnapshot: {{directory: {tmp_path}}}\n"
+    )
+    command = [*COMMAND, "run", "-c", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if b'"%s"' % after.encode() in line)
+        process.send_signal(number)
+        _, rest = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, b'"worker_failed"' in said + rest) == (0, False)

@@ -1,5 +1,6 @@
 """Claims about `streamdedup config check --connect`, on a broker in memory: what it says is what a start would say."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from streamdedup.cli import main
 from streamdedup.commands import connected_check as module
+from streamdedup.kafka.topics import READ, WRITE
+from streamdedup.kafka.topics import RIGHTS_UNKNOWN as ANY
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.deployment import Deployment
 from tests.registry.stand_ins import answering
@@ -53,6 +56,42 @@ def test_an_output_that_forgets_first_is_a_warning(
     assert stage.check() == 0
     said = capsys.readouterr().out
     assert f"warning: {stage.deployment.sink} deletes events (retention.ms={DAY_MS})" in said
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "rights", "said"),
+    [
+        (None, ANY, "the topic changes does not exist"),
+        ({"cleanup_policy": "delete"}, ANY, "the topic changes deletes old messages"),
+        ({"cleanup_policy": "compact,delete"}, ANY, "the topic changes deletes old messages"),
+        ({"cleanup_policy": "compact"}, 1 << WRITE, "the right Read on topic changes is missing"),
+        ({"cleanup_policy": "compact"}, 1 << READ, ""),
+    ],
+)
+def test_a_control_topic_is_checked(
+    stage: Stage,
+    capsys: pytest.CaptureFixture[str],
+    settings: dict[str, str] | None,
+    rights: int,
+    said: str,
+    *,
+    staged: bool,
+) -> None:
+    """As a start checks it: it must be there, keep the last message of each key, and be ours to read."""
+    stage.broker.create_topic(stage.deployment.source, 2)
+    stage.broker.create_topic(stage.deployment.sink, 3)
+    if settings is not None:
+        stage.broker.create_topic("changes", 1, **settings)
+        made = stage.broker.topics["changes"]
+        made.topic = replace(made.topic, rights=rights)
+    if staged:
+        stage.deployment.config["source"]["repartition"] = {"topic": "middle", "partitions": 3}
+    (stage.deployment.directory / "blocked.list").touch()
+    file = str(stage.deployment.directory / "blocked.list")
+    stage.deployment.config["blocklist"] = {"file": file, "control_topic": "changes"}
+    assert stage.check() == (2 if said else 0)
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("staged", [False, True])

@@ -1,5 +1,6 @@
 """The demo: the first thing that a new user runs, so it is run here as they run it."""
 
+import json
 import os
 import pty
 import re
@@ -17,6 +18,7 @@ from streamdedup import settings
 from streamdedup.cli import main
 from streamdedup.commands import demo
 from streamdedup.filters.bloom.bloom import Bloom
+from streamdedup.snapshot.format import PAGE_BYTES
 from tests.broker.base import DEADLINE_S
 
 EVENTS, DISTINCT, NEVER_FED, TEXT_BYTES = 58_212, 29_596, 100_000, 1_137_875
@@ -53,6 +55,7 @@ def first(output: str, row: str) -> float:
 
 
 FILLING = f"of {DISTINCT:,} new pages, while the filter filled up"
+EXAMPLE = ("passed on", "dropped")
 ASKED = f"of {NEVER_FED:,} keys that were never fed, asked at the end"
 
 
@@ -103,6 +106,51 @@ def test_memory_stands_beside_that_of_an_exact_set(output: str) -> None:
         assert bits == pytest.approx(8 * size / DISTINCT, abs=0.06)
         assert ratio == pytest.approx(size / filter_bytes, abs=0.6)
     assert first(output, "the text of the keys alone") == TEXT_BYTES
+
+
+@pytest.mark.slow
+def test_a_dropped_event_stands_below_the_first_of_its_key(output: str) -> None:
+    """Both are events of the data, with one page; the one that was dropped came later."""
+    lines = [re.search(rf"^  {name} +(\{{.*\}})$", output, re.MULTILINE) for name in EXAMPLE]
+    first, again = (json.loads(line[1]) for line in lines if line)
+    assert first["url"] == again["url"]
+    urls = demo.home_pages()
+    assert urls.index(first["url"]) == first["id"] < again["id"]
+    assert urls[again["id"]] == again["url"]
+
+
+@pytest.mark.parametrize(
+    ("urls", "passed", "first", "again"),
+    [
+        ("aba", {0, 1}, 0, 2),
+        ("abb", {0, 1}, 1, 2),
+        ("baab", {0, 1, 2}, 0, 3),  # the second a passed, too
+        ("aacc", {2}, 2, 3),  # the first a was dropped by a false positive
+    ],
+)
+def test_the_example_is_a_duplicate_of_what_passed(
+    urls: str, passed: set[int], first: int, again: int
+) -> None:
+    """Not a false positive, and not an event whose first one was dropped."""
+    found = demo._example(list(urls), passed)
+    assert [json.loads(event)["id"] for event in found] == [first, again]
+
+
+@pytest.mark.slow
+def test_the_size_of_snapshots_is_explained(output: str) -> None:
+    """They are larger than the filter by a constant for each file, and the numbers agree."""
+    (filter_bytes, *_), (size, files) = (
+        numbers(output, "the filter"),
+        numbers(output, "snapshots of the filter")[:2],
+    )
+    found = re.search(
+        r"^    ([\d.]+) times the filter, .* each file has ([\d,]+)$", output, re.MULTILINE
+    )
+    assert found
+    assert float(found[1]) == pytest.approx(size / filter_bytes, abs=0.06)
+    beside = float(found[2].replace(",", ""))
+    assert beside == pytest.approx((size - filter_bytes) / files, abs=1)
+    assert beside < 3 * PAGE_BYTES
 
 
 def test_a_filter_that_forgets_is_seen() -> None:

@@ -19,7 +19,7 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaMember
-from streamdedup.kafka.topics import create
+from streamdedup.kafka.topics import Topic, create
 from tests.broker.base import DEADLINE_S
 
 API_VERSIONS, METADATA = 18, 3
@@ -89,7 +89,7 @@ STARTS: dict[str, Callable[[KafkaOptions], Awaitable[object]]] = {
     "fence": lambda options: KafkaWriter(
         options, SinkOptions(topic="out"), 0, Patience(), exactly_once=True
     ).fence(),
-    "create": lambda options: create(options, "out", 1, 1, {}),
+    "create": lambda options: create(options, [Topic("out", None, 1, 1)]),
 }
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError
 from structlog.testing import capture_logs
 
 from streamdedup.errors import DeliveryError
@@ -48,9 +48,9 @@ def test_who_was_told_that_a_broker_is_away_is_told_that_it_is_back() -> None:
     assert told(run()) == ["broker_away", "broker_back"]
 
 
-@pytest.mark.parametrize(("given", "limit"), [(None, 60), (5.0, 5)], ids=["default", "given"])
+@pytest.mark.parametrize(("given", "limit"), [(None, 6), (5.0, 5), (3600.0, 6)])
 def test_a_command_waits_no_longer_than_a_person(given: float | None, limit: int) -> None:
-    """`audit` and `reset` end by themselves, after a minute unless told otherwise, and speak of no worker."""
+    """Commands end by themselves, after seconds, however long a worker may wait, and speak of no worker."""
     named = KafkaOptions(bootstrap_servers="nobody:9092", group_id="g")
     options = named.model_copy(update={"give_up_after_s": given})
 
@@ -112,3 +112,22 @@ def test_a_line_a_minute_holds_over_those_who_come_and_go() -> None:
         patience.back("the last")
 
     assert told(run()) == ["broker_away", "broker_back"]
+
+
+@pytest.mark.parametrize("error", [KafkaConnectionError, NodeNotReadyError, RequestTimedOutError])
+def test_a_broker_that_dies_during_a_command_is_named(error: type[Exception]) -> None:
+    """It is no bug of ours; an error of a file that the command writes stays what it is."""
+    options = KafkaOptions(bootstrap_servers="nobody:9092", group_id="g")
+
+    @asynccontextmanager
+    async def connect(_: KafkaOptions) -> AsyncIterator[str]:
+        yield "there"
+
+    async def ended_by(raised: Exception) -> None:
+        async with soon(connect, options, "nobody answers"):
+            raise raised
+
+    with pytest.raises(DeliveryError, match="nobody answers"):
+        asyncio.run(ended_by(error()))
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(ended_by(FileNotFoundError()))

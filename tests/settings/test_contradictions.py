@@ -182,9 +182,24 @@ class TestContradictions:
             ),
             ([*_INPUTS, "source={topics: [a, b, a]}"], "names a twice; delete one of them"),
             ([*_INPUTS, "source={topics: []}"], "must name a topic"),
-            (
-                [*_INPUTS, "source={topics: [a, __consumer_offsets]}"],
-                "must not name __consumer_offsets",
+            *(
+                (options, f"must not name {internal}: topics with __")
+                for internal in ("__consumer_offsets", "__transaction_state", "__own")
+                for options in (
+                    [f"source.topic={internal}"],
+                    [*_INPUTS, f"source={{topics: [a, {internal}]}}"],
+                    [*_INPUTS, f"source={{topics: [{internal}]}}"],
+                    [f"sink.topic={internal}"],
+                    [f"sink.dead_letter_topic={internal}"],
+                    [f"source.repartition={{topic: {internal}, partitions: 2}}"],
+                )
+            ),
+            *(
+                (
+                    [*_INPUTS, f"source={{pattern: '{pattern}'}}"],
+                    ": can match no topic",
+                )
+                for pattern in ("", " ", "()", "^$", "|", " events", "a,b", "a/.*", "é.*", "__.*")
             ),
             *(
                 (

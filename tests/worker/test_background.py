@@ -29,6 +29,7 @@ from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.list_changes import ControlTopic
+from streamdedup.worker.output_watch import OutputWatch
 from streamdedup.worker.retention_watch import RetentionWatch
 from streamdedup.worker.staged import CopyingWorker
 from tests.deployment import Deployment, keyed
@@ -45,6 +46,7 @@ BROKEN: dict[str, tuple[object, str]] = {
     "topics": (MemoryCluster, "changed"),
     "retention": (RetentionWatch, "_look"),
     "input": (InputWatch, "look"),
+    "output": (OutputWatch, "_look"),
     "clocks": (LeaderClocks, "_try"),
     "lists": (lists_module.ListLoader, "_stamp"),
     "changes": (ControlTopic, "log_state"),
