@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.events import EventBatch, Integers
+from streamdedup.events import NO_TIMESTAMP, EventBatch, Integers
 from streamdedup.filters.options import FilterOptions
-from streamdedup.kafka.records.records import NO_TIMESTAMP
 from streamdedup.keys.hashing import Digests
 from streamdedup.metrics.prevalence import EVENTS_MIN, SHARE_MIN
 from streamdedup.units import counted
