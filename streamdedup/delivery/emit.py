@@ -15,7 +15,15 @@ from streamdedup.delivery.side_topics import Letters, send, send_skipped
 from streamdedup.delivery.transactions import DecidedBatch
 from streamdedup.delivery.turns import beside, is_large
 from streamdedup.errors import DeliveryError
-from streamdedup.events import NO_TIMESTAMP, Damage, EventBatch, Headers, Integers, Verdict, Verdicts
+from streamdedup.events import (
+    NO_TIMESTAMP,
+    Damage,
+    EventBatch,
+    Headers,
+    Integers,
+    Verdict,
+    Verdicts,
+)
 from streamdedup.filters.base import Mask
 from streamdedup.kafka import header_limits
 from streamdedup.kafka.base import Sender

@@ -47,10 +47,9 @@ from streamdedup.rules.pending import (
 )
 
 Now = npt.NDArray[np.int64]
-# The elements of `now`: the marks, the newest generation, the live keys, the late and the untimed rows; the generation
-# of undated keys, or UNDATED, how many the window and the queue have, and how many waited here when it got known, or -1.
-WATERMARK, UNTIMED, CURRENT, LIVE, LATE_ROWS, UNTIMED_ROWS = 0, 1, 2, 3, 4, 5
-DATED, HELD, WAITING, DATED_AT = 6, 7, 8, 9
+# The elements of `now`: the marks, the newest generation, the live keys and the late rows; the generation of undated
+# keys, or UNDATED; how many the window and the queue have; and how many waited here when it got known, or -1.
+WATERMARK, UNTIMED, CURRENT, LIVE, LATE_ROWS, DATED, HELD, WAITING, DATED_AT = range(9)
 
 
 class Held(NamedTuple):
@@ -68,15 +67,15 @@ class Held(NamedTuple):
 class PendingKeys(PendingDigests):
     """The keys that wait, each once in a generation.
 
-    `late` is how many rows of the last `judge_in_time` were late, `untimed` how many had no time. `dated` is, if that
-    call judged the first timed event: how many keys waited before it, and the generation to which undated keys move.
+    `late` is how many rows of the last `judge_in_time` were late. If that call judged the first timed event, `dated` is
+    how many keys waited before it, and the generation to which undated keys move.
     """
 
     in_time = True
 
     def __init__(self, clock: Clock, rows: int = ROWS_MIN) -> None:
         self._clock = clock
-        self.late = self.untimed = 0
+        self.late = 0
         self.dated: tuple[int, int] | None = None
         super().__init__(rows)
 
@@ -104,8 +103,9 @@ class PendingKeys(PendingDigests):
         """The verdicts, shape (m,), of the first m of `digests` (n, 2), and the marks after them.
 
         `times` are those of the events, NO_TIMESTAMP for an event that has none. `found` (n,) are the generations in
-        which the window has them, and is changed; `marks` are those of all that waits. Keys that pass wait from now on, and with `refresh` also known keys, once in each generation. m is less
-        than n only if at row m more keys would be live than `held` permits; None permits any number.
+        which the window has them, and is changed; `marks` are those of all that waits. Keys that pass wait from now on,
+        and with `refresh` also known keys, once in each generation. m is less than n only if at row m more keys would
+        be live than `held` permits; None permits any number.
         """
         digests, verdicts = checked(digests), np.empty(len(digests), dtype=np.uint8)
         moments = checked_times(self._clock, times, len(digests))
@@ -135,8 +135,7 @@ class PendingKeys(PendingDigests):
             if done < part.stop:
                 break
         self._current, self._undated = int(now[CURRENT]), int(now[WAITING])
-        self.late, self.untimed = int(now[LATE_ROWS]), int(now[UNTIMED_ROWS])
-        self._dated, self.dated = int(now[DATED]), None
+        self.late, self._dated, self.dated = int(now[LATE_ROWS]), int(now[DATED]), None
         if now[DATED_AT] >= 0:
             self.dated = waited + int(now[DATED_AT]), self._dated
         return verdicts[:done], Marks(or_none(now[WATERMARK]), or_none(now[UNTIMED]))
@@ -177,7 +176,7 @@ class PendingKeys(PendingDigests):
                 loads[self._dated % count] += held.undated
         live_keys = loads.sum() + self._loads.sum() + undated + self._undated
         of_marks = map(in_kernels, marks)
-        now = [*of_marks, current, live_keys, 0, 0, self._dated, undated, self._undated, -1]
+        now = [*of_marks, current, live_keys, 0, self._dated, undated, self._undated, -1]
         most = CAPACITY_MAX if held is None else held.most
         return np.array(now, dtype=np.int64), loads, most
 
@@ -242,22 +241,11 @@ def _judge(
             last = now[DATED]
         time = moment(clock, now[WATERMARK], 0 if clock.by_count else times[i])
         untimed = not clock.by_count and time == NO_TIMESTAMP
-        if untimed and now[UNTIMED] == NEVER:
-            fresh = last <= now[CURRENT] - clock.generations
-            flags, generation = FRESH | TAKEN if fresh else 0, UNDATED
-            ahead, reached = now[WATERMARK], now[CURRENT]
-        else:
-            flags, ahead, reached, generation = decided(
-                clock,
-                now[WATERMARK],
-                now[CURRENT],
-                now[UNTIMED] if untimed else time,
-                last,
-                late_passes,
-                refresh,
-            )
-            if untimed and flags & LATE != 0:  # since a gap, only late events had a time
-                flags = FRESH
+        flags, ahead, reached, generation = (
+            _decided_untimed(clock, now, last, late_passes, refresh)
+            if untimed
+            else decided(clock, now[WATERMARK], now[CURRENT], time, last, late_passes, refresh)
+        )
         waits = flags & TAKEN != 0 and last < generation
         moved = min(reached - now[CURRENT], clock.generations)
         if waits and now[LIVE] - _leaving(loads, waiting, now[CURRENT], moved) >= most:
@@ -283,10 +271,24 @@ def _judge(
             now[LIVE] += 1
         now[WATERMARK], now[CURRENT] = ahead, reached
         now[LATE_ROWS] += flags & LATE != 0
-        now[UNTIMED_ROWS] += untimed
         # A late event that does not pass is dropped: filter.late is `drop`.
         verdicts[i] = _PASS if flags & FRESH else _BLOCKED if flags & LATE else _DUPLICATE
     return int(digests.shape[0])
+
+
+@inlined
+def _decided_untimed(
+    clock: Clock, now: Now, last: int, late_passes: bool, refresh: bool
+) -> tuple[int, int, int, int]:
+    """What `decided` returns, of a key without a time."""
+    if now[UNTIMED] == NEVER:
+        is_new = last <= now[CURRENT] - clock.generations
+        return FRESH | TAKEN if is_new else 0, now[WATERMARK], now[CURRENT], UNDATED
+    flags, ahead, reached, generation = decided(
+        clock, now[WATERMARK], now[CURRENT], now[UNTIMED], last, late_passes, refresh
+    )
+    # If it is late, all timed events since a gap were. Then it passes, and is not remembered.
+    return FRESH if flags & LATE != 0 else flags, ahead, reached, generation
 
 
 @inlined

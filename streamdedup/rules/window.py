@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from streamdedup.events import NO_TIMESTAMP, Integers, Verdicts
-from streamdedup.filters.window.clock import Generations, Marks, followed
+from streamdedup.filters.window.clock import Generations, Marks, followed, untimed_and_ancient
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import ROWS_A_STEP
 from streamdedup.rules.pending_in_time import Held, PendingKeys
-
 
 Dated = tuple[int, int] | None
 """How many keys precede the first timed event, and the generation to which undated keys move; None without one."""
@@ -34,6 +33,7 @@ class DuplicatesWithin:
 
     def __init__(self, filter_: Windowed) -> None:
         self._filter = filter_
+        self.untimed = self.ancient = 0
         self._waiting = PendingKeys(filter_.clock)
         self._marks = filter_.marks
         self._sealed: deque[_Group] = deque()
@@ -49,11 +49,6 @@ class DuplicatesWithin:
     def late(self) -> int:
         """How many events of the last `judge` came too late for the window to know their keys."""
         return self._waiting.late
-
-    @property
-    def untimed(self) -> int:
-        """How many events of the last `judge` had no timestamp."""
-        return self._waiting.untimed
 
     @property
     def room(self) -> int:
@@ -77,6 +72,8 @@ class DuplicatesWithin:
             late_passes=self._filter.late == "pass",
             refresh=self._filter.refresh,
         )
+        if not self._filter.clock.by_count:
+            self.untimed, self.ancient = untimed_and_ancient(times[: len(verdicts)])
         if dated := self._waiting.dated:
             self._dated = dated[0] - waited + self._open, dated[1]
         self._open += self.pending - waited

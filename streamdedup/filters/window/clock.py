@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
+from streamdedup.events import NO_TIMESTAMP
 from streamdedup.filters.base import Times
 from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.kernel import inlined, kernel
@@ -34,6 +35,7 @@ TIME_MAX = 1 << 62  # times are limited to it, and to its negative, so that no s
 EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_800_000  # years 1 to 9999, in ms since 1970
 UNLIMITED = TIME_MAX - 1  # the `max_jump` of a clock without one
 NEVER = -(1 << 63)  # in kernels, the watermark before the first key
+ANCIENT_MS = 946_684_800_000  # the year 2000: an event with a time before it has probably got that by mistake
 UNDATED = TIME_MAX + 1  # the generation of keys that wait for a first time; above all others
 UNTIMED: Times = np.empty(0, dtype=np.int64)  # the times of keys by count
 UNTIMED.flags.writeable = False
@@ -67,7 +69,7 @@ class Clock(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """The watermark, and the time that an untimed key has: None before the first timed key, or the first since a gap."""
+    """The watermark, and the time of untimed keys: None before the first timed key, or the first one since a gap."""
 
     watermark: int | None
     untimed: int | None
@@ -170,6 +172,13 @@ def followed(clock: Clock, marks: Marks, times: Times | int, no_time: int = NEVE
     return Followed(generations, Marks(or_none(now[0]), or_none(now[1])), dated)
 
 
+def untimed_and_ancient(times: Times) -> tuple[int, int]:
+    """How many of these timestamps of events (n,) are none, and how many others lie before the year 2000."""
+    ancient = times[times < ANCIENT_MS]
+    untimed = int(np.count_nonzero(ancient == NO_TIMESTAMP))
+    return untimed, len(ancient) - untimed
+
+
 def in_kernels(time: int | None) -> int:
     """A watermark as kernels know it: NEVER in place of None."""
     return NEVER if time is None else time
@@ -250,10 +259,8 @@ def untimed_after(clock: Clock, untimed: int, before: int, ahead: int, time: int
 
 
 @kernel
-def _follow(
-    clock: Clock, times: Times, no_time: int, now: Mark, generations: Generations
-) -> None:
-    """Follow rows. `now` has the watermark, the time of untimed keys, and the row from which on they have one, or -1."""
+def _follow(clock: Clock, times: Times, no_time: int, now: Mark, generations: Generations) -> None:
+    """Follow rows. `now` has the watermark, the time of untimed keys, and the row from which on there is one, or -1."""
     watermark, untimed, now[2] = now[0], now[1], -1
     current = watermark // clock.slot
     for row in range(generations.shape[0]):

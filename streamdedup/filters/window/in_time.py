@@ -222,9 +222,10 @@ class InTime(DigestFilter):
 
         A key that is present keeps the later generation. A generation above the current one becomes current: the window
         moves on to it at that row, and what leaves it is swept. Generations that are no longer live are skipped. The
-        watermark stays until `rotate`. If the generations are UNDATED, all of them are, and keys wait for `date`, before
-        which no other key may be put. So the table depends on all that was put, in its order, and not on the batches;
+        watermark stays until `rotate`. So the table depends on all that was put, in its order, and not on the batches;
         and to put the same again, from the same watermark on, changes nothing.
+
+        If one of `generations` is UNDATED, all must be. From then on no other key may be put before `date`.
         """
         digests = checked(digests)
         if not isinstance(generations, np.ndarray) or generations.dtype != np.int64:
@@ -234,7 +235,7 @@ class InTime(DigestFilter):
         return self._table.put(digests, generations)
 
     def date(self, generation: int) -> Iterator[None]:
-        """Move all undated keys to `generation`, in steps like `put_many`. If it is no longer live, they are forgotten."""
+        """Move all undated keys to `generation`, in steps like `put_many`. If it is not live, they are forgotten."""
         return self._table.date(generation)
 
     def rotate(self, watermark: int | None) -> Iterator[None]:

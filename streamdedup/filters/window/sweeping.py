@@ -31,7 +31,7 @@ def tags_of_rows(table: Table, tags: int) -> Generations:
 
 @kernel
 def sweep(table: Table, start: int, stop: int, base: int, moved: int, to: int) -> None:
-    """Clear the cells of these buckets whose generation is no longer live, after those of `moved` have moved `to` another.
+    """Clear the cells of these buckets whose generation is no longer live. Those of `moved` move `to` another before.
 
     `base` is the generation that was current before: an age follows from a tag only up to there.
     """
@@ -44,7 +44,12 @@ def sweep(table: Table, start: int, stop: int, base: int, moved: int, to: int) -
             continue
         generation = generation_in(content, layout)
         if generation == moved and to >= oldest:
-            put(words, layout, cell, content >> layout.tag_bits << layout.tag_bits | tag_of(to, layout))
+            put(
+                words,
+                layout,
+                cell,
+                content >> layout.tag_bits << layout.tag_bits | tag_of(to, layout),
+            )
         elif generation == moved or generation < oldest:
             put(words, layout, cell, _0)
             table.counts[TAGS + tag_in(content, layout)] -= 1

@@ -31,7 +31,6 @@ from streamdedup.filters.window.cells import GENERATIONS, layout_fields
 from streamdedup.filters.window.clock import (
     FRESH,
     NEVER,
-    UNDATED,
     Generations,
     in_kernels,
     or_none,
