@@ -117,7 +117,7 @@ class PendingKeys(PendingDigests):
         for start in range(0, len(digests), ROWS_A_CALL):
             part = slice(start, min(start + ROWS_A_CALL, len(digests)))
             for table in older:
-                _find_later(table, digests[part], found[part])
+                _find_later(table, digests[part], found[part], now[DATED])
             done += _judge(
                 newest,
                 self._clock,
@@ -198,15 +198,16 @@ _BLOCKED = np.uint8(Verdict.BLOCKED)
 
 
 @kernel
-def _find_later(table: PendingTable, digests: Digests, found: Generations) -> None:
-    """Raise `found` to the generation of each digest that waits here in a later one."""
+def _find_later(table: PendingTable, digests: Digests, found: Generations, dated: int) -> None:
+    """Raise `found` to the generation of each digest that waits here in a later one; UNDATED means `dated`."""
     words, tags = words_of(table.secret), np.empty(AHEAD, dtype=np.uint64)
     begin(words, table.slots, digests, tags)
     for i in range(digests.shape[0]):
         tag = next_of(words, table.slots, digests, tags, i)
         at = seek(table.slots, table.ring, tag, digests[i, 0], digests[i, 1])
         if table.slots[at] != _0:
-            found[i] = max(found[i], table.generations[(table.slots[at] & _LOW) - _1])
+            waits = table.generations[(table.slots[at] & _LOW) - _1]
+            found[i] = _later(found[i], waits, dated)
 
 
 @kernel
@@ -236,8 +237,8 @@ def _judge(
         a, b = digests[i, 0], digests[i, 1]
         at, last = seek(slots, ring, tag, a, b), found[i]
         if slots[at] != _0:
-            last = max(last, table.generations[(slots[at] & _LOW) - _1])
-        if last == UNDATED:
+            last = _later(last, table.generations[(slots[at] & _LOW) - _1], now[DATED])
+        elif last == UNDATED:
             last = now[DATED]
         time = moment(clock, now[WATERMARK], 0 if clock.by_count else times[i])
         untimed = not clock.by_count and time == NO_TIMESTAMP
@@ -274,6 +275,12 @@ def _judge(
         # A late event that does not pass is dropped: filter.late is `drop`.
         verdicts[i] = _PASS if flags & FRESH else _BLOCKED if flags & LATE else _DUPLICATE
     return int(digests.shape[0])
+
+
+@inlined
+def _later(one: int, other: int, dated: int) -> int:
+    """The later of two generations, of which UNDATED means `dated`."""
+    return max(dated if one == UNDATED else one, dated if other == UNDATED else other)
 
 
 @inlined

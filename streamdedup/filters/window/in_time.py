@@ -147,9 +147,14 @@ class InTime(DigestFilter):
         return self._table.undated
 
     def _time(self) -> dict[str, Any]:
-        """The fields of a header that say what time it is."""
+        """The fields of a header that say what time it is: `untimed` only after a gap, `undated` only if keys are."""
         table = self._table
-        return {**self.marks._asdict(), "undated": table.waits, "oldest": table.oldest}
+        return {
+            "watermark": self.watermark,
+            "oldest": table.oldest,
+            **({"untimed": self._since_gap} if self._has_gap else {}),
+            **({"undated": True} if table.waits else {}),
+        }
 
     @property
     @override

@@ -166,14 +166,14 @@ def stated_sizes(
 
 
 def stated_marks(header: Mapping[str, Any]) -> tuple[Marks, bool]:
-    """The marks of a header, and whether it has undated keys. Raises ValueError if one is missing, or cannot be."""
-    marks = Marks(*(_time_in(header, name) for name in Marks._fields))
-    watermark, untimed = marks
+    """The marks of a header, and whether it has undated keys. Raises ValueError if they contradict one another."""
+    watermark = _time_in(header, "watermark")
+    untimed = _time_in(header, "untimed") if "untimed" in header else watermark
     if untimed is not None and (watermark is None or watermark < untimed):
         raise ValueError(f"untimed {untimed} is after the watermark {watermark}")
-    if type(waits := header.get("undated")) is not bool or (waits and untimed is not None):
+    if type(waits := header.get("undated", False)) is not bool or (waits and untimed is not None):
         raise ValueError(f"undated {waits!r} does not fit untimed {untimed}")
-    return marks, waits
+    return Marks(watermark, untimed), waits
 
 
 def _time_in(header: Mapping[str, Any], name: str) -> int | None:
