@@ -43,7 +43,7 @@ kinds = st.sampled_from(
 
 def shard_of(options: dict[str, Any], late: str = "pass") -> Shard:
     """A shard over an empty window."""
-    window = filters.build(
+    made = filters.build(
         {
             "kind": "window",
             "error_rate": 1e-9,
@@ -53,13 +53,18 @@ def shard_of(options: dict[str, Any], late: str = "pass") -> Shard:
             **options,
         }
     )
-    return Shard(0, window, stop_when_full=True)
+    return Shard(0, made, stop_when_full=True)
 
 
 def columns(stream: Sequence[Event]) -> tuple[Column, Any]:
     """Keys and times."""
     at = np.array([time for _, time in stream], dtype=np.int64)
     return Column.of([key for key, _ in stream]), at
+
+
+def window(shard: Shard) -> Any:
+    """Its filter."""
+    return shard.filter
 
 
 def decide(shard: Shard, stream: Sequence[Event]) -> list[Verdict]:
@@ -87,8 +92,8 @@ def fold(shard: Shard, stream: Sequence[Event], cuts: Sequence[int] = ()) -> Non
 
 def restored(shard: Shard) -> Shard:
     """A shard over the filter that was saved, and loaded elsewhere."""
-    parts = [memoryview(bytearray(part)) for part in shard.filter.buffers()]
-    loaded = filters.from_parts(shard.filter.header(), parts, shard.filter.hash)
+    parts = [memoryview(bytearray(part)) for part in window(shard).buffers()]
+    loaded: Any = filters.from_parts(window(shard).header(), parts, window(shard).hash)
     other = Shard(0, loaded, stop_when_full=True)
     other.label = other.end_label = shard.label
     return other
@@ -96,12 +101,12 @@ def restored(shard: Shard) -> Shard:
 
 def state(shard: Shard) -> tuple[Any, list[bytes]]:
     """All that a filter is."""
-    return shard.filter.header(), [bytes(part) for part in shard.filter.buffers()]
+    return window(shard).header(), [bytes(part) for part in window(shard).buffers()]
 
 
 def generations(shard: Shard) -> dict[bytes, int]:
     """In which generation the window has which key."""
-    found = shard.filter.generations_many(shard.filter.hash.digests(NAMES)).tolist()
+    found = window(shard).generations_many(window(shard).hash.digests(NAMES)).tolist()
     return {key: one for key, one in zip(NAMES, found, strict=True) if one != NEVER}
 
 
@@ -231,7 +236,7 @@ def test_a_fold_is_the_run(
     assert state(folded) == state(live)
     expected = after(output, Model(late, model.jump), Model())
     assert generations(live) == expected.live()
-    assert (live.watermark, live.filter.marks.untimed) == (expected.mark, expected.read)
+    assert (live.watermark, window(live).marks.untimed) == (expected.mark, expected.read)
     assert len(live.filter) == len(expected.live())
 
 
@@ -264,7 +269,7 @@ def test_after_a_gap_folds_and_runs_agree(
     ended(again.start_at(shard.watermark))
     fold(again, [*left, *more], cuts[::2])
     assert generations(again) == generations(shard)
-    assert again.filter.marks == shard.filter.marks
+    assert window(again).marks == window(shard).marks
 
 
 def test_a_window_in_which_nothing_has_a_time_is_an_ordinary_filter() -> None:
@@ -286,7 +291,7 @@ def test_an_untimed_event_is_neither_late_nor_of_1969(late: str, first: int) -> 
     expected = [PASS, PASS, DUPLICATE, PASS, DUPLICATE, DUPLICATE]
     assert decide(shard, stream) == expected
     ended(shard.admit(3))
-    assert (shard.watermark, shard.filter.undated) == (first, 0)
+    assert (shard.watermark, window(shard).undated) == (first, 0)
     assert decide(shard, [(b"z", first + 2 * RETENTION), (b"x", -1), (b"y", -1)]) == [PASS] * 3
 
 
@@ -309,12 +314,12 @@ def test_keys_without_a_time_move_in_every_place_of_the_table() -> None:
         ended(shard.start_at(600))  # nobody knows what is missing
         untimed = [(b"%d" % n, -1) for n in range(20_000)]
         fold(shard, untimed, [1, 9000])
-        assert (len(shard.filter), shard.filter.undated) == (30_000, 20_000)
+        assert (len(shard.filter), window(shard).undated) == (30_000, 20_000)
         fold(shard, [(b"first", 300)])
-        assert (len(shard.filter), shard.filter.undated) == (30_001, 0)
-        digests = shard.filter.hash.digests([key for key, _ in untimed])
-        assert (shard.filter.generations_many(digests) == 3).all()
+        assert (len(shard.filter), window(shard).undated) == (30_001, 0)
+        digests = window(shard).hash.digests([key for key, _ in untimed])
+        assert (window(shard).generations_many(digests) == 3).all()
         assert decide(shard, old) == [DUPLICATE] * 10_000
         fold(shard, [(b"later", 300 + GENERATIONS * SLOT)])
         assert len(shard.filter) == 1
-        assert (shard.filter.generations_many(digests) == NEVER).all()
+        assert (window(shard).generations_many(digests) == NEVER).all()

@@ -11,6 +11,7 @@ from streamdedup.commands import trial
 from streamdedup.commands.audit import Report, audit
 from streamdedup.commands.fit import Fit
 from streamdedup.events import NO_TIMESTAMP, Verdict
+from streamdedup.kafka.records.records import Record
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
@@ -42,7 +43,7 @@ class Stage:
 
     def feed(self, events: Sequence[Event]) -> None:
         """Append to the input."""
-        records = [(at, key.encode(), b"value", ()) for key, at in events]
+        records: list[Record] = [(at, key.encode(), b"value", ()) for key, at in events]
         self.broker.append(self.deployment.source, 0, records, None)
 
     async def read(self, events: Sequence[Event]) -> LocalWorker:

@@ -81,6 +81,12 @@ class Windowed(Addable, Protocol):
         `clock.NEVER` for one that is absent, `clock.UNDATED` for one that waits for a first time.
         """
 
+    def folded(self, times: Times | int) -> tuple[npt.NDArray[np.int64], int | None]:
+        """The generations of keys with these `times` if every key is added, and the watermark after them.
+
+        By count, `times` is the number of keys.
+        """
+
     def put_many(self, digests: Digests, generations: npt.NDArray[np.int64]) -> Iterator[None]:
         """Add each digest to its generation, in order, in steps. Generations that are no longer live are skipped.
 
