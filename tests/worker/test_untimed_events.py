@@ -18,6 +18,7 @@ from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.deployment import Deployment
 from tests.local import LocalWorker, Start, on_virtual_clock
+from tests.staged import INPUTS, PLACES, MemoryStage, play, value
 
 NOW_MS, HOUR_MS = 1_700_000_000_000, 3_600_000
 WINDOW = {"kind": "window", "retention": "7h", "generations": 8, "capacity": 1000}
@@ -243,3 +244,40 @@ def test_try_counts_untimed_keys_with_those_around_them(tmp_path: Path) -> None:
         assert (found.busiest, found.untimed, found.distinct) == (3, 4, 6)
 
     on_virtual_clock(scene)
+
+
+def test_with_a_first_stage_each_key_passes_once(tmp_path: Path) -> None:
+    """Events of a key in any partitions of the input, of which some have a time; read again, and audited."""
+
+    async def scene(stage: MemoryStage) -> None:
+        config = stage.deployment.config
+        config["filter"] = {**WINDOW, "late": "drop", "error_rate": 1e-9}
+        for topic in (stage.source, stage.deployment.sink):
+            if topic not in stage.broker.topics:
+                stage.broker.create_topic(
+                    topic, INPUTS if topic == stage.source else PLACES, retention_ms=-1
+                )
+        records = [
+            (NO_TIMESTAMP if n % 3 else NOW_MS + n * 1000, b"r", value(n % 40), ())
+            for n in range(240)
+        ]
+        for n, record in enumerate(records):
+            stage.broker.append(stage.source, n * 7 % INPUTS, [record], None)
+        async with stage.start() as worker:
+            await worker.consumed(240)
+        output = [
+            event.value for each in stage.broker.read_all(stage.deployment.sink) for event in each
+        ]
+        assert sorted(output) == sorted(value(n) for n in range(40))
+        shutil.rmtree(tmp_path / "snapshots", ignore_errors=True)
+        async with stage.start() as worker:
+            for n, record in enumerate(records[:40]):
+                stage.broker.append(stage.source, n * 5 % INPUTS, [record], None)
+            await worker.consumed(40)
+            assert worker.tally[Verdict.DUPLICATE] == 40
+        report = await audit(load(stage.deployment.write_config()), connected_to(stage.broker))
+        assert report.fine, report.as_text()
+        assert report.total.untimed is not None
+        assert report.total.untimed > 0
+
+    play(tmp_path, scene)
