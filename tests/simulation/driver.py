@@ -8,6 +8,7 @@ from random import Random
 
 from aiokafka.errors import ProducerFenced
 
+from streamdedup.events import NO_TIMESTAMP
 from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records.records import Record
 from tests.simulation.oracle import BreachError, Oracle
