@@ -19,6 +19,7 @@ Integers = npt.NDArray[np.int64]
 Verdicts = npt.NDArray[np.uint8]
 SomeBytes = bytes | memoryview
 
+NO_TIMESTAMP = -1  # the timestamp of an event that has none; also of records older than timestamps
 NULL = -1  # the size of a key or value that is null, as in Kafka's record format
 # In place of the size of a header's value: no header has that name; or only reading all headers of the row decides.
 ABSENT, UNREAD = -2, -3

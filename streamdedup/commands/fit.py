@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.events import EventBatch, Integers
+from streamdedup.delivery.decide import ANCIENT, TIMELESS, TIMES_REMEDY
+from streamdedup.events import NO_TIMESTAMP, EventBatch, Integers
 from streamdedup.filters.options import FilterOptions
-from streamdedup.kafka.records.records import NO_TIMESTAMP
+from streamdedup.filters.window.clock import ANCIENT_MS, untimed_and_ancient
 from streamdedup.keys.hashing import Digests
 from streamdedup.metrics.prevalence import EVENTS_MIN, SHARE_MIN
 from streamdedup.units import counted
 
 LATEST_MS = (1 << 63) - 1  # a timestamp may be any int64
+SHARE_OF_WINDOW_MIN = 0.1  # a sample of a shorter span says nothing about a whole window
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,10 @@ class Fit:
 
     `distinct` counts the keys of all `keyed` events, `busiest` those within `window_ms`, wherever they are most;
     `window_ms` is None if the filter does not forget by time, and then both are the same. `first_ms` and `last_ms` are
-    the event times, None if no event has one. `frequent` counts the events of the most frequent key, the first of which
-    is at `frequent_at` (topic, partition, offset); `empty` those whose key is empty.
+    the event times, None if no event has one; times before the year 2000 only if there are no others. Of a window by
+    time, `untimed` counts the events that have none, and `ancient` those with a time before 2000. `frequent` counts the
+    events of the most frequent key, the first of which is at `frequent_at` (topic, partition, offset); `empty` those
+    whose key is empty.
     """
 
     capacity: int
@@ -40,6 +44,8 @@ class Fit:
     frequent: int
     frequent_at: tuple[str, int, int]
     empty: int
+    untimed: int
+    ancient: int
 
     @property
     def is_too_small(self) -> bool:
@@ -73,12 +79,15 @@ class Fit:
                 "offset": offset,
             },
             "events_with_empty_key": self.empty,
+            "events_without_timestamp": self.untimed,
+            "events_before_2000": self.ancient,
         }
 
     def lines(self) -> Iterator[str]:
         """Yield it for a person."""
         if self.first_ms is not None and self.last_ms is not None:
             yield f"event times: {_moment(self.first_ms)} to {_moment(self.last_ms)}, {_lasting(self.span_ms)}"
+        yield from self._odd_times()
         topic, partition, offset = self.frequent_at
         warning = "warning: " if self.has_odd_keys else ""
         doubt = ": is `key` the right field?" if self.has_odd_keys else ""
@@ -87,6 +96,17 @@ class Fit:
             f" {topic}/{partition}, offset {offset}), {self.empty / self.keyed:.1%} have an empty one{doubt}"
         )
         yield self._capacity()
+
+    def _odd_times(self) -> Iterator[str]:
+        if self.untimed == self.keyed:
+            yield f"warning: {TIMELESS}; {TIMES_REMEDY}"
+        elif self.untimed:
+            yield (
+                f"{counted(self.untimed, 'event')} without a timestamp: each has the greatest time of the events that"
+                " were emitted before it"
+            )
+        if self.ancient:
+            yield f"warning: {counted(self.ancient, 'event')}: {ANCIENT}; {TIMES_REMEDY}"
 
     def _capacity(self) -> str:
         window = "" if self.window_ms is None else f" within any {_lasting(self.window_ms)}"
@@ -98,6 +118,8 @@ class Fit:
         if self.window_ms is None:
             left_ms = self.span_ms * self.capacity / self.busiest
             return f"{held}: used up in about {_lasting(left_ms)} if new keys come at this rate"
+        if self.span_ms < SHARE_OF_WINDOW_MIN * self.window_ms:
+            return f"{held}; these events span {_lasting(self.span_ms)}, less than a tenth of that"
         expected = self.distinct * max(1.0, self.window_ms / self.span_ms)
         suits = "which is enough" if expected <= self.capacity else "which may be too few"
         return (
@@ -114,13 +136,36 @@ class Seen:
         self._times: list[Integers] = []
         self._places: list[tuple[str, int, Integers]] = []  # topic, partition, offsets
         self._empty = 0
+        # The greatest time so far of each partition, and the first one, which events before it have.
+        self._marks: dict[tuple[str, int], int] = {}
+        self._first: dict[tuple[str, int], int] = {}
+        self._untimed = self._ancient = 0
 
     def add(self, batch: EventBatch, rows: Integers, digests: Digests, empty: int) -> None:
         """Add the events `rows` (n,) of `batch`, with their keys' `digests` (n, 2); `empty` of the keys are empty."""
         self._digests.append(digests)
-        self._times.append(batch.timestamps[rows])
+        self._times.append(self._followed(batch.timestamps[rows], (batch.topic, batch.partition)))
         self._places.append((batch.topic, batch.partition, batch.offsets[rows]))
         self._empty += empty
+
+    def _followed(self, times: Integers, partition: tuple[str, int]) -> Integers:
+        """Return `times`, with the greatest before it in place of each that is missing; NO_TIMESTAMP without one."""
+        untimed, ancient = untimed_and_ancient(times)
+        self._untimed, self._ancient = self._untimed + untimed, self._ancient + ancient
+        if untimed < len(times):
+            self._first.setdefault(partition, int(times[times != NO_TIMESTAMP][0]))
+        missing, least = times == NO_TIMESTAMP, -LATEST_MS
+        before = np.where(missing, least, times)
+        marks = np.maximum.accumulate([self._marks.get(partition, least), *before])[1:]
+        if len(marks):
+            self._marks[partition] = int(marks[-1])
+        return np.where(missing, np.where(marks == least, NO_TIMESTAMP, marks), times)
+
+    def _all_times(self) -> Integers:
+        """Return all times. Events before the first time of their partition have that; if it has none, any one time."""
+        for times, (topic, partition, _) in zip(self._times, self._places, strict=True):
+            times[times == NO_TIMESTAMP] = self._first.get((topic, partition), 0)
+        return np.concatenate(self._times)
 
     def fit(self, options: FilterOptions) -> Fit | None:
         """Return how they fit; None without a filter, for a window by count, or if there are none."""
@@ -129,26 +174,28 @@ class Seen:
         if remembered_ms == 0 or by_count or not sum(map(len, self._digests)):
             return None
         words = np.ascontiguousarray(np.concatenate(self._digests)[:, 0])
-        times = np.concatenate(self._times)
+        times = np.concatenate(self._times) if remembered_ms is None else self._all_times()
         _, firsts, keys, counts = np.unique(
             words, return_index=True, return_inverse=True, return_counts=True
         )
         most = int(np.argmax(counts))
-        known = times != NO_TIMESTAMP
-        distinct, timed = len(counts), times[known]
+        distinct, by_time = len(counts), remembered_ms is not None
+        timed = times[times != NO_TIMESTAMP] if self._first else times[:0]
+        meant = timed[timed >= ANCIENT_MS]
+        timed = meant if len(meant) else timed
         return Fit(
             capacity=options.capacity,
             window_ms=remembered_ms,
             keyed=len(words),
             distinct=distinct,
-            busiest=distinct
-            if remembered_ms is None
-            else most_at_once(keys[known], timed, remembered_ms),
+            busiest=distinct if remembered_ms is None else most_at_once(keys, times, remembered_ms),
             first_ms=int(timed.min()) if len(timed) else None,
             last_ms=int(timed.max()) if len(timed) else None,
             frequent=int(counts[most]),
             frequent_at=self._place(int(firsts[most])),
             empty=self._empty,
+            untimed=self._untimed if by_time else 0,
+            ancient=self._ancient if by_time else 0,
         )
 
     def _place(self, row: int) -> tuple[str, int, int]:

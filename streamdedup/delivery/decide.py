@@ -30,6 +30,14 @@ from streamdedup.rules.lists import Lists, NeedsStore, ScreenResult
 log = structlog.get_logger(__name__)
 
 IDLE_COMMIT_S = 5.0  # between two commits of a position that moved without events
+ANCIENT = (
+    "they have a timestamp before the year 2000 (0 is 1970), which the window takes for their time"
+)
+TIMELESS = "no event has a timestamp so far, and until one has, the window forgets nothing, and may become full"
+TIMES_REMEDY = (
+    "have the producers set timestamps, or the input's topic (message.timestamp.type: LogAppendTime); or leave"
+    " filter.retention out for a window by count (docs/windows.md)"
+)
 _COPIED = "so the first stage read it by a registry that had it; set kafka.schema_registry back, and restart"
 
 
@@ -248,6 +256,25 @@ class Decider:
         if warning and self._services.framed.due(asyncio.get_running_loop().time()):
             log.warning("keys_framed", reason=warning, remedy=FRAMED_REMEDY)
 
+    def _warn_of_times(self, shard: Shard) -> None:
+        """Warn, for all partitions together, if a window has no time yet, or a time that is hardly meant."""
+        counted, services = shard.unsealed, self._services
+        untimed = counted.untimed if shard.watermark is None else 0
+        now_s = asyncio.get_running_loop().time()
+        for name, count, limit, reason in (
+            ("window_without_time", untimed, services.timeless, TIMELESS),
+            ("times_before_2000", counted.ancient, services.ancient, ANCIENT),
+        ):
+            if count and (events := limit.due(now_s, count)):
+                log.warning(
+                    name,
+                    topic=self._recipe.settings.source.topic,
+                    partition=shard.partition,
+                    events=events,
+                    reason=reason,
+                    remedy=TIMES_REMEDY,
+                )
+
     async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | ScreenResult:
         """Return the lists in force; or, if asking them would hold up the loop, their answers for this batch."""
         lists = self._services.lists.now
@@ -281,6 +308,7 @@ class Decider:
 
     def _seal(self, shard: Shard, transaction: Transaction) -> None:
         """Close `transaction` at the input offset that was reached."""
+        self._warn_of_times(shard)
         shard.seal()
         transaction.close(self._reader.next_offset, shard.watermark)
         self._departed(self._reader.next_offset)

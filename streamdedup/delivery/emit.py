@@ -15,7 +15,15 @@ from streamdedup.delivery.side_topics import Letters, send, send_skipped
 from streamdedup.delivery.transactions import DecidedBatch
 from streamdedup.delivery.turns import beside, is_large
 from streamdedup.errors import DeliveryError
-from streamdedup.events import Damage, EventBatch, Headers, Integers, Verdict, Verdicts
+from streamdedup.events import (
+    NO_TIMESTAMP,
+    Damage,
+    EventBatch,
+    Headers,
+    Integers,
+    Verdict,
+    Verdicts,
+)
 from streamdedup.filters.base import Mask
 from streamdedup.kafka import header_limits
 from streamdedup.kafka.base import Sender
@@ -23,7 +31,6 @@ from streamdedup.kafka.broker_clock import Span
 from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.options import BLOCKED_BY, MARK
 from streamdedup.kafka.records.marks import MARK_BYTES_MAX, appended, mark, marked_rows
-from streamdedup.kafka.records.records import NO_TIMESTAMP
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys

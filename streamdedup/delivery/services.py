@@ -51,6 +51,10 @@ class Services:
     lists: ListsInForce = field(default_factory=ListsInForce)
     turns: Turns = field(default_factory=Turns)
     framed: RateLimit = field(default_factory=RateLimit)  # of warnings that keys look framed
+    timeless: RateLimit = field(default_factory=RateLimit)  # of warnings that a window has no time
+    ancient: RateLimit = field(
+        default_factory=RateLimit
+    )  # of warnings that times lie before the year 2000
     folds: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FOLDS_MAX))
 
 

@@ -92,6 +92,11 @@ class Shard:
         """The time of a window once all pending digests are admitted; None if the filter has no time."""
         return self._rule.watermark
 
+    @property
+    def unsealed(self) -> Tally:
+        """The outcomes of what was decided since the last seal."""
+        return self._counted
+
     def decide(
         self,
         keys: Keys,
@@ -198,6 +203,8 @@ class Shard:
     def _count(self, verdicts: Verdicts, blocked: BlockedRows, fresh: int) -> None:
         self._counted.by_verdict += np.bincount(verdicts, minlength=len(Verdict))
         self._counted.late += self._rule.late
+        self._counted.untimed += self._rule.untimed
+        self._counted.ancient += self._rule.ancient
         if blocked.lists.block is not None:
             self._counted.by_match += np.bincount(blocked.matches, minlength=len(Match))
             self._counted.exempt += len(blocked.exempt)

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from streamdedup.events import EventBatch, Integers
+from streamdedup.events import NO_TIMESTAMP, EventBatch, Integers
 from streamdedup.kafka.broker_clock import Span
 from streamdedup.kafka.client.open_batches import loop_bytes_max
 from streamdedup.kafka.records.codecs import CODECS, NONE
 from streamdedup.kafka.records.encoding import BatchEncoder
-from streamdedup.kafka.records.records import NO_TIMESTAMP, Record
+from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import FOREVER, Topic
 
 TOO_LARGE = "too large"

@@ -361,6 +361,13 @@ LATE = Metric(
     "Events later than the window, whether they passed or not; only with `filter.kind: window`.",
     SHARD,
 )
+UNTIMED = Metric(
+    "streamdedup_events_untimed_total",
+    "counter",
+    "events",
+    "Events without a timestamp, which have the time of the events before them; only with `filter.retention`.",
+    SHARD,
+)
 LISTED = Metric(
     "streamdedup_events_listed_total",
     "counter",

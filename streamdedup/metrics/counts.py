@@ -30,6 +30,8 @@ class Tally:
     # New events that were dropped as duplicates, estimated by the error rate.
     expected_false: float = 0.0
     late: int = 0  # events later than their window, whether they passed or not
+    untimed: int = 0  # events without a timestamp, of a window by time
+    ancient: int = 0  # those with a time before the year 2000
     # Events that the blocklist blocked.
     by_match: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(len(Match), dtype=np.int64)
@@ -53,6 +55,8 @@ class Tally:
         self.by_verdict += other.by_verdict
         self.expected_false += other.expected_false
         self.late += other.late
+        self.untimed += other.untimed
+        self.ancient += other.ancient
         self.by_match += other.by_match
         self.exempt += other.exempt
         self.by_answer += other.by_answer
@@ -82,6 +86,7 @@ class Ledger:
     consumed: int = 0
     by_verdict: tuple[int, ...] = (0,) * len(Verdict)
     late: int = 0
+    untimed: int = 0
     expected_false: float = 0.0
     by_match: tuple[int, ...] = (0,) * len(Match)
     exempt: int = 0
@@ -141,6 +146,7 @@ class ShardMeters:
             offsets_skipped=offsets_skipped,
             by_verdict=tuple(self.tally.by_verdict.tolist()),
             late=self.tally.late,
+            untimed=self.tally.untimed,
             expected_false=self.tally.expected_false,
             by_match=tuple(self.tally.by_match.tolist()),
             exempt=self.tally.exempt,

@@ -44,6 +44,14 @@ class DuplicatesRule(Protocol):
     def late(self) -> int:
         """How many events of the last `judge` came too late for the filter to know their keys."""
 
+    @property
+    def untimed(self) -> int:
+        """How many events of the last `judge` had no timestamp, which the filter needs."""
+
+    @property
+    def ancient(self) -> int:
+        """How many of them had a time before the year 2000, which the filter takes for theirs."""
+
     def judge(self, digests: Digests, times: Integers, *, within_budget: bool) -> Verdicts:
         """Return the verdicts (m,) of the first m events; keys that pass become pending.
 
@@ -73,7 +81,7 @@ class Duplicates:
     """The rule over a filter that never forgets a key."""
 
     watermark = None
-    late = 0
+    late = untimed = ancient = 0
 
     def __init__(self, filter_: Addable) -> None:
         self._filter = filter_

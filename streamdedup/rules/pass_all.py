@@ -11,7 +11,7 @@ from streamdedup.keys.hashing import Digests
 class PassAll:
     """Takes the place of the duplicates rule, and follows its protocol. No key is ever pending."""
 
-    pending = late = 0
+    pending = late = untimed = ancient = 0
     room = 1 << 62
     watermark = None
 

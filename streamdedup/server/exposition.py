@@ -41,6 +41,7 @@ _COUNTED: dict[Metric, Callable[[ShardMeters], float]] = {
     catalogue.LEDGER_DIFFERENCE: lambda meters: meters.ledger.difference,
     catalogue.IN_FLIGHT: lambda meters: meters.in_flight,
     catalogue.LATE: lambda meters: meters.ledger.late,
+    catalogue.UNTIMED: lambda meters: meters.ledger.untimed,
     catalogue.EXEMPT: lambda meters: meters.ledger.exempt,
     catalogue.EXPECTED_FALSE: lambda meters: meters.ledger.expected_false,
     catalogue.BATCHES_SKIPPED: lambda meters: meters.ledger.batches_skipped,

@@ -455,6 +455,7 @@ class Worker:
             "consumed": tally.consumed,
             **{verdict.name.lower(): tally[verdict] for verdict in Verdict if tally[verdict]},
             **({"late": tally.late} if tally.late else {}),
+            **({"untimed": tally.untimed} if tally.untimed else {}),
             "lag": self._status.lag,
             **(self._copier.copying.progress if self._copier else {}),
             **(self._uncopied.progress if self._uncopied else {}),

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from streamdedup import filters
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
-from streamdedup.events import Column, Verdict
+from streamdedup.events import NO_TIMESTAMP, Column, Verdict
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.extract import Keys
 from streamdedup.settings import load
@@ -33,7 +33,11 @@ CAPACITY = 2000
 
 Moment = tuple[bytes, int]
 moments = st.lists(
-    st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.integers(-1500, 3000)), max_size=40
+    st.tuples(
+        st.sampled_from([b"a", b"b", b"c", b"d"]),
+        st.integers(-1500, 3000).filter(lambda at: at != NO_TIMESTAMP),
+    ),
+    max_size=40,
 )
 cuts = st.lists(st.integers(0, 40), max_size=8)
 

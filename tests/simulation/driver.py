@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
+from random import Random
 
 from aiokafka.errors import ProducerFenced
 
+from streamdedup.events import NO_TIMESTAMP
 from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records.records import Record
 from tests.simulation.oracle import BreachError, Oracle
@@ -27,6 +29,7 @@ class Driver:
         self._oracle = Oracle(world)
         self._numbers = count()
         self._event_ms = EPOCH_MS
+        self._untimed = Random(0)  # its own, so that it changes nothing else of a seed's history
         self._faults: dict[str, Callable[[], Awaitable[None] | None]] = {
             "kill": lambda: self._some().kill(),
             "pause": self._pause,
@@ -179,6 +182,8 @@ class Driver:
             return self._world.now_ms()
         self._event_ms += self._chance.randrange(RETENTION_MS // 8)
         late = self._chance.random() < 0.3
+        if self._plan.untimed and self._untimed.random() < 0.25:
+            return NO_TIMESTAMP
         return self._event_ms - (self._chance.randrange(RETENTION_MS * 3 // 2) if late else 0)
 
     def _start_some(self) -> None:

@@ -17,6 +17,7 @@ from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.resume import Found
 from streamdedup.delivery.shard import Shard
 from streamdedup.events import Verdict
+from streamdedup.filters.window.clock import in_kernels
 from streamdedup.kafka.base import Cluster, Writer
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Topology
@@ -124,10 +125,9 @@ def _rejecting_last(self: Shard, keys: Any, times: Any, rejected: Any, lists: An
 
 
 def _behind(self: DuplicatesWithin, *arguments: Any, **more: Any) -> Any:
-    reached, self._watermark = self._watermark, self._filter.watermark
+    reached, self._marks = self._marks, self._filter.marks
     verdicts = _judged(self, *arguments, **more)
-    times = [time for time in (reached, self._watermark) if time is not None]
-    self._watermark = max(times, default=None)
+    self._marks = max(reached, self._marks, key=lambda marks: in_kernels(marks.watermark))
     return verdicts
 
 

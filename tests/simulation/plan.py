@@ -102,6 +102,11 @@ class Plan:
         return bool(self.settings["filter"]["kind"] == "window")
 
     @property
+    def untimed(self) -> bool:
+        """Whether some events have no timestamp. Over a gap, a fold knows less of their times than the oracle."""
+        return self.windowed and "output trimmed" not in self.faults
+
+    @property
     def remembers(self) -> bool:
         """Whether there is a filter: else every key passes as often as it comes."""
         return bool(self.settings["filter"]["kind"] != "none")

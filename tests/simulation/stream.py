@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
+from streamdedup.events import NO_TIMESTAMP
 from streamdedup.kafka.options import MARK
 from streamdedup.testing import Logged
 from streamdedup.units import parse_milliseconds
@@ -127,7 +128,7 @@ class Forever(Memory):
 
 
 class Within(Memory):
-    """A window, by the events' times alone (docs/choosing.md): each key has the generations in which it was taken."""
+    """A window, by the events' times alone (docs/windows.md): each key has the generations in which it was taken."""
 
     def __init__(self, filter_: dict[str, Any]) -> None:
         self._count = int(filter_["generations"])
@@ -137,9 +138,17 @@ class Within(Memory):
         self._late_passes = filter_["late"] == "pass"
         self._mark: int | None = None
         self._keys: dict[bytes, set[int]] = {}
+        self._undated: set[bytes] = set()
 
     @override
     def take(self, key: bytes, time_ms: int) -> bool:
+        if key in self._undated:
+            return False
+        if time_ms == NO_TIMESTAMP:
+            if self._mark is None:
+                self._undated.add(key)
+                return True
+            time_ms = self._mark
         own = time_ms // self._slot
         oldest = max(own, self._current(own)) - self._count
         if any(generation > oldest for generation in self._keys.get(key, ())):
@@ -150,11 +159,19 @@ class Within(Memory):
 
     def fold(self, key: bytes, time_ms: int) -> None:
         """As `Memory.fold`; what is late is not remembered."""
+        if time_ms == NO_TIMESTAMP:
+            if self._mark is None:
+                self._undated.add(key)
+                return
+            time_ms = self._mark
         own = time_ms // self._slot
         if own <= self._current(own) - self._count:
             return
         if self._mark is None:
             self._mark = time_ms
+            for undated in self._undated:
+                self._keys.setdefault(undated, set()).add(own)
+            self._undated.clear()
         ahead = time_ms if self._jump is None else min(time_ms, self._mark + self._jump)
         self._mark = max(self._mark, ahead)
         self._keys.setdefault(key, set()).add(min(own, self._mark // self._slot))
@@ -162,11 +179,13 @@ class Within(Memory):
     @override
     def forget(self, key: bytes) -> None:
         self._keys.pop(key, None)
+        self._undated.discard(key)
 
     @override
     def known(self) -> set[bytes]:
         oldest = self._current(0) - self._count
-        return {key for key, taken in self._keys.items() if max(taken) > oldest}
+        live = {key for key, taken in self._keys.items() if max(taken) > oldest}
+        return live | self._undated
 
     def _current(self, own: int) -> int:
         return own if self._mark is None else self._mark // self._slot

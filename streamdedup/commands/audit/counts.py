@@ -47,6 +47,7 @@ def counts_of(
         unjudged=sorts.unjudged,
         keys=matches.keys,
         **findings,
+        untimed=sorts.untimed if settings.filter.by_event_time else None,
         due_again=matches.due_again if knows_time else None,
         late_again=matches.late_again if knows_time else None,
         explained_max=None,

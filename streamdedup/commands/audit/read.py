@@ -58,6 +58,7 @@ class Sorts:
     dropped: int = 0  # as the operator configured
     unjudged: int = 0
     emitted: int = 0
+    untimed: int = 0  # of these, in a window by time, those with a key and without a timestamp
     duplicates: int = 0
 
 
@@ -110,6 +111,7 @@ class PartitionReader:
         time_check: TimeCheck | None,
         watch: Watch | None,
         on_progress: OnProgress,
+        number: int = 0,
     ) -> None:
         self._cluster, self._hash, self._settings = cluster, hash_, recipe.settings
         self._extent, self._sorter, self._clock, self._on_progress = (
@@ -126,7 +128,13 @@ class PartitionReader:
         self._watch = watch
         self._time_check, self._claims = time_check, list[Claim]()
         self._late = Latest(clock) if clock and self._settings.filter.late == "drop" else None
+        self._window = WindowTime(clock, number) if clock else None
         self.sorts = Sorts()
+
+    @property
+    def undated(self) -> Mapping[int, int]:
+        """What `window_time.dated` needs for the rows of this reader, when all is read."""
+        return self._window.generations if self._window else {}
 
     async def read(self, until: int) -> None:
         """Read everything that is compared. Input events below `until` are due."""
@@ -149,8 +157,9 @@ class PartitionReader:
     async def read_output(self) -> None:
         """Read the output and the duplicates."""
         found, sink = self._extent.found, self._settings.sink
-        window = WindowTime(self._clock) if self._clock else None
-        await self._each(sink.topic, found.floor or 0, lambda batch: self._emitted(batch, window))
+        await self._each(sink.topic, found.floor or 0, self._emitted)
+        if self._window:
+            self.sorts.untimed = self._window.untimed
         if sink.duplicates_topic:
             await self._each(sink.duplicates_topic, 0, self._duplicate)
 
@@ -228,7 +237,7 @@ class PartitionReader:
         self._add_judged(batch, keys, KNOWN, judged)
         self._add_unjudged(batch, KNOWN, ~judged)
 
-    def _emitted(self, batch: EventBatch, window: WindowTime | None) -> None:
+    def _emitted(self, batch: EventBatch) -> None:
         keys = self._extractor.extract(batch)
         refuse_unknown(batch, keys, _UNKNOWN_REMEDY)
         judged, _ = self._judged(keys)
@@ -237,7 +246,7 @@ class PartitionReader:
             judged & (marks == verdict)
             for verdict in (Verdict.PASS, Verdict.DUPLICATE, Verdict.BLOCKED)
         )
-        times = window.follow(batch.timestamps[passed]) if window else None
+        times = self._window.follow(batch.timestamps[passed]) if self._window else None
         self._add_judged(batch, keys, EMITTED, passed, times)
         self._add_judged(batch, keys, DROPPED, duplicate)
         self._add_judged(batch, keys, WITHHELD, blocked)

@@ -22,6 +22,7 @@ class PartitionCounts:
 
     `keys`, `missing` and `wrongly_dropped` count keys; everything else counts events. `missing` are keys that are due
     and were not emitted: lost, or dropped as false duplicates. `lost` counts only those that are certainly lost.
+    Of a window by time, `untimed` counts events of the output with a key and without a timestamp.
     Of a window, `due_again` counts events of the output whose key was emitted before, and forgotten by then; and
     `late_again` those of them that were later than the window.
     `input_start` and `committed` are input offsets; `output_start`, `output_end` and `floor` are output offsets.
@@ -47,6 +48,7 @@ class PartitionCounts:
     wrongly_dropped: int | None
     explained_max: int | None
     doubled: int | None
+    untimed: int | None
     due_again: int | None
     late_again: int | None
     foreign: int | None
@@ -225,7 +227,7 @@ def _total(partitions: Sequence[PartitionCounts], rate: float) -> PartitionCount
     summed: dict[str, Any] = dict.fromkeys(_PLACES)
     for name in (
         *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
-        *("unjudged", "keys", "due_again", "late_again"),
+        *("unjudged", "keys", "untimed", "due_again", "late_again"),
         *FINDINGS,
     ):
         known = [value for c in partitions if (value := getattr(c, name)) is not None]
@@ -373,6 +375,11 @@ def _notes(
         yield (
             "a window forgets: a key that was emitted once does not count as missing, even if it was due again later"
             + _again(total)
+        )
+    if total.untimed:
+        yield (
+            f"{counted(total.untimed, 'emitted event')} without a timestamp: each has the greatest time of those before"
+            " it, and keeps its place in the window by that"
         )
     if total.doubled and not settings.delivery.exactly_once:
         sink = settings.sink.topic

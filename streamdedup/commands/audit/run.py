@@ -5,6 +5,7 @@ letters.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from streamdedup.commands.audit.across import EmittedKeys, sampled
 from streamdedup.commands.audit.counts import counts_of
@@ -16,7 +17,7 @@ from streamdedup.commands.audit.report import PartitionCounts, Report, judged
 from streamdedup.commands.audit.rows import Sorter
 from streamdedup.commands.audit.staged import StagedAudit
 from streamdedup.commands.audit.time_check import TimeCheck
-from streamdedup.commands.audit.window_time import clock_of
+from streamdedup.commands.audit.window_time import clock_of, dated
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import registry_answering
@@ -126,14 +127,15 @@ class _Audit:
             await reader.read(until)
             due_from = self._due_from(extent, sorter)
             generations = clock.generations if clock else None
-            matches = match(sorter.parts(), due_from=due_from, generations=generations)
+            rows = partial(dated, generations=reader.undated)
+            matches = match(rows(sorter.parts()), due_from=due_from, generations=generations)
             if matches.foreign and until < extent.found.input_end:
                 # A worker may have emitted events from beyond `until` before the output's end was looked up. The
                 # input's end was looked up after that, so reading on to it finds all of these events.
                 await reader.read_on(until, extent.found.input_end)
-                matches = match(sorter.parts(), due_from=due_from, generations=generations)
+                matches = match(rows(sorter.parts()), due_from=due_from, generations=generations)
             if keys:
-                keys.add(extent.partition, sorter.parts())
+                keys.add(extent.partition, rows(sorter.parts()))
         side_topics = sink_topics(self._settings.sink)[1:]
         starts = {
             name: await self._cluster.first_offset(name, extent.partition) for name in side_topics

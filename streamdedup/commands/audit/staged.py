@@ -42,7 +42,7 @@ from streamdedup.commands.audit.read import (
 from streamdedup.commands.audit.report import Report, Staged, judged
 from streamdedup.commands.audit.rows import Rows, Sorter
 from streamdedup.commands.audit.time_check import Claim, TimeCheck
-from streamdedup.commands.audit.window_time import clock_of
+from streamdedup.commands.audit.window_time import clock_of, dated
 from streamdedup.delivery.fence import committed_offset, look, wait_decided
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import Found, differs
@@ -126,6 +126,7 @@ class StagedAudit:
                     time_check=None,
                     watch=None,
                     on_progress=self._count_read,
+                    number=number,
                 )
 
             recipes = {name: Recipe(of_input(settings, name), self._places) for name in topics}
@@ -149,13 +150,14 @@ class StagedAudit:
             for writer in writers:
                 await writer.read_output()
             generations = clock.generations if clock else None
-            matches = match(sorter.parts(), generations=generations)
+            undated = {code: known for each in writers for code, known in each.undated.items()}
+            matches = match(dated(sorter.parts(), undated), generations=generations)
             if matches.foreign:
                 # A worker may have emitted events from beyond the offsets. It is asked now how far the inputs may
                 # have been read, so all of these events stand below that.
                 for each, at, start in zip(readers, self._inputs, until, strict=True):
                     await each.read_on(start, await self._end_now(input_logs, at))
-                matches = match(sorter.parts(), generations=generations)
+                matches = match(dated(sorter.parts(), undated), generations=generations)
         for check in checks:
             matches.note("wrongly_rejected", len(check.wrong), check.wrong_offsets)
         starts = await self._starts(topology)

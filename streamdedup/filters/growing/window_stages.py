@@ -24,7 +24,7 @@ from streamdedup.filters.growing.stages import stated_for
 from streamdedup.filters.memory import Counts, touch_pages, touching, writable
 from streamdedup.filters.sizing import window_size
 from streamdedup.filters.window.clock import NEVER, Generations
-from streamdedup.filters.window.in_time import TableInTime, not_behind
+from streamdedup.filters.window.in_time import TableInTime, is_undated, not_behind
 from streamdedup.filters.window.rules import Rules
 from streamdedup.filters.window.table import ROWS_A_CHANGE, WindowTable
 from streamdedup.keys.hashing import Digests, Hash, checked, frozen
@@ -56,13 +56,13 @@ class StagedTable(TableInTime):
         """How often the stages changed."""
         self._ahead: dict[int, WindowTable] = {}
 
-    def restore(self, newest: int, watermark: int | None) -> None:
+    def restore(self, newest: int, watermark: int | None, *, waits: bool) -> None:
         """Take what was saved beside the parts. Raises ValueError if it contradicts them."""
         if newest not in self.tables:
             raise ValueError(f"newest {newest} is no stage")
         self.newest = newest
         for index, table in self.tables.items():
-            table.restore(watermark)
+            table.restore(watermark, waits=waits)
             if not table.keys and index != newest:
                 raise ValueError(f"stage {index} has no live key")
 
@@ -93,6 +93,16 @@ class StagedTable(TableInTime):
     def loads(self) -> Counts:
         loads: Counts = np.sum([table.loads for table in self.tables.values()], axis=0)
         return loads
+
+    @property
+    @override
+    def undated(self) -> int:
+        return sum(table.undated for table in self.tables.values())
+
+    @property
+    @override
+    def waits(self) -> bool:
+        return self._newest.waits
 
     @property
     @override
@@ -178,7 +188,7 @@ class StagedTable(TableInTime):
 
     def _follow(self, index: int) -> None:
         """Make the stage `index` the newest."""
-        watermark, current = self.watermark, self.current
+        watermark, current, waits = self.watermark, self.current, self.waits
         if index not in self.tables:
             ahead = self._ahead.get(index)
             self.tables[index] = self._made(index) if ahead is None else ahead
@@ -186,7 +196,7 @@ class StagedTable(TableInTime):
             self._ahead.pop(index, None)
             self.changes += 1
         self.newest = index
-        self._newest.set_time(watermark, current)
+        self._newest.set_time(watermark, current, waits=waits)
 
     def _turn(self, generation: int) -> Iterator[None]:
         """Begin a generation in all stages: at once, but for sweeps and the memory of a smaller stage: in steps."""
@@ -194,6 +204,15 @@ class StagedTable(TableInTime):
             return
         for table in self.tables.values():
             table.advance(generation)
+        yield from self._turned()
+
+    def _renumber(self, newest: int, to: int, *, waits: bool = False) -> Iterator[None]:
+        """Do the same when undated keys move `to` another generation, as `WindowTable.renumber` describes."""
+        for table in self.tables.values():
+            table.renumber(newest, to, waits=waits)
+        yield from self._turned()
+
+    def _turned(self) -> Iterator[None]:
         self._drop()
         keys = self.keys
         smaller = (
@@ -222,6 +241,8 @@ class StagedTable(TableInTime):
     @override
     def add(self, digests: Digests, moments: Times) -> Mask:
         writable(self._newest.words)
+        if self.waits and len(moments):
+            deque(self.date(int(moments[0]) // self.clock.slot), maxlen=0)
         fresh = empty_mask(digests)
         for part, rows in slices(digests, ROWS_A_CHANGE):
             done = 0
@@ -240,7 +261,18 @@ class StagedTable(TableInTime):
     @override
     def put(self, digests: Digests, generations: Generations) -> Iterator[None]:
         writable(self._newest.words)
+        if is_undated(generations):
+            for table in self.tables.values():
+                table.wait()
+            generations = np.full(len(digests), self.current)
         return self._put(digests, generations)
+
+    @override
+    def date(self, generation: int) -> Iterator[None]:
+        if not self.waits:
+            return iter(())
+        writable(self._newest.words)
+        return self._renumber(max(self.current - 1, generation), generation)
 
     @override
     def rotate(self, watermark: int | None) -> Iterator[None]:
@@ -252,8 +284,11 @@ class StagedTable(TableInTime):
 
     def _rotate(self, watermark: int) -> Iterator[None]:
         generation = self.clock.generation(watermark)
-        yield from self._turn(generation)
-        self._newest.set_time(watermark, generation)
+        if self.waits and generation >= self.current:
+            yield from self._renumber(generation, generation, waits=True)
+        elif not self.waits:
+            yield from self._turn(generation)
+        self._newest.set_time(watermark, self.current, waits=self.waits)
 
     def _is_alone(self, rows: int, latest: int) -> bool:
         """Whether the newest stage can do all by itself: it is the only one, with room for `rows`, and stays so.

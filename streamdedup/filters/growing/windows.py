@@ -31,8 +31,8 @@ from streamdedup.filters.window.rules import Rules, rules_for, stated_rules
 from streamdedup.filters.window.window import (
     check_oldest,
     check_table,
+    stated_marks,
     stated_sizes,
-    stated_watermark,
 )
 from streamdedup.keys.hashing import MURMUR3, Hash
 from streamdedup.units import counted
@@ -158,13 +158,12 @@ class GrowingWindow(InTime):
         self._table.grow()
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, the watermark and the oldest live generation; of each stage its index and its sizes."""
+        """Kind, parameters, the fields of `_time`; of each stage its index and its sizes."""
         return self._header(
             **self._table.rules.header(),
             table=WINDOW_TABLE,
             size_bytes_max=self.size_bytes_max,
-            watermark=self.watermark,
-            oldest=self._table.oldest,
+            **self._time(),
             newest=self._table.newest,
             stages=[
                 {
@@ -199,11 +198,12 @@ class GrowingWindow(InTime):
         size_bytes_max = number(header, "size_bytes_max", 1, sys.maxsize)
         options = _options(rules)
         plan = adding_up(size_bytes_max, indexes[-1] + 1, "window", *restored._stated, options)
-        newest, watermark = number(header, "newest", 0, STAGES_MAX), stated_watermark(header)
+        newest, (marks, waits) = number(header, "newest", 0, STAGES_MAX), stated_marks(header)
         parts = zip(indexes, zip(buffers[::2], buffers[1::2], strict=True), strict=True)
         restored._plan = plan
         restored._table = StagedTable(rules, *restored._stated, hash_, len(plan), dict(parts))
-        restored._table.restore(newest, watermark)
+        restored._table.restore(newest, marks.watermark, waits=waits)
+        restored.set_untimed(marks.untimed)
         check_oldest(header, restored._table.oldest)
         return restored
 

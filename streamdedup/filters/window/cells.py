@@ -21,6 +21,9 @@ WHOLE_BITS = np.uint64(WINDOW_WHOLE_BITS)
 _ALL, _5, _4, _1, _0 = (np.uint64(number) for number in (255, 5, 4, 1, 0))
 
 
+GENERATIONS = 6  # the element of `layout_fields` that says how many generations are live
+
+
 class WindowLayout(NamedTuple):
     """The sizes of a table, and its cells as of one current generation. A lane is a cell of a group."""
 

@@ -2,6 +2,15 @@
 
 All of it follows from the times of the keys that were added, in their order: no clock is read. Times are ms since 1970.
 By count, the time of a key is the number of keys added before it. Adding, judging and folding share the kernels.
+
+A key of an event without a time (*untimed*) follows these rules, in a run and in a fold alike:
+
+- Its time is the greatest time of the timed events that were emitted before it, as `max_jump` limits it. So it never
+  moves the watermark, and is never late.
+- After a gap in the output the watermark comes from a note, so it may be later than these events were. Then the
+  watermark decides only what is late; an untimed key has the greatest time of the timed events since the gap.
+- Before the first of them a key is *undated*: it counts, is found, and is saved. At the row of that event all undated
+  keys move to its generation. If it is late, they are forgotten.
 """
 
 import operator
@@ -11,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
+from streamdedup.events import NO_TIMESTAMP
 from streamdedup.filters.base import Times
 from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.kernel import inlined, kernel
@@ -25,6 +35,8 @@ TIME_MAX = 1 << 62  # times are limited to it, and to its negative, so that no s
 EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_800_000  # years 1 to 9999, in ms since 1970
 UNLIMITED = TIME_MAX - 1  # the `max_jump` of a clock without one
 NEVER = -(1 << 63)  # in kernels, the watermark before the first key
+ANCIENT_MS = 946_684_800_000  # the year 2000: an event with a time before it has probably got that by mistake
+UNDATED = TIME_MAX + 1  # the generation of keys that wait for a first time; above all others
 UNTIMED: Times = np.empty(0, dtype=np.int64)  # the times of keys by count
 UNTIMED.flags.writeable = False
 
@@ -54,6 +66,25 @@ class Clock(NamedTuple):
     def generation(self, time: int) -> int:
         """floor(time / slot), for times before 1970 as well."""
         return clipped(time) // self.slot
+
+
+class Marks(NamedTuple):
+    """The watermark, and the time of untimed keys: None before the first timed key, or the first one since a gap."""
+
+    watermark: int | None
+    untimed: int | None
+
+
+class Followed(NamedTuple):
+    """The generations (n,) of keys that are all added, and the marks after them.
+
+    If `dated` is not None, it is the first timed row, and its generation: all rows before it are UNDATED, as are the
+    undated keys of the window, and all of them move to that generation before this row is added.
+    """
+
+    generations: Generations
+    marks: Marks
+    dated: tuple[int, int] | None
 
 
 def clipped(time: int) -> int:
@@ -123,23 +154,39 @@ def checked_times(clock: Clock, times: Times | None, rows: int) -> Times:
     return made
 
 
-def folded(
-    clock: Clock, watermark: int | None, times: Times | int
-) -> tuple[Generations, int | None]:
-    """Compute what `Window.folded` describes, beginning at `watermark`."""
+def followed(clock: Clock, marks: Marks, times: Times | int, no_time: int = NEVER) -> Followed:
+    """Follow keys that are all added, from `marks` on. By count, `times` is their number; `no_time` is that of untimed.
+
+    A late key gets a generation that is no longer live.
+    """
     rows = times if isinstance(times, int) else len(times)
     moments = checked_times(clock, None if isinstance(times, int) else times, rows)
     generations = np.empty(rows, dtype=np.int64)
-    mark = np.array([NEVER if watermark is None else watermark], dtype=np.int64)
+    now = np.array([*map(in_kernels, marks), -1], dtype=np.int64)
+    dated = None
     for start in range(0, rows, ROWS_A_CALL):
         part = slice(start, start + ROWS_A_CALL)
-        _fold(clock, moments[part], mark, generations[part])
-    return generations, watermark_or_none(mark[0])
+        _follow(clock, moments[part], no_time, now, generations[part])
+        if dated is None and now[2] >= 0:
+            dated = start + int(now[2]), int(generations[start + now[2]])
+    return Followed(generations, Marks(or_none(now[0]), or_none(now[1])), dated)
 
 
-def watermark_or_none(watermark: np.int64 | int) -> int | None:
-    """The watermark as callers know it: None in place of NEVER."""
-    return None if watermark == NEVER else int(watermark)
+def untimed_and_ancient(times: Times) -> tuple[int, int]:
+    """How many of these timestamps of events (n,) are none, and how many others lie before the year 2000."""
+    ancient = times[times < ANCIENT_MS]
+    untimed = int(np.count_nonzero(ancient == NO_TIMESTAMP))
+    return untimed, len(ancient) - untimed
+
+
+def in_kernels(time: int | None) -> int:
+    """A watermark as kernels know it: NEVER in place of None."""
+    return NEVER if time is None else time
+
+
+def or_none(time: np.int64 | int) -> int | None:
+    """A watermark as callers know it: None in place of NEVER."""
+    return None if time == NEVER else int(time)
 
 
 FRESH, LATE, TAKEN = 1, 2, 4  # flags of a verdict
@@ -195,20 +242,37 @@ def decided(
     taken = not late and (renews or not present)
     fresh = not present and (late_passes or not late)
     ahead = advanced(clock, watermark, time) if taken else watermark
-    reached = generation_of(clock, ahead, current)
+    reached = generation_of(clock, ahead, current) if taken else current
     flags = (
         (FRESH if fresh else 0) | (LATE if late and not present else 0) | (TAKEN if taken else 0)
     )
     return flags, ahead, reached, min(own, reached)
 
 
+@inlined
+def untimed_after(clock: Clock, untimed: int, before: int, ahead: int, time: int) -> int:
+    """The time of untimed keys after an event with `time` was emitted, which moved the watermark from `before` on.
+
+    `ahead` is the watermark after it. Without a gap, the time of untimed keys is the watermark.
+    """
+    return ahead if untimed == before else min(ahead, advanced(clock, untimed, time))
+
+
 @kernel
-def _fold(clock: Clock, times: Times, mark: Mark, generations: Generations) -> None:
-    watermark = mark[0]
+def _follow(clock: Clock, times: Times, no_time: int, now: Mark, generations: Generations) -> None:
+    """Follow rows. `now` has the watermark, the time of untimed keys, and the row from which on there is one, or -1."""
+    watermark, untimed, now[2] = now[0], now[1], -1
     current = watermark // clock.slot
     for row in range(generations.shape[0]):
         time = moment(clock, watermark, 0 if clock.by_count else times[row])
-        _, watermark, current, generations[row] = decided(
+        if time == no_time and not clock.by_count:
+            generations[row] = UNDATED if untimed == NEVER else untimed // clock.slot
+            continue
+        _, ahead, current, generations[row] = decided(
             clock, watermark, current, time, NEVER, False, False
         )
-    mark[0] = watermark
+        if untimed == NEVER and not clock.by_count:
+            now[2] = row
+        untimed = untimed_after(clock, untimed, watermark, ahead, time)
+        watermark = ahead
+    now[0], now[1] = watermark, untimed

@@ -1,7 +1,7 @@
 """What every window does in time, over a table that `Window` or a window that grows has made."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from typing_extensions import override
@@ -11,11 +11,13 @@ from streamdedup.filters.digest_filter import CAPACITY_MAX, DigestFilter
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.window.clock import (
     NEVER,
+    UNDATED,
     Clock,
     Generations,
+    Marks,
     checked_time,
     clipped,
-    folded,
+    followed,
     given_times,
 )
 from streamdedup.filters.window.rules import Rules
@@ -28,6 +30,10 @@ class TableInTime(Protocol):
     rules: Rules
     clock: Clock
 
+    @property
+    def waits(self) -> bool:
+        """Whether the current generation is that of undated keys."""
+
     def obey(self, rules: Rules) -> None:
         """Apply `rules`, which have the same clock, from now on."""
 
@@ -37,7 +43,7 @@ class TableInTime(Protocol):
 
     @property
     def current(self) -> int:
-        """The newest live generation."""
+        """The newest live generation; while the table `waits`, that of the undated keys."""
 
     @property
     def oldest(self) -> int | None:
@@ -49,7 +55,11 @@ class TableInTime(Protocol):
 
     @property
     def loads(self) -> Counts:
-        """The keys of each live generation, shape (G,), the oldest first."""
+        """The keys of each live generation, shape (G,), the oldest first; without the undated keys."""
+
+    @property
+    def undated(self) -> int:
+        """How many keys are undated."""
 
     @property
     def strained(self) -> bool:
@@ -74,6 +84,9 @@ class TableInTime(Protocol):
     def put(self, digests: Digests, generations: Generations) -> Iterator[None]:
         """Add digests to their generations, in steps."""
 
+    def date(self, generation: int) -> Iterator[None]:
+        """Move the undated keys to a generation, in steps."""
+
     def rotate(self, watermark: int | None) -> Iterator[None]:
         """Advance the watermark, in steps."""
 
@@ -82,6 +95,9 @@ class InTime(DigestFilter):
     """The methods of a window that only its table and its capacity decide."""
 
     _table: TableInTime
+    # The time of untimed keys. After a gap it is not the watermark, until a later event than those before the gap came.
+    _since_gap: int | None = None
+    _has_gap = False
 
     @property
     def clock(self) -> Clock:
@@ -116,6 +132,31 @@ class InTime(DigestFilter):
         return self._table.watermark
 
     @property
+    def marks(self) -> Marks:
+        """The watermark, and the time of untimed keys, which differs from it only after a gap (see `clock`)."""
+        watermark = self.watermark
+        return Marks(watermark, self._since_gap if self._has_gap else watermark)
+
+    def set_untimed(self, time: int | None) -> None:
+        """Set the time of untimed keys, which is not after the watermark; None if no timed event came since a gap."""
+        self._since_gap, self._has_gap = time, time != self.watermark
+
+    @property
+    def undated(self) -> int:
+        """How many keys wait for the time of a first timed event. They count as live."""
+        return self._table.undated
+
+    def _time(self) -> dict[str, Any]:
+        """The fields of a header that say what time it is: `untimed` only after a gap, `undated` only if keys are."""
+        table = self._table
+        return {
+            "watermark": self.watermark,
+            "oldest": table.oldest,
+            **({"untimed": self._since_gap} if self._has_gap else {}),
+            **({"undated": True} if table.waits else {}),
+        }
+
+    @property
     @override
     def strained(self) -> bool:
         return self._table.strained
@@ -137,7 +178,7 @@ class InTime(DigestFilter):
     def loads(self) -> tuple[int, Counts, int]:
         """The current generation; the keys of each live one, shape (G,), int64, the oldest first; the most in all."""
         most = CAPACITY_MAX if self.clock.by_count else self.capacity
-        return self._table.current, self._table.loads, most
+        return self._table.current - self._table.waits, self._table.loads, most
 
     @override
     def add(self, key: Key, time: int | None = None) -> bool:
@@ -164,15 +205,22 @@ class InTime(DigestFilter):
         return present
 
     def generations_many(self, digests: Digests) -> Generations:
-        """The live generation that holds each of `digests` (n, 2), shape (n,), int64; NEVER for one that is absent."""
-        return self._table.find(digests)
+        """The live generation that holds each of `digests` (n, 2), shape (n,), int64; NEVER for one that is absent.
+
+        That of an undated key is UNDATED.
+        """
+        found = self._table.find(digests)
+        if self._table.waits:
+            found[found == self._table.current] = UNDATED
+        return found
 
     def folded(self, times: Times | int) -> tuple[Generations, int | None]:
         """The generations (n,) of keys with these `times` if every key is added, and the watermark after them.
 
         By count, `times` is the number of keys. A late key gets a generation that `put_many` skips.
         """
-        return folded(self.clock, self.watermark, times)
+        found = followed(self.clock, self.marks, times)
+        return found.generations, found.marks.watermark
 
     def put_many(self, digests: Digests, generations: Generations) -> Iterator[None]:
         """Add `digests` (n, 2) to their `generations` (n,), int64, in order, in steps; between two others may work.
@@ -181,6 +229,8 @@ class InTime(DigestFilter):
         moves on to it at that row, and what leaves it is swept. Generations that are no longer live are skipped. The
         watermark stays until `rotate`. So the table depends on all that was put, in its order, and not on the batches;
         and to put the same again, from the same watermark on, changes nothing.
+
+        If one of `generations` is UNDATED, all must be. From then on no other key may be put before `date`.
         """
         digests = checked(digests)
         if not isinstance(generations, np.ndarray) or generations.dtype != np.int64:
@@ -188,6 +238,10 @@ class InTime(DigestFilter):
         if generations.shape != (len(digests),):
             raise TypeError(f"{len(digests)} digests, but generations of shape {generations.shape}")
         return self._table.put(digests, generations)
+
+    def date(self, generation: int) -> Iterator[None]:
+        """Move all undated keys to `generation`, in steps like `put_many`. If it is not live, they are forgotten."""
+        return self._table.date(generation)
 
     def rotate(self, watermark: int | None) -> Iterator[None]:
         """Advance the watermark, whatever `max_jump` is, and sweep what leaves the window, in steps like `put_many`.
@@ -205,13 +259,18 @@ class InTime(DigestFilter):
         return self._table.contains_one(a, b)
 
 
+def is_undated(generations: Generations) -> bool:
+    """Whether these are generations of undated keys: all of them are, or none."""
+    return bool(len(generations) and generations[0] == UNDATED)
+
+
 def not_behind(table: TableInTime, watermark: int | None) -> int:
     """The watermark that `table` may move to, within the limits of times. Raises ValueError if it would go back."""
     before = table.watermark
     if (
         watermark is None
         or (before is not None and watermark < before)
-        or table.clock.generation(watermark) < table.current
+        or table.clock.generation(watermark) < table.current - table.waits
     ):
         raise ValueError(f"the watermark is {before} and cannot go back to {watermark}")
     return clipped(watermark)

@@ -12,7 +12,7 @@ from streamdedup.filters.memory import Counts
 from streamdedup.keys.hashing import Digests
 
 if TYPE_CHECKING:  # they bring numba
-    from streamdedup.filters.window.clock import Clock
+    from streamdedup.filters.window.clock import Clock, Marks
 
 
 @runtime_checkable
@@ -21,8 +21,8 @@ class Windowed(Addable, Protocol):
 
     Age follows from the times of the keys, or from the number of keys added. A caller that adds keys at once uses `add`
     and `add_many`. A caller that decides first, and adds later what was committed, asks `generations_many`, then uses
-    `put_many` and `rotate`. To rebuild the filter from a log of what was added, `folded` gives the generations: that
-    leads to the same state.
+    `put_many`, `date` and `rotate`. To rebuild the filter from a log of what was added, `clock.followed` gives the
+    generations: that leads to the same state.
     """
 
     @property
@@ -40,6 +40,17 @@ class Windowed(Addable, Protocol):
     @property
     def refresh(self) -> bool:
         """Whether a key that is found is renewed."""
+
+    @property
+    def marks(self) -> "Marks":
+        """The watermark, and the time that an untimed key has."""
+
+    def set_untimed(self, time: int | None) -> None:
+        """Set the time of untimed keys, which is not after the watermark; None if no timed event came since a gap."""
+
+    @property
+    def undated(self) -> int:
+        """How many keys wait for the time of a first timed event."""
 
     def set_policy(self, late: str, refresh: bool) -> None:
         """Set another treatment of late keys ("pass" or "drop") and of keys that are found, from now on."""
@@ -65,7 +76,10 @@ class Windowed(Addable, Protocol):
         """
 
     def generations_many(self, digests: Digests) -> npt.NDArray[np.int64]:
-        """The live generation that holds each digest, shape (n,); `clock.NEVER` for one that is absent."""
+        """The live generation that holds each digest, shape (n,).
+
+        `clock.NEVER` for one that is absent, `clock.UNDATED` for one that waits for a first time.
+        """
 
     def folded(self, times: Times | int) -> tuple[npt.NDArray[np.int64], int | None]:
         """The generations of keys with these `times` if every key is added, and the watermark after them.
@@ -76,8 +90,12 @@ class Windowed(Addable, Protocol):
     def put_many(self, digests: Digests, generations: npt.NDArray[np.int64]) -> Iterator[None]:
         """Add each digest to its generation, in order, in steps. Generations that are no longer live are skipped.
 
-        A generation above the current one moves the window on. The watermark stays until `rotate`.
+        A generation above the current one moves the window on. The watermark stays until `rotate`. If the generations
+        are `clock.UNDATED`, all of them are; then only such keys may be put until `date`.
         """
+
+    def date(self, generation: int) -> Iterator[None]:
+        """Move all undated keys to `generation`, in steps like `put_many`."""
 
     def rotate(self, watermark: int | None) -> Iterator[None]:
         """Advance the watermark, and the window with it, in steps like `put_many`."""

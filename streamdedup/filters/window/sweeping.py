@@ -4,7 +4,7 @@ import numpy as np
 
 from streamdedup.filters.sizing import WINDOW_CELLS
 from streamdedup.filters.stash import COUNT, A, B, Rows, stash_put
-from streamdedup.filters.window.cells import generation_in, get, layout_at, put, tag_in
+from streamdedup.filters.window.cells import generation_in, get, layout_at, put, tag_in, tag_of
 from streamdedup.filters.window.clock import Generations
 from streamdedup.filters.window.placing import CURRENT, TAGS, Table
 from streamdedup.kernel import kernel
@@ -30,8 +30,8 @@ def tags_of_rows(table: Table, tags: int) -> Generations:
 
 
 @kernel
-def sweep(table: Table, start: int, stop: int, base: int) -> None:
-    """Clear the cells of these buckets whose generation is no longer live.
+def sweep(table: Table, start: int, stop: int, base: int, moved: int, to: int) -> None:
+    """Clear the cells of these buckets whose generation is no longer live. Those of `moved` move `to` another before.
 
     `base` is the generation that was current before: an age follows from a tag only up to there.
     """
@@ -40,21 +40,34 @@ def sweep(table: Table, start: int, stop: int, base: int) -> None:
     for at in range(start * WINDOW_CELLS, stop * WINDOW_CELLS):
         cell = np.uint64(at)
         content = get(words, layout, cell)
-        if content != _0 and generation_in(content, layout) < oldest:
+        if content == _0:
+            continue
+        generation = generation_in(content, layout)
+        if generation == moved and to >= oldest:
+            put(
+                words,
+                layout,
+                cell,
+                content >> layout.tag_bits << layout.tag_bits | tag_of(to, layout),
+            )
+        elif generation == moved or generation < oldest:
             put(words, layout, cell, _0)
             table.counts[TAGS + tag_in(content, layout)] -= 1
 
 
 @kernel
-def keep_rows(table: Table, rows: Rows, base: int) -> None:
-    """Put those `rows` of a former stash into the stash whose generation is live; `base` is that of `sweep`."""
+def keep_rows(table: Table, rows: Rows, base: int, moved: int, to: int) -> None:
+    """Put those `rows` of a former stash into the stash whose generation is live; the others are those of `sweep`."""
     layout = layout_at(table.fields, base)
     oldest = table.state[CURRENT] - np.int64(layout.generations) + 1
     for i in range(rows.shape[0]):
         number = rows[i, COUNT]
         if number == _0:
             continue
-        if generation_in(number - _1, layout) >= oldest:
+        generation = generation_in(number - _1, layout)
+        if generation == moved and to >= oldest:
+            stash_put(table.stash, table.used, rows[i, A], rows[i, B], tag_of(to, layout) + _1)
+        elif generation != moved and generation >= oldest:
             stash_put(table.stash, table.used, rows[i, A], rows[i, B], number)
         else:
             table.counts[TAGS + tag_in(number - _1, layout)] -= 1

@@ -4,6 +4,9 @@ The kernels stop at a key that begins a new generation. Then a part of the table
 tag comes back after as many generations as there are tags; each part is swept once in the fewer generations in which a
 key may have left the window before that. Which part it is follows from the number of the generation, so a sweep needs
 no memory of its own, and a fold repeats it.
+
+Undated keys (see `clock`) are in the generation after the current one, which no other key can have; so that it is live,
+one more generation is live then. When they get a time, the whole table is swept, and their cells get another tag.
 """
 
 from collections import deque
@@ -24,14 +27,15 @@ from streamdedup.filters.memory import (
 from streamdedup.filters.sizing import WINDOW_CELLS, cuckoo_error, window_tag_bits
 from streamdedup.filters.stash import ROWS, ROWS_A_SLICE, Stash
 from streamdedup.filters.strain import COUNTS, CREDIT, FLAGS, STRAINED, chosen_keys, take_refusal
-from streamdedup.filters.window.cells import layout_fields
+from streamdedup.filters.window.cells import GENERATIONS, layout_fields
 from streamdedup.filters.window.clock import (
     FRESH,
     NEVER,
     Generations,
-    watermark_or_none,
+    in_kernels,
+    or_none,
 )
-from streamdedup.filters.window.in_time import not_behind
+from streamdedup.filters.window.in_time import is_undated, not_behind
 from streamdedup.filters.window.placing import (
     CURRENT,
     GENERATION,
@@ -79,6 +83,8 @@ class WindowTable:
         self.rules, self.clock, self._hash = rules, rules.clock, hash_
         self.buckets, self.fingerprint_bits = buckets, fingerprint_bits
         self.cells, self.capacity = buckets * WINDOW_CELLS, capacity
+        self.waits = False
+        """Whether the current generation is that of undated keys."""
         generations, tag_bits = self.clock.generations, window_tag_bits(self.clock.generations)
         self._tags = 1 << tag_bits
         self._parts = self._tags - generations
@@ -99,9 +105,9 @@ class WindowTable:
         self._queue = search_queue()
         self._due: deque[Callable[[], None]] = deque()
         # Asked once: to ask the array at each addition of a single key would slow that down.
-        self._is_writable = bool(self.words.flags.writeable)
-        if self._is_writable:
-            keep_rows(self._table, self.stash.table[:0], 0)  # compiles it before the first overflow
+        self._is_plain = self._is_writable = bool(self.words.flags.writeable)
+        if self._is_writable:  # compiles it before the first overflow
+            keep_rows(self._table, self.stash.table[:0], 0, NEVER, NEVER)
 
     def obey(self, rules: Rules) -> None:
         """Apply `rules`, which have the same clock, from now on."""
@@ -111,7 +117,7 @@ class WindowTable:
     @property
     def watermark(self) -> int | None:
         """The greatest time of the keys that were added; None before the first."""
-        return watermark_or_none(self._state[WATERMARK])
+        return or_none(self._state[WATERMARK])
 
     @property
     def current(self) -> int:
@@ -133,11 +139,16 @@ class WindowTable:
 
     @property
     def loads(self) -> Counts:
-        """The keys of each live generation, shape (G,), the oldest first."""
-        count = self.clock.generations
-        live = np.arange(self.current - count + 1, self.current + 1)
+        """The keys of each live generation, shape (G,), the oldest first; without the undated keys."""
+        count, newest = self.clock.generations, self.current - self.waits
+        live = np.arange(newest - count + 1, newest + 1)
         loads: Counts = self.counts[TAGS + (live & self._tags - 1)]
         return loads
+
+    @property
+    def undated(self) -> int:
+        """How many keys are undated."""
+        return int(self.counts[self._count_of(self.current)]) if self.waits else 0
 
     @property
     def room(self) -> int:
@@ -174,6 +185,8 @@ class WindowTable:
         Returns True, shape (n,), for each that was absent; for a late one only if late keys pass.
         """
         self._change()
+        if self.waits and len(moments):
+            deque(self.date(int(moments[0]) // self.clock.slot), maxlen=0)
         fresh = empty_mask(digests)
         for part, rows in slices(digests, ROWS_A_CHANGE):
             start = 0
@@ -188,7 +201,7 @@ class WindowTable:
     def add_one(self, a: int, b: int, moment: int) -> bool:
         """Add one digest, given as signed integers, and return what `add` returns for it."""
         flags = LATER
-        if self._is_writable and not self._due and not self.stash.used.item(ROWS):
+        if self._is_plain and not self._due and not self.stash.used.item(ROWS):
             flags = add_row(
                 self.words, self._fields, self._queue, self.counts, self._state, a, b, moment
             )
@@ -198,7 +211,10 @@ class WindowTable:
         return bool(flags & FRESH)
 
     def find(self, digests: Digests) -> Generations:
-        """The live generation, shape (n,), that holds each of `digests` (n, 2); NEVER if there is none."""
+        """The live generation, shape (n,), that holds each of `digests` (n, 2); NEVER if there is none.
+
+        That of an undated key is the current one.
+        """
         self.settle()
         found: Generations = np.empty(len(checked(digests)), dtype=np.int64)
         for part, rows in slices(digests, ROWS_A_CALL):
@@ -216,7 +232,18 @@ class WindowTable:
     def put(self, digests: Digests, generations: Generations) -> Iterator[None]:
         """Add digests to their generations, as `Window.put_many` describes."""
         self._change()
+        if is_undated(generations):
+            self.wait()
+            generations = np.full(len(digests), self.current)
         return self._put(digests, generations)
+
+    def date(self, generation: int) -> Iterator[None]:
+        """Move the undated keys to `generation`, as `Window.date` describes."""
+        if not self.waits:
+            return iter(())
+        self._change()
+        self.renumber(max(self.current - 1, generation), generation)
+        return self.swept()
 
     def rotate(self, watermark: int | None) -> Iterator[None]:
         """Advance the watermark and sweep what is due, as `Window.rotate` describes."""
@@ -226,33 +253,67 @@ class WindowTable:
         self._change()
         return self._rotate(ahead)
 
+    def wait(self) -> None:
+        """Begin the generation of undated keys, unless it is the current one. Its tag is free: no cell has it."""
+        if not self.waits:
+            self.settle()
+            self._set_current(self.current + 1, waits=True)
+
+    def renumber(self, newest: int, to: int, *, waits: bool = False) -> None:
+        """Make `newest` the newest generation, and move the undated keys `to` another; or let them wait after it.
+
+        All of the table is to be swept then: see `swept`.
+        """
+        self.settle()
+        base, moving = self.current, self.undated
+        leaving = int(self.loads[: newest - base + 1].sum())
+        if waits:
+            to = newest + 1
+        stays = to > newest - self.clock.generations
+        self.counts[KEYS] -= leaving + (0 if stays else moving)
+        if stays:
+            self.counts[self._count_of(base)] -= moving
+            self.counts[self._count_of(to)] += moving
+        self._set_current(newest + waits, waits=waits)
+        for part in range(self._parts):
+            for start, stop in self._pieces(part):
+                self._due.append(partial(sweep, self._table, start, stop, base, base, to))
+        if self.stash.used[ROWS]:
+            self._sweep_stash(base, base, to)
+
     def settle(self) -> None:
         """Sweep what a turn has left to be swept. Call this before the table is read."""
         while self._due:
             self._due[0]()
             self._due.popleft()
 
-    def set_time(self, watermark: int | None, current: int) -> None:
+    def set_time(self, watermark: int | None, current: int, *, waits: bool = False) -> None:
         """Take the time of another table, or that of a saved one. Keys stay: none may leave the window by this."""
-        self._state[WATERMARK] = NEVER if watermark is None else watermark
-        self._state[CURRENT] = current
+        self._state[WATERMARK] = in_kernels(watermark)
+        self._set_current(current, waits=waits)
 
-    def restore(self, watermark: int | None) -> None:
-        """Take the watermark of the saved parts, and count their keys. Raises ValueError if they contradict it."""
-        if watermark is None:
+    def restore(self, watermark: int | None, *, waits: bool) -> None:
+        """Take the watermark of the saved parts, and count their keys. Raises ValueError if they contradict it.
+
+        `waits` says whether some are undated.
+        """
+        if watermark is None and not waits:
             if self.words.any() or self.stash.used[ROWS]:
                 raise ValueError("cells are in use, but there is no watermark")
             return
-        current = self.clock.generation(watermark)
-        self.set_time(watermark, current)
+        clock = self.clock
+        newest = clock.before_all if watermark is None else clock.generation(watermark)
+        self.set_time(watermark, newest + waits, waits=waits)
         for part in range(self._parts):
-            oldest = self.clock.generations - 1 + (self.current - part) % self._parts
+            oldest = clock.generations - 1 + (newest - part) % self._parts
             for start, stop in self._pieces(part):
-                if not tally(self._table, start, stop, oldest):
+                if not tally(self._table, start, stop, oldest + waits):
                     raise ValueError("a cell is of no generation that the window can have")
         tags = tags_of_rows(self._table, self._tags)
         self.counts[TAGS:] += np.bincount(tags, minlength=self._tags)
-        self.counts[KEYS] = self.loads.sum()
+        self.counts[KEYS] = self.loads.sum() + self.undated
+        if watermark is None and self.counts[TAGS:].sum() != self.undated:
+            raise ValueError("keys have a time, but there is no watermark")
         tail = int(self.words[-2]) | int(self.words[-1]) << 64
         if tail >> (self.cells * self._bits % 64 or 64):
             raise ValueError(f"bits are set beyond the last cell of {self.cells}")
@@ -287,7 +348,12 @@ class WindowTable:
             yield
 
     def _rotate(self, watermark: int) -> Iterator[None]:
-        yield from self._turn(self.clock.generation(watermark))
+        generation = self.clock.generation(watermark)
+        if self.waits and generation >= self.current:
+            self.renumber(generation, generation, waits=True)
+            yield from self.swept()
+        elif not self.waits:
+            yield from self._turn(generation)
         self._state[WATERMARK] = watermark
 
     def _turn_for(self, row: Digests) -> None:
@@ -316,9 +382,9 @@ class WindowTable:
         if self.counts[TAGS:].sum() > self.counts[KEYS]:
             for part in range(generation, max(base, generation - self._parts), -1):
                 for start, stop in self._pieces(part % self._parts):
-                    self._due.append(partial(sweep, self._table, start, stop, base))
+                    self._due.append(partial(sweep, self._table, start, stop, base, NEVER, NEVER))
         if leaving and self.stash.used[ROWS]:
-            self._sweep_stash(base)
+            self._sweep_stash(base, NEVER, NEVER)
 
     def swept(self) -> Iterator[None]:
         """Sweep what is due, a piece at each step. If the caller stops before the last one, `settle` does the rest."""
@@ -327,11 +393,20 @@ class WindowTable:
             self._due.popleft()
             yield
 
-    def _sweep_stash(self, base: int) -> None:
+    def _sweep_stash(self, base: int, moved: int, to: int) -> None:
         former = self.stash.emptied()
         for start in range(0, len(former), ROWS_A_SLICE):
             rows = former[start : start + ROWS_A_SLICE]
-            self._due.append(partial(keep_rows, self._table, rows, base))
+            self._due.append(partial(keep_rows, self._table, rows, base, moved, to))
+
+    def _set_current(self, current: int, *, waits: bool) -> None:
+        self._state[CURRENT], self.waits = current, waits
+        self._fields[GENERATIONS] = self.clock.generations + waits
+        self._is_plain = self._is_writable and not waits
+
+    def _count_of(self, generation: int) -> int:
+        """Where `counts` has the number of keys of this generation."""
+        return TAGS + (generation & self._tags - 1)
 
     def _pieces(self, part: int) -> Iterator[tuple[int, int]]:
         """The buckets of a part of the table, in pieces: the first one of each, and the one after its last."""

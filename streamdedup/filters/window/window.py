@@ -20,7 +20,7 @@ from streamdedup.filters.sizing import (
     window_size,
     window_tag_bits,
 )
-from streamdedup.filters.window.clock import TIME_MAX
+from streamdedup.filters.window.clock import TIME_MAX, Marks
 from streamdedup.filters.window.in_time import InTime
 from streamdedup.filters.window.rules import Rules, rules_for, stated_rules
 from streamdedup.filters.window.table import WindowTable
@@ -102,14 +102,13 @@ class Window(InTime):
         return self._table.error(keys)
 
     def header(self) -> dict[str, Any]:
-        """Kind, parameters, sizes, the watermark and the oldest live generation."""
+        """Kind, parameters, sizes, and the fields of `_time`."""
         return self._header(
             **self._table.rules.header(),
             table=WINDOW_TABLE,
             buckets=self._table.buckets,
             fingerprint_bits=self._table.fingerprint_bits,
-            watermark=self.watermark,
-            oldest=self._table.oldest,
+            **self._time(),
         )
 
     def buffers(self) -> list[memoryview]:
@@ -134,9 +133,10 @@ class Window(InTime):
         rules = stated_rules(header, restored.capacity)
         keys, generations = rules.held(restored.capacity), rules.clock.generations
         sizes = stated_sizes(header, keys, restored.error_rate, generations)
-        watermark = stated_watermark(header)
+        marks, waits = stated_marks(header)
         restored._hold(rules, *sizes, *buffers)
-        restored._table.restore(watermark)
+        restored._table.restore(marks.watermark, waits=waits)
+        restored.set_untimed(marks.untimed)
         check_oldest(header, restored._table.oldest)
         return restored
 
@@ -165,11 +165,21 @@ def stated_sizes(
     return follow
 
 
-def stated_watermark(header: Mapping[str, Any]) -> int | None:
-    """The watermark of a header. Raises ValueError if there is none, or if it is no time."""
-    if "watermark" in header and header["watermark"] is None:
+def stated_marks(header: Mapping[str, Any]) -> tuple[Marks, bool]:
+    """The marks of a header, and whether it has undated keys. Raises ValueError if they contradict one another."""
+    watermark = _time_in(header, "watermark")
+    untimed = _time_in(header, "untimed") if "untimed" in header else watermark
+    if untimed is not None and (watermark is None or watermark < untimed):
+        raise ValueError(f"untimed {untimed} is after the watermark {watermark}")
+    if type(waits := header.get("undated", False)) is not bool or (waits and untimed is not None):
+        raise ValueError(f"undated {waits!r} does not fit untimed {untimed}")
+    return Marks(watermark, untimed), waits
+
+
+def _time_in(header: Mapping[str, Any], name: str) -> int | None:
+    if name in header and header[name] is None:
         return None
-    return number(header, "watermark", -TIME_MAX, TIME_MAX)
+    return number(header, name, -TIME_MAX, TIME_MAX)
 
 
 def check_oldest(header: Mapping[str, Any], oldest: int | None) -> None:

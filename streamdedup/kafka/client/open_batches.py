@@ -11,11 +11,11 @@ import numpy as np
 from aiokafka.producer.message_accumulator import BatchBuilder
 from typing_extensions import override
 
-from streamdedup.events import EventBatch, Integers, Origin
+from streamdedup.events import NO_TIMESTAMP, EventBatch, Integers, Origin
 from streamdedup.kafka.records.codecs import GZIP, NONE
 from streamdedup.kafka.records.decoding import CHUNK_BYTES, LOOP_BYTES_MAX
 from streamdedup.kafka.records.encoding import BatchEncoder, EncodedBatch, verbatim
-from streamdedup.kafka.records.records import NO_TIMESTAMP, Record, copies
+from streamdedup.kafka.records.records import Record, copies
 from streamdedup.kafka.records.wire import RecordBatch
 
 RECORD_BYTES_MAX = 21  # of a record before its body: size, attributes, time, offset

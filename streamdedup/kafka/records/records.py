@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from streamdedup.events import Column, EventBatch, Headers, Integers
+from streamdedup.events import NO_TIMESTAMP, Column, EventBatch, Headers, Integers
 from streamdedup.kafka.records.decoding import PendingDecode
 
 Record = tuple[int, bytes | None, bytes | None, Headers]  # timestamp in ms, key, value, headers
-# Kafka's value for no timestamp; aiokafka returns None for records older than timestamps.
-NO_TIMESTAMP = -1
 CHUNK_EVENTS = 1_000  # events handled in one turn of the loop: less than 10 ms
 
 
