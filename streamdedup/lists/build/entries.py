@@ -1,6 +1,7 @@
 """The entries of an input, piece by piece, and the reasons why other lines have none."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +17,14 @@ class Entries:
     """One piece of an input, as rows: each entry's text, null or empty if there is none, and the line it came from.
 
     `numbers`, shape (n,), are the line numbers, from 1. `bad` maps a row to the reason why it has no entry, in
-    ascending order.
+    ascending order, and `takes` those that count as more than one bad line to their number.
     """
 
     cells: Column
     lines: Column
     numbers: Integers
     bad: dict[int, str]
+    takes: Mapping[int, int] = field(default_factory=dict)
 
 
 def first_bytes(column: Column) -> npt.NDArray[np.uint8]:

@@ -35,7 +35,7 @@ class Rejects:
     def note(self, name: str, piece: Entries, bad: dict[int, str]) -> None:
         """Record the bad rows of a piece of the input `name`. StreamdedupError if there are now more than `most`."""
         for row, reason in bad.items():
-            self.count += 1
+            self.count += piece.takes.get(row, 1)
             number = int(piece.numbers[row])
             if len(self._first) < FIRST_MAX:
                 self._first.append(f"{name} line {number:,}: {reason}")
