@@ -136,6 +136,15 @@ class TestRefusals:
             + (" for what there is, or delete it" if "schema" in hint else "")
         ]
 
+    @pytest.mark.parametrize("name", [r"a\0b", r"\uD83E", "x" * 300, f"a/{'é' * 128}/b"])
+    @pytest.mark.parametrize("option", ["snapshot.directory", "blocklist.exact"])
+    def test_a_path_that_no_file_can_have_is_refused(
+        self, file: Path, option: str, name: str
+    ) -> None:
+        """Before anything starts."""
+        lines = problems(file, f'{option}="{name}"')
+        assert any(line.startswith(f"--set: {option}: has a ") for line in lines), lines
+
     @pytest.mark.parametrize("name", ["foo", "filter.foo", "foo.bar_baz", "kafka.consumer.foo"])
     def test_a_word_before_the_equals_sign_is_named(self, file: Path, name: str) -> None:
         """It was typed as a name. What else stands there may be a secret, and is hidden, as it is in a file."""
