@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.keys.formats.texts import BYTE_ORDER_MARK, LINE_BYTES_MAX, Lines
-from streamdedup.units import counted
+from streamdedup.units import counted, escaped
 
 NO_CSV = "the line is not CSV: its quotes do not match, or it holds a carriage return"
 TOO_SHORT = "the line has too few columns"
@@ -239,8 +239,8 @@ def separated(record: CsvRecord) -> str:
 
 
 def _shown(name: str) -> str:
-    """Return the beginning of a name, on one line; all that does not print is escaped."""
-    return repr(name[:NAME_SHOWN])[1:-1] + ("..." if len(name) > NAME_SHOWN else "")
+    """Return the beginning of a name, on one line."""
+    return escaped(name[:NAME_SHOWN]) + ("..." if len(name) > NAME_SHOWN else "")
 
 
 def numbered(given: str, option: str) -> int | None:
