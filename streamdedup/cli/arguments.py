@@ -144,12 +144,10 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
 
 
 def loaded(arguments: argparse.Namespace) -> "Settings":
-    """Return the configuration that `add_settings` takes. ConfigError if it has errors, or is named twice."""
+    """Return the configuration that `add_settings` takes; FILE wins over -c. ConfigError if it has errors."""
     from streamdedup import settings
 
     file: Path | None = arguments.file
-    if file is not None and arguments.config is not None:
-        raise ConfigError("FILE is the same as -c FILE; delete one of the two")
     if file is not None and file.suffix not in (".yaml", ".yml"):
         try:
             file.stat()

@@ -19,8 +19,7 @@ from streamdedup.errors import StreamdedupError
 
 def put(text: str) -> None:
     """Write `text` to standard output, as `write` does. What its encoding lacks is escaped."""
-    encoding = "utf-8" if sys.stdout is None else sys.stdout.encoding
-    write(text.encode(encoding, "backslashreplace"))
+    _print(text)
 
 
 def write(data: bytes) -> None:
@@ -28,6 +27,17 @@ def write(data: bytes) -> None:
 
     If a signal handler raises meanwhile, a part is written.
     """
+    _print(data)
+
+
+def say(text: str) -> None:
+    """Write a line to standard error, if that is open and can be written to."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            _write(sys.stderr, f"{text}\n")
+
+
+def _print(data: str | bytes) -> None:
     if sys.stdout is None:  # Python sets this if the descriptor was closed before it began
         raise StreamdedupError("standard output is closed; redirect it to a file or a pipe")
     try:
@@ -38,22 +48,16 @@ def write(data: bytes) -> None:
         raise StreamdedupError(f"the output cannot be written: {error.strerror}") from None
 
 
-def say(text: str) -> None:
-    """Write a line to standard error, if that is open and can be written to."""
-    if sys.stderr is not None:
-        with suppress(OSError):
-            _write(sys.stderr, f"{text}\n".encode(sys.stderr.encoding, "backslashreplace"))
-
-
-def _write(stream: TextIO, data: bytes) -> None:
-    stream.flush()
+def _write(stream: TextIO, data: str | bytes) -> None:
     try:
         descriptor = stream.fileno()
     except io.UnsupportedOperation:  # whoever calls `main` collects the output in memory
-        stream.buffer.write(data)
-        stream.buffer.flush()
+        stream.write(data) if isinstance(data, str) else stream.buffer.write(data)
+        stream.flush()
         return
-    rest = memoryview(data)
+    stream.flush()
+    text = data.encode(stream.encoding, "backslashreplace") if isinstance(data, str) else data
+    rest = memoryview(text)
     while rest:
         try:
             rest = rest[os.write(descriptor, rest) :]
