@@ -65,9 +65,8 @@ class CsvRecords(Iterator[CsvRecord]):
 
     def __next__(self) -> CsvRecord:
         number = self._lines.number
-        is_again = (
-            number < self._read_to
-        )  # then no record is read far: otherwise that could take quadratic time
+        # No record is read far again: that could take quadratic time.
+        is_again = number < self._read_to
         taken = self._taking.begin(LINES_PLAUSIBLE if is_again else LINES_MAX)
         try:
             cells: list[str] | None = next(self._reader)
