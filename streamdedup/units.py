@@ -7,6 +7,7 @@ an error quotes it only as `quote` does. What others chose, such as a name, is s
 """
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -155,15 +156,32 @@ def rate(low: float, high: float, of: str) -> Quantity:
 
 
 def expand_home(path: Path) -> Path:
-    """Replace a leading `~` by the home directory. A relative path stays relative to the working directory."""
+    """Replace a leading `~` by the home directory. A relative path stays relative to the working directory.
+
+    ValueError if no file can have such a name.
+    """
     if path == Path():
         raise ValueError("is empty, must be a path")
+    if "\0" in str(path) or not _is_encodable(path):
+        raise ValueError("has a character that no name of a file has; write another path")
+    if any(len(os.fsencode(part)) > NAME_BYTES_MAX for part in path.parts):
+        raise ValueError(
+            f"has a name of more than {NAME_BYTES_MAX} bytes between two slashes; write a shorter one"
+        )
     try:
         return path.expanduser()
     except RuntimeError:
         raise ValueError(
             "has no home directory for its ~; write an absolute path instead"
         ) from None
+
+
+def _is_encodable(path: Path) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def counted(number: int, what: str) -> str:
@@ -186,6 +204,7 @@ LocalPath = Annotated[Path, AfterValidator(expand_home)]
 _NUMBER = r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?"
 _QUANTITY = re.compile(rf"\s*(?P<number>-?{_NUMBER})\s*(?P<unit>[A-Za-z]*(/[a-z]+)?)\s*")
 _LENGTH_MAX = 40
+NAME_BYTES_MAX = 255  # of every usual file system
 
 _PLAIN_WORDS = frozenset(
     ("", "~", "null", "true", "false", "yes", "no", "on", "off", "nan", "inf", "-inf")

@@ -22,25 +22,23 @@ def _end_when_interrupted() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-if sys.argv[1:2] == [
-    "run"
-]:  # what follows is imported for a tenth of a second, and longer on a busy machine
+# What follows is imported for a tenth of a second, and longer on a busy machine.
+if sys.argv[1:2] == ["run"]:
     _end_when_interrupted()
 
 import argparse
 import atexit
 import gc
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamdedup.cli.arguments import Commands, Parser, add_settings
+from streamdedup.cli.arguments import Commands, Parser, add_settings, loaded
 from streamdedup.cli.audit import add_audit
 from streamdedup.cli.lists import add_lists
 from streamdedup.cli.pipe import add_pipe
 from streamdedup.cli.plan import add_plan
 from streamdedup.cli.reset import add_reset
-from streamdedup.cli.streams import is_unread, put, say, silence_stdout
+from streamdedup.cli.streams import is_unread, put, say
 from streamdedup.cli.trial import add_try
 from streamdedup.errors import ConfigError, StreamdedupError, traceback_without_messages
 from streamdedup.version import __version__
@@ -54,17 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Otherwise Python's exit looks for unused objects among all that there are, most of them numba's, for 0.2 s.
     atexit.register(gc.freeze)
     try:
-        return _status(_parser().parse_args(argv))
-    finally:
-        _settle_stdout()
-
-
-def _status(arguments: argparse.Namespace) -> int:
-    try:
-        status = int(arguments.call(arguments))
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return status
+        arguments = _parser().parse_args(argv)
+        return int(arguments.call(arguments))
     except StreamdedupError as error:
         say(f"streamdedup: {error}")
         return error.exit_status
@@ -80,15 +69,6 @@ def _status(arguments: argparse.Namespace) -> int:
             f"streamdedup: {what}; it came from (no data is quoted):\n{traceback_without_messages(error)}"
         )
         return 1
-
-
-def _settle_stdout() -> None:
-    """Flush standard output. If that fails, keep Python from trying again, and complaining, at its exit."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:
-        silence_stdout()
 
 
 def _parser() -> Parser:
@@ -130,10 +110,10 @@ def _add_run(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     _end_when_interrupted()
-    from streamdedup import logs, settings
+    from streamdedup import logs
     from streamdedup.worker import process
 
-    tree = settings.load(arguments.config, arguments.overrides)
+    tree = loaded(arguments)
     if arguments.stage != "both" and tree.source.repartition is None:
         raise ConfigError(
             f"--stage {arguments.stage} needs source.repartition, which the configuration does not set"
@@ -150,7 +130,6 @@ def _add_config(commands: Commands) -> None:
         ("show", _config_show, "print the whole effective configuration, with secrets masked"),
     ):
         part = parts.add_parser(name, help=text, description=text)
-        part.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the same as -c FILE")
         add_settings(part)
         part.set_defaults(call=call)
         if name == "check":
@@ -164,10 +143,9 @@ def _add_config(commands: Commands) -> None:
 
 
 def _config_check(arguments: argparse.Namespace) -> int:
-    from streamdedup import settings
     from streamdedup.keys import foreign_paths
 
-    tree = settings.load(arguments.file or arguments.config, arguments.overrides)
+    tree = loaded(arguments)
     put("the configuration is valid\n")
     put("".join(f"warning: {warning}\n" for warning in foreign_paths.warnings(tree.key)))
     if arguments.connect:
@@ -194,7 +172,7 @@ def _check_cluster(tree: "Settings") -> None:
 def _config_show(arguments: argparse.Namespace) -> int:
     from streamdedup import settings
 
-    put(settings.show(settings.load(arguments.file or arguments.config, arguments.overrides)))
+    put(settings.show(loaded(arguments)))
     return 0
 
 
@@ -244,4 +222,4 @@ def _add_demo(commands: Commands) -> None:
 def _demo(_arguments: argparse.Namespace) -> int:
     from streamdedup.commands.demo import demo
 
-    return demo()
+    return demo(put)

@@ -6,7 +6,15 @@ import sys
 from ast import literal_eval
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from typing_extensions import override
+
+from streamdedup.cli.streams import put
+from streamdedup.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamdedup.settings import Settings
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 Reader = Callable[[str], Any]
@@ -25,6 +33,14 @@ class _NoOption(str):
 
 class Parser(argparse.ArgumentParser):
     """Says which argument is wrong, and repeats what was given only if it cannot be a secret in the wrong place."""
+
+    @override
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Write help and version whole, or fail; argparse ignores errors."""
+        if message and file is not None and file is sys.stdout:
+            put(message)
+        else:
+            super()._print_message(message, file)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and what is wrong, and end with status 2."""
@@ -97,7 +113,19 @@ class Intermixed(Parser):
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:
-    """Add the options that name the configuration."""
+    """Add the arguments that name the configuration, which `loaded` loads."""
+    command.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        metavar="FILE",
+        help="the same as -c FILE",
+    )
+    add_overrides(command)
+
+
+def add_overrides(command: argparse.ArgumentParser) -> None:
+    """Add the options that name the configuration, for a command that has other arguments."""
     command.add_argument(
         "-c",
         "--config",
@@ -115,6 +143,40 @@ def add_settings(command: argparse.ArgumentParser) -> None:
     )
 
 
+def loaded(arguments: argparse.Namespace) -> "Settings":
+    """Return the configuration that `add_settings` takes; FILE wins over -c. ConfigError if it has errors."""
+    from streamdedup import settings
+
+    file: Path | None = arguments.file
+    if file is not None and file.suffix not in (".yaml", ".yml"):
+        try:
+            file.stat()
+        except OSError as error:  # it is not repeated: it may be a secret in the wrong place
+            raise ConfigError(
+                f"FILE: {error.strerror}; it is the configuration, the same as -c FILE"
+            ) from None
+    return settings.load(file or arguments.config, arguments.overrides)
+
+
+def add_separator(command: argparse.ArgumentParser, of: str) -> None:
+    """Add the option for the separator of CSV; `of` says when it is read as such."""
+    command.add_argument(
+        "--separator",
+        type=refusing(_separator),
+        metavar=",|;|tab",
+        help=f"{of}: what separates the columns: , ; | or tab (default: ,)",
+    )
+
+
+def _separator(text: str) -> str:
+    from streamdedup.keys.formats.csv_records import SEPARATORS
+
+    found = SEPARATORS.get("tab" if text in ("\t", r"\t") else text)
+    if found is None:
+        raise ValueError("must be , ; | or tab, in quotes where a shell needs them")
+    return found
+
+
 def add_key(command: argparse.ArgumentParser) -> None:
     """Add the options that define which lines are equal."""
     command.add_argument(
@@ -125,6 +187,7 @@ def add_key(command: argparse.ArgumentParser) -> None:
         " a number, from 1; if repeated, all the fields together; of json:[FIELD, FIELD] the first that is neither"
         " missing nor null",
     )
+    add_separator(command, "with csv:")
     command.add_argument(
         "--normalize",
         choices=("none", "trim", "lowercase", "email", "url"),

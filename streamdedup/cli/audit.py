@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from streamdedup.cli.arguments import ACROSS_PARTITIONS, Commands, add_settings
+from streamdedup.cli.arguments import ACROSS_PARTITIONS, Commands, add_settings, loaded
 from streamdedup.cli.streams import put
 
 TELL_EVERY_S = 0.5
@@ -35,10 +35,10 @@ def _audit(arguments: argparse.Namespace) -> int:
     import asyncio
     import json
 
-    from streamdedup import logs, settings
+    from streamdedup import logs
     from streamdedup.commands.audit import audit
 
-    tree = settings.load(arguments.config, arguments.overrides)
+    tree = loaded(arguments)
     logs.set_up()
     shows_progress = sys.stderr is not None and sys.stderr.isatty()
     try:

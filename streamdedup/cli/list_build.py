@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamdedup.cli.arguments import Commands, add_url_rule, as_configured, refusing
+from streamdedup.cli.arguments import Commands, add_separator, add_url_rule, as_configured, refusing
 from streamdedup.cli.list_options import add_config, add_hash_key, configured, stdin
 from streamdedup.errors import ConfigError
 from streamdedup.filters import KINDS
@@ -127,6 +127,7 @@ def _add_format(build: argparse.ArgumentParser) -> None:
         metavar="NAME|NUMBER",
         help="for CSV: the column, by its name in the first line, or by its number from 1 if there is no such line",
     )
+    add_separator(build, "for CSV")
     build.add_argument(
         "--field",
         metavar="PATH",
@@ -167,7 +168,7 @@ def _build(arguments: argparse.Namespace) -> int:
 
     output: Path = arguments.output
     given = arguments.format, arguments.column, arguments.field
-    inputs = inputs_of(arguments.inputs, stdin, *given)
+    inputs = inputs_of(arguments.inputs, stdin, *given, separator=arguments.separator)
     if arguments.check and any(given.is_read_once for given in inputs):
         raise ConfigError(
             "--check reads the inputs twice, and standard input or a pipe can be read only once; name files"

@@ -1,13 +1,12 @@
 """Arguments that several parts of `streamdedup lists` share: a worker's configuration, a secret, standard input."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from streamdedup.cli import streams
 from streamdedup.cli.arguments import refusing
-from streamdedup.cli.streams import binary
 from streamdedup.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def settings_of(config: Path | None, overrides: Sequence[str]) -> "Settings":
 
 def stdin() -> BinaryIO:
     """Return standard input. StreamdedupError if it is closed."""
-    return binary(sys.stdin, "standard input is closed; give it lines: streamdedup lists ... <FILE")
+    return streams.stdin("give it lines: streamdedup lists ... <FILE")
 
 
 def _hash_key(text: str) -> bytes:

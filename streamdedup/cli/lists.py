@@ -2,15 +2,14 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamdedup.cli.arguments import Commands, Intermixed, add_settings
+from streamdedup.cli.arguments import Commands, Intermixed, add_overrides
 from streamdedup.cli.list_build import add_build
 from streamdedup.cli.list_options import add_config, add_hash_key, configured, settings_of, stdin
-from streamdedup.cli.streams import binary, put, say
+from streamdedup.cli.streams import put, say, write
 
 
 def add_lists(commands: Commands) -> None:
@@ -83,15 +82,13 @@ def _check(arguments: argparse.Namespace) -> int:
     allow = load(arguments.allow, hash_key) if arguments.allow else None
     store = ExactStore.open(place_of(arguments.file), block) if arguments.exact else None
     verdicts = Verdicts(block, allow, store)
-    out = binary(sys.stdout, "standard output is closed; redirect it to a file or a pipe")
     with compiling(lambda: say("streamdedup: compiling, only in the first run, for some seconds")):
         if arguments.keys in ([], ["-"]):
             for verdict in verdicts.of_lines(iter(_read1(), b"")):
-                out.write(verdict)
-                out.flush()
+                write(verdict)
         else:
             keys = [key.encode("utf-8", "surrogateescape") for key in arguments.keys]
-            out.write(verdicts.of_keys(keys))
+            write(verdicts.of_keys(keys))
     return 0
 
 
@@ -113,7 +110,7 @@ def _add_changes(parts: Commands) -> None:
             help=text,
             description=f"Write to blocklist.control_topic: {text}. Workers follow within two seconds.",
         )
-        add_settings(part)
+        add_overrides(part)
         part.add_argument(
             "entries",
             nargs="+",
@@ -143,7 +140,9 @@ def _change(arguments: argparse.Namespace) -> int:
 
 def _entries(given: str) -> list[bytes]:
     """Return one entry, or those on the lines of standard input."""
+    from streamdedup.keys.formats.texts import BYTE_ORDER_MARK
+
     if given != "-":
         return [os.fsencode(given)]
-    stdin = binary(sys.stdin, "standard input is closed; give the entries as arguments")
-    return [line for raw in stdin if (line := raw.strip()) and not line.startswith(b"#")]
+    lines = stdin().read().removeprefix(BYTE_ORDER_MARK).split(b"\n")
+    return [line for raw in lines if (line := raw.strip()) and not line.startswith(b"#")]

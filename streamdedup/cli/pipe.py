@@ -7,17 +7,15 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from streamdedup.cli.arguments import Commands, add_key, as_configured
-from streamdedup.cli.streams import binary, is_unread, say, silence_stdout
+from streamdedup.cli.streams import is_unread, say, stdin, write
 from streamdedup.errors import ConfigError
 from streamdedup.filters import GROWTH, KINDS, STATIC
 
-if TYPE_CHECKING:
-    from io import BufferedReader
-
 WAKE_S = 0.25  # at most this long a system call blocks before Python handles a signal
+_INSTEAD = "give it lines: streamdedup pipe <FILE"
 
 
 def add_pipe(commands: Commands) -> None:
@@ -25,8 +23,15 @@ def add_pipe(commands: Commands) -> None:
     pipe = commands.add_parser(
         "pipe",
         help="copy standard input to standard output, first occurrences only",
-        description="Copy the lines of standard input whose key has not come before. "
+        description="Copy the lines of standard input, or of FILE, whose key has not come before. "
         "A line may have up to 64 MiB.",
+    )
+    pipe.add_argument(
+        "file",
+        nargs="?",
+        default="-",
+        metavar="FILE|-",
+        help="the input (default: -, which is standard input)",
     )
     pipe.add_argument(
         "--kind",
@@ -83,39 +88,41 @@ def _kind_for_streams(name: str) -> str:
 
 
 def _pipe(arguments: argparse.Namespace) -> int:
-    from streamdedup.commands.lines import line_reader, url_rules
+    from streamdedup.commands.lines import line_reader, opened, url_rules
     from streamdedup.commands.pipe import Summary, deduplicate
     from streamdedup.filters import build
 
-    source = binary(sys.stdin, "standard input is closed; give it lines: streamdedup pipe <FILE")
-    sink = binary(sys.stdout, "standard output is closed; redirect it: streamdedup pipe >FILE")
+    write(b"")  # fails if standard output is closed
     read = line_reader(
         arguments.key or ["line"],
         arguments.normalize or "none",
         url_rules(arguments.normalize, arguments.url_rule, arguments.url_ignore),
+        arguments.separator,
     )
     arguments.on_full = _on_full(arguments)
     try:
         filter_ = build(_filter_of(arguments))
     except ConfigError as error:
         raise ConfigError(_as_arguments(str(error))) from None
-    summary = Summary()
-    try:
-        with _terminable(), suppress(BrokenPipeError):  # the reader of standard output has stopped
-            deduplicate(
-                cast("BufferedReader", source),
-                sink,
-                filter_,
-                read=read,
-                on_full=arguments.on_full,
-                summary=summary,
-                warn=lambda text: say(f"streamdedup: warning: {text}"),
-                is_unread=is_unread,
-            )
-    finally:
-        # Complete writes are out. After an interrupt, flushing the rest would block until somebody reads it.
-        silence_stdout()
-        say(summary.text(filter_))
+    with opened(arguments.file, "FILE", lambda: stdin(_INSTEAD)) as source:
+        summary = Summary()
+        try:
+            with (
+                _terminable(),
+                suppress(BrokenPipeError),
+            ):  # the reader of standard output has stopped
+                deduplicate(
+                    source,
+                    write,
+                    filter_,
+                    read=read,
+                    on_full=arguments.on_full,
+                    summary=summary,
+                    warn=lambda text: say(f"streamdedup: warning: {text}"),
+                    is_unread=is_unread,
+                )
+        finally:
+            say(summary.text(filter_))
     return 0
 
 

@@ -1,11 +1,10 @@
 """The arguments of `streamdedup plan`."""
 
 import argparse
-import sys
 from typing import Any
 
 from streamdedup.cli.arguments import Commands, Reader, add_key, as_configured, refusing
-from streamdedup.cli.streams import binary, put, say
+from streamdedup.cli.streams import put, say, stdin
 
 
 def add_plan(commands: Commands) -> None:
@@ -74,10 +73,9 @@ def _quantity(name: str) -> Reader:
 def _plan(arguments: argparse.Namespace) -> int:
     from streamdedup.commands.plan import command
 
-    closed = "standard input is closed; give it lines: streamdedup plan --sample - <FILE"
     text = command.output(
         vars(arguments),
-        stdin=lambda: binary(sys.stdin, closed),
+        stdin=lambda: stdin("give it lines: streamdedup plan --sample - <FILE"),
         on_step=lambda text: say(f"streamdedup: {text}"),
     )
     put(text + "\n")

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from streamdedup.cli.arguments import Commands, add_settings, refusing
+from streamdedup.cli.arguments import Commands, add_settings, loaded, refusing
 from streamdedup.cli.streams import put, say
 from streamdedup.errors import ConfigError
 
@@ -48,11 +48,11 @@ def _target(text: str) -> "Target":
 def _reset(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from streamdedup import logs, settings
+    from streamdedup import logs
     from streamdedup.commands import reset
     from streamdedup.commands.reset_text import as_text
 
-    tree = settings.load(arguments.config, arguments.overrides)
+    tree = loaded(arguments)
     logs.set_up()
     planned = asyncio.run(reset.plan(tree, arguments.to, forget=arguments.forget))
     put(as_text(tree, planned))

@@ -1,5 +1,10 @@
-"""The standard streams of a command: closed streams, readers that have gone, and messages to a person."""
+"""The standard streams of a command, by their descriptors: what is written is written whole, and a pause is no end.
 
+Python's own streams do not do that. With PYTHONUNBUFFERED, `write` may write a part and say so only by its result; if
+a descriptor does not block, a read that finds nothing looks like the end.
+"""
+
+import io
 import os
 import select
 import stat
@@ -7,12 +12,57 @@ import sys
 from contextlib import suppress
 from typing import BinaryIO, TextIO
 
+from typing_extensions import Buffer, override
+
 from streamdedup.errors import StreamdedupError
 
 
-def silence_stdout() -> None:
-    """Discard everything that is still to be written to standard output."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def put(text: str) -> None:
+    """Write `text` to standard output, as `write` does. What its encoding lacks is escaped."""
+    _print(text)
+
+
+def write(data: bytes) -> None:
+    """Write all of `data` to standard output. StreamdedupError if that fails, BrokenPipeError if its reader has gone.
+
+    If a signal handler raises meanwhile, a part is written.
+    """
+    _print(data)
+
+
+def say(text: str) -> None:
+    """Write a line to standard error, if that is open and can be written to."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            _write(sys.stderr, f"{text}\n")
+
+
+def _print(data: str | bytes) -> None:
+    if sys.stdout is None:  # Python sets this if the descriptor was closed before it began
+        raise StreamdedupError("standard output is closed; redirect it to a file or a pipe")
+    try:
+        _write(sys.stdout, data)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StreamdedupError(f"the output cannot be written: {error.strerror}") from None
+
+
+def _write(stream: TextIO, data: str | bytes) -> None:
+    try:
+        descriptor = stream.fileno()
+    except io.UnsupportedOperation:  # whoever calls `main` collects the output in memory
+        stream.write(data) if isinstance(data, str) else stream.buffer.write(data)
+        stream.flush()
+        return
+    stream.flush()
+    text = data.encode(stream.encoding, "backslashreplace") if isinstance(data, str) else data
+    rest = memoryview(text)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:
+            _wait(descriptor, select.POLLOUT)
 
 
 def is_unread() -> bool:
@@ -29,25 +79,36 @@ def is_unread() -> bool:
     return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
 
 
-def put(text: str) -> None:
-    """Write `text` to standard output and flush it. StreamdedupError if that fails while its reader is there."""
+def stdin(instead: str) -> BinaryIO:
+    """Return the bytes of standard input. StreamdedupError if it is closed: `instead` is what else to do."""
+    if sys.stdin is None:
+        raise StreamdedupError(f"standard input is closed; {instead}")
     try:
-        print(text, end="", flush=True)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise StreamdedupError(f"the output cannot be written: {error.strerror}") from None
+        return io.BufferedReader(_Input(sys.stdin.fileno()))
+    except io.UnsupportedOperation:  # whoever calls `main` gives the input in memory
+        return sys.stdin.buffer
 
 
-def say(text: str) -> None:
-    """Write a line to standard error, if that is open. If it is closed, `print` would write to standard output."""
-    if sys.stderr is not None:
-        with suppress(OSError):
-            print(text, file=sys.stderr)
+class _Input(io.RawIOBase):
+    """A descriptor to read from. If there is nothing to read yet, to read waits, even if the descriptor does not."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def readinto(self, into: Buffer) -> int:
+        while True:
+            try:
+                return os.readv(self._descriptor, [into])
+            except BlockingIOError:
+                _wait(self._descriptor, select.POLLIN)
 
 
-def binary(stream: TextIO | None, closed: str) -> BinaryIO:
-    """Return the bytes of a standard stream. StreamdedupError with the text `closed` if it is closed."""
-    if stream is None:  # Python sets this if the descriptor was closed before it began
-        raise StreamdedupError(closed)
-    return stream.buffer
+def _wait(descriptor: int, event: int) -> None:
+    poll = select.poll()
+    poll.register(descriptor, event)
+    poll.poll()

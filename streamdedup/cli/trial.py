@@ -8,6 +8,7 @@ from streamdedup.cli.arguments import (
     ODD_EVENTS,
     Commands,
     add_settings,
+    loaded,
     refusing,
 )
 from streamdedup.cli.streams import put
@@ -50,10 +51,10 @@ def _try(arguments: argparse.Namespace) -> int:
     import asyncio
     import json
 
-    from streamdedup import logs, settings
+    from streamdedup import logs
     from streamdedup.commands.trial import tried
 
-    tree = settings.load(arguments.config, arguments.overrides)
+    tree = loaded(arguments)
     logs.set_up()
     found = asyncio.run(tried(tree, arguments.events))
     put(json.dumps(found.as_json()) + "\n" if arguments.json else found.as_text())

@@ -12,14 +12,13 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from statistics import fmean
 from types import ModuleType
-from typing import TextIO
 
 import orjson
 
@@ -85,8 +84,8 @@ class Result:
     """From the worker's first event to its last, to within `POLL_S`."""
 
 
-def demo() -> int:
-    """Run the demo, print what it measured, and return the exit status."""
+def demo(put: Callable[[str], None]) -> int:
+    """Run the demo, `put` what it measured, and return the exit status."""
     kafka = _confluent_kafka()
     logs.set_up(logging.WARNING)
     urls = home_pages()
@@ -95,14 +94,14 @@ def demo() -> int:
             _config("demo.yaml"), [f"kafka.bootstrap_servers={broker.address}"], environ={}
         )
         shutil.rmtree(tree.snapshot.directory / tree.kafka.group_id, ignore_errors=True)
-        print(_introduction(broker.address, tree), flush=True)
+        put(f"{_introduction(broker.address, tree)}\n")
         broker.feed(tree.source.topic, urls)
         broker.make(tree.sink.topic)
         worker = Worker(tree)
-        seconds = asyncio.run(_work(worker, len(urls), DemoProgress(sys.stdout)))
+        seconds = asyncio.run(_work(worker, len(urls), DemoProgress(put, live=sys.stdout.isatty())))
         result = _measure(worker, seconds, urls, broker.read(tree.sink.topic))
-    print(_report(result, worker, tree))
-    print(_next(_command(sys.argv[0]), _config("dedup.yaml"), Path.cwd()))
+    put(f"{_report(result, worker, tree)}\n")
+    put(f"{_next(_command(sys.argv[0]), _config('dedup.yaml'), Path.cwd())}\n")
     return 0
 
 
@@ -181,10 +180,10 @@ class MockBroker:
 
 
 class DemoProgress:
-    """Shows progress: one line that is rewritten if `out` is a terminal, else a line each time."""
+    """Shows progress: one line that is rewritten if `put` writes to a terminal, else a line each time."""
 
-    def __init__(self, out: TextIO) -> None:
-        self._out, self._live = out, out.isatty()
+    def __init__(self, put: Callable[[str], None], *, live: bool) -> None:
+        self._put, self._live = put, live
 
     @property
     def every_s(self) -> float:
@@ -205,13 +204,12 @@ class DemoProgress:
             f"{tally.consumed:>6,} events  {rate:>7,.0f}/s  passed {tally[Verdict.PASS]:>6,}"
             f"  dropped {tally[Verdict.DUPLICATE]:>6,}  {full:>4.0%} full  error {error:.2%}"
         )
-        self._out.write(f"\r{line}\x1b[K" if self._live else f"{line}\n")
-        self._out.flush()
+        self._put(f"\r{line}\x1b[K" if self._live else f"{line}\n")
 
     def close(self) -> None:
         """End the live line."""
         if self._live:
-            self._out.write("\n")
+            self._put("\n")
 
 
 async def _work(worker: Worker, events: int, progress: DemoProgress) -> float:

@@ -1,14 +1,15 @@
 """Lines of text as events: read them in chunks, take the key of each, and hash it.
 
 Lines are bytes; nothing is decoded but CSV, of which a record may take several lines and counts as one. Memory holds a
-chunk, and a line or record of at most LINE_BYTES_MAX.
+chunk, and a line or record of at most `texts.LINE_BYTES_MAX`.
 """
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,17 +25,19 @@ from streamdedup.keys.formats.csv_records import (
     column_in,
     numbered,
 )
+from streamdedup.keys.formats.texts import BYTE_ORDER_MARK, Lines, texts
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.join import joined
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import Normalization, UrlRules
 from streamdedup.keys.steps import drained
+from streamdedup.named_files import open_stream
 from streamdedup.units import quote
 
 CHUNK_BYTES = 1 << 20
-LINE_BYTES_MAX = 64 << 20
-_TOO_LONG = f"the record is longer than {LINE_BYTES_MAX:,} bytes"
+STDIN = "-"
+RECORDS_MAX = 20_000  # in a chunk; each is some Python objects
 
 
 class LineSource(Protocol):
@@ -47,38 +50,49 @@ class LineSource(Protocol):
 class Chunk(NamedTuple):
     """Lines without their newlines, and their `keys` (n,). `malformed` has the reason of each that has none.
 
-    `ends_open`: the input ends with the last of these lines, without a newline. `is_header`: this is one line, without
-    a key.
+    A record of several lines is one of `lines`. `first` is the number of the first line, from 1. `ends_open`: the
+    input ends with the last of these lines, without a newline. `is_header`: this is one line, without a key.
     """
 
     lines: list[bytes]
     keys: Column
     malformed: dict[int, str]
+    first: int
     ends_open: bool = False
     is_header: bool = False
+
+    def number(self, row: int) -> int:
+        """Return the number of the line at which a row begins."""
+        return self.first + sum(line.count(b"\n") + 1 for line in self.lines[:row])
 
 
 LineReader = Callable[[LineSource], Iterator[Chunk]]
 
 
 class LineDigests(NamedTuple):
-    """Digests (m, 2) of the lines that have a key; which lines these are, (n,); why the first other line has none."""
+    """Digests (m, 2) of the lines that have a key, and which lines these are, (n,)."""
 
     digests: Digests
     rows: npt.NDArray[np.bool_]
-    reason: str
 
 
 def line_reader(
-    keys: Sequence[str], normalize: Normalization = "none", rules: UrlRules | None = None
+    keys: Sequence[str],
+    normalize: Normalization = "none",
+    rules: UrlRules | None = None,
+    separator: str | None = None,
 ) -> LineReader:
     """Return what reads lines and their keys.
 
     Each of `keys` is "line", "json:FIELD" or "csv:COLUMN". FIELD is as in the configuration's `key.field`, and several
     are joined as there; of "json:[FIELD, FIELD]" the first counts that is neither missing nor null. COLUMN is the name
-    of a column in the first line, which is then a header, or a number, counted from 1. `rules` are those of "url".
-    ConfigError if the keys do not fit.
+    of a column in the first line, which is then a header, or a number, counted from 1. `rules` are those of "url";
+    `separator` is that of CSV, by default a comma. ConfigError if the keys do not fit.
     """
+    if separator and not all(key.startswith("csv:") for key in keys):
+        raise ConfigError(
+            "--separator is for --key csv:COLUMN; give such a key, or delete the option"
+        )
     normal = normalizer(normalize, rules)
     if set(keys) == {"line"}:
         return partial(_plain, normal.of_column) if normal else whole_lines
@@ -94,7 +108,7 @@ def line_reader(
         )
     if formats == {"csv"}:
         columns = [numbered(name, f"--key csv:{name}") for name in names]
-        return partial(_csv, names, columns, normal)
+        return partial(_csv, names, columns, normal, separator or ",")
     return partial(_plain, partial(json_keys, list(map(_fields, names)), normalizer=normal))
 
 
@@ -119,19 +133,23 @@ def digests_of(chunk: Chunk, hash_: Hash) -> LineDigests:
     """Return the digests of the keys of a chunk."""
     rows = np.ones(len(chunk.lines), dtype=np.bool_)
     rows[list(chunk.malformed)] = False
-    digests = hash_.of_column(chunk.keys.take(np.flatnonzero(rows)))
-    return LineDigests(digests, rows, next(iter(chunk.malformed.values()), ""))
+    return LineDigests(hash_.of_column(chunk.keys.take(np.flatnonzero(rows))), rows)
 
 
 def _plain(
     take: Callable[[Column], tuple[Column, dict[int, str]]] | None, source: LineSource
 ) -> Iterator[Chunk]:
-    for text, ends_open in _texts(source):
+    first = 1
+    for text, ends_open in texts(_chunks(source)):
         newlines = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
         starts = np.concatenate(([0], newlines + 1))
-        lines = Column(text, starts, np.append(newlines, len(text)) - starts)
+        ends = np.append(newlines, len(text))
+        if first == 1 and text.startswith(BYTE_ORDER_MARK):
+            starts[0] = len(BYTE_ORDER_MARK)
+        lines = Column(text, starts, ends - starts)
         keys, malformed = (lines, {}) if take is None else take(lines)
-        yield Chunk(text.split(b"\n"), keys, malformed, ends_open)
+        yield Chunk(text.split(b"\n"), keys, malformed, first, ends_open)
+        first += len(lines)
 
 
 whole_lines: LineReader = partial(_plain, None)
@@ -142,25 +160,27 @@ def _csv(
     names: Sequence[str],
     numbers: Sequence[int | None],
     normal: Normalizer | None,
+    separator: str,
     source: LineSource,
 ) -> Iterator[Chunk]:
     """Read records, whose keys are in the columns of these numbers, or, where a number is None, of these names."""
-    lines = _Lines(source)
-    records = CsvRecords(lines, LINE_BYTES_MAX, _TOO_LONG)
+    lines = Lines(_chunks(source))
+    records = CsvRecords(lines, separator)
     header = next(records, None) if None in numbers else NO_RECORD
     if header is None:
         return
-    columns = [
+    records.columns = columns = [
         column_in(header, name, f"--key csv:{name}", "the input") if number is None else number
         for name, number in zip(names, numbers, strict=True)
     ]
     if header.lines:
-        line = b"\n".join(header.lines)
-        yield Chunk([line], Column.of([None]), {0: "a header"}, lines.ends_open, is_header=True)
+        line, none = b"\n".join(header.lines), Column.of([None])
+        yield Chunk([line], none, {0: "a header"}, 1, lines.ends_open, is_header=True)
     read = list[CsvRecord]()
     for record in records:
         read.append(record)
-        if not lines.are_waiting:  # what follows may be a while in coming
+        is_last = not lines.are_waiting  # what follows may be a while in coming
+        if is_last or len(read) == RECORDS_MAX:
             yield _chunk(read, columns, normal, lines.ends_open)
             read = []
     if read:
@@ -183,46 +203,27 @@ def _chunk(
         malformed = reasons | malformed  # the first column that is missing is named
     keys = parts[0] if len(parts) == 1 else joined(parts)
     lines = [b"\n".join(record.lines) for record in records]
-    return Chunk(lines, keys, dict(sorted(malformed.items())), ends_open)
+    return Chunk(lines, keys, dict(sorted(malformed.items())), records[0].number, ends_open)
 
 
-class _Lines(Iterator[bytes]):
-    """The lines of `source`. `are_waiting`: the next one is there already. `ends_open`: the last one has no newline."""
-
-    def __init__(self, source: LineSource) -> None:
-        self._texts, self._waiting = _texts(source), deque[bytes]()
-        self.ends_open = False
-
-    def __next__(self) -> bytes:
-        while not self._waiting:
-            text, self.ends_open = next(self._texts)
-            self._waiting.extend(text.split(b"\n"))
-        return self._waiting.popleft()
-
-    @property
-    def are_waiting(self) -> bool:
-        return bool(self._waiting)
+def _chunks(source: LineSource) -> Iterator[bytes]:
+    return iter(partial(_read, source), b"")
 
 
-def _texts(source: LineSource) -> Iterator[tuple[bytes, bool]]:
-    """Yield whole lines, without the newline of the last. The flag is True if the input ends without a newline.
-
-    StreamdedupError if `source` fails, or if a line is longer than LINE_BYTES_MAX.
-    """
-    pieces: list[bytes] = []
-    held = 0
-    while chunk := _read(source):
-        head, newline, tail = chunk.rpartition(b"\n")
-        if newline:
-            yield b"".join([*pieces, head]), False
-            pieces, held = [], 0
-        if tail:
-            pieces.append(tail)
-            held += len(tail)
-        if held > LINE_BYTES_MAX:
-            raise StreamdedupError(f"a line is longer than {LINE_BYTES_MAX:,} bytes; is this text?")
-    if pieces:
-        yield b"".join(pieces), True
+@contextmanager
+def opened(name: str, option: str, stdin: Callable[[], BinaryIO]) -> Iterator[LineSource]:
+    """Open the file or pipe that `option` names; "-" stands for `stdin()`. ConfigError if it cannot be opened."""
+    if name == STDIN:
+        yield cast("LineSource", stdin())
+        return
+    try:
+        file = open_stream(Path(name))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{option}: {getattr(error, 'strerror', error)}; name a file, or - for standard input"
+        ) from None
+    with file:
+        yield file
 
 
 def _read(source: LineSource) -> bytes:

@@ -1,14 +1,14 @@
 """`streamdedup pipe`: copy standard input to standard output; only the first occurrence of each line (or key) passes.
 
 Lines are bytes; nothing is decoded, and a last line without a newline stays without one. Memory holds the filter, one
-chunk, and a line of at most `lines.LINE_BYTES_MAX`.
+chunk, and a line of at most `texts.LINE_BYTES_MAX`.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,31 +22,37 @@ from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import adder, room_of, rows_that_fit
 from streamdedup.units import counted, sized
 
-
-class LineSink(Protocol):
-    """The part of a binary file that `deduplicate` writes to."""
-
-    def write(self, data: bytes, /) -> Any:  # noqa: ANN401 - whatever the file returns
-        """Write all of `data`."""
-
-    def flush(self) -> None:
-        """Pass everything on to the operating system."""
+REASONS_SHOWN = 5
+REASONS_MAX = 100  # a reason may name a place in the line, so there may be many
+OTHER_REASONS = "other reasons"
 
 
 @dataclass
 class Summary:
-    """The number of lines, by verdict."""
+    """The number of lines, by verdict; of malformed ones by their reason, and the number of the first line of each."""
 
     lines: int = 0
     passed: int = 0
     malformed: int = 0
-    malformed_first: str = ""
+    reasons: Counter[str] = field(default_factory=Counter)
+    first: dict[str, int] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
-    def text(self, filter_: Addable) -> str:
-        """Return two lines for a person.
+    def note(self, chunk: Chunk, malformed: Mapping[int, str]) -> None:
+        """Count rows of `chunk` that are malformed, by their reasons."""
+        self.malformed += len(malformed)
+        for row, reason in malformed.items():
+            known = (
+                reason if reason in self.first or len(self.first) < REASONS_MAX else OTHER_REASONS
+            )
+            self.reasons[known] += 1
+            if known not in self.first:
+                self.first[known] = chunk.number(row)
 
-        If no line had a key, a third line gives a hint, because then the key is probably wrong, not the lines.
+    def text(self, filter_: Addable) -> str:
+        """Return two lines for a person, and one for each of the most frequent reasons of malformed lines.
+
+        If no line had a key, the last line gives a hint, because then the key is probably wrong, not the lines.
         """
         seconds = max(time.monotonic() - self.started, 1e-9)
         malformed = f" ({self.malformed:,} malformed, passed unjudged)" if self.malformed else ""
@@ -62,13 +68,20 @@ class Summary:
             f" {counted(self.lines - self.passed, 'duplicate')}; {self.lines / seconds:,.0f} lines/s\n"
             f"{name}: {held}, {sized(filter_.size_bytes)}, {filter_.fill_ratio:.2%} of {_filled(filter_)},"
             f" estimated error {filter_.error_rate_now:.2g}{beyond}"
-            f"{self._hint()}"
+            f"{self._reasons()}"
         )
 
-    def _hint(self) -> str:
-        if not 0 < self.lines == self.malformed:
-            return ""
-        return f"\nhint: no line had the key; in the first, {self.malformed_first}; check --key and --normalize"
+    def _reasons(self) -> str:
+        frequent = self.reasons.most_common(REASONS_SHOWN)
+        text = "".join(
+            f"\nmalformed {counted(count, 'time')}: {reason}; first at line {self.first[reason]:,}"
+            for reason, count in frequent
+        )
+        if others := self.malformed - sum(count for _, count in frequent):
+            text += f"\nmalformed {counted(others, 'time')}: {OTHER_REASONS}"
+        if 0 < self.lines == self.malformed:
+            text += f"\nhint: no line had the key; in the first, {next(iter(self.first))}; check --key and --normalize"
+        return text
 
 
 def _filled(filter_: Addable) -> str:
@@ -82,13 +95,9 @@ class FullError(StreamdedupError):
     """The filter holds as many keys as its capacity."""
 
 
-class OutputError(StreamdedupError):
-    """Writing to the sink failed, although its reader is still there."""
-
-
 def deduplicate(
     source: LineSource,
-    sink: LineSink,
+    write: Callable[[bytes], object],
     filter_: Addable,
     *,
     read: LineReader = whole_lines,
@@ -97,16 +106,16 @@ def deduplicate(
     warn: Callable[[str], None],
     is_unread: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Copy to `sink` the lines of `source` whose key is not in `filter_`, and add these keys.
+    """Pass to `write` the lines of `source` whose key is not in `filter_`, and add these keys.
 
     `read` reads lines and their keys; by default, the line is the key. At capacity, if `on_full` is "stop" or "grow",
     the lines before are written and FullError is raised; otherwise `warn` is called once, when capacity is exceeded.
     FullError, too, if the filter may grow and there is no memory for that.
 
-    OutputError if `sink` fails. BrokenPipeError, if the sink's reader has gone, is raised as it is; `is_unread` detects
-    that even if nothing is written.
+    What `write` raises is raised as it is. `is_unread` detects that the output's reader has gone, even if nothing is
+    written.
     """
-    sieve = _Sieve(sink, filter_, adder(filter_), on_full != "warn", summary)
+    sieve = _Sieve(write, filter_, adder(filter_), on_full != "warn", summary)
     for chunk in read(source):
         had_room = room_of(filter_) >= 0
         try:
@@ -149,7 +158,7 @@ def _remedy(filter_: Addable, on_full: str) -> str:
 
 @dataclass(frozen=True)
 class _Sieve:
-    sink: LineSink
+    write: Callable[[bytes], object]
     filter_: Addable
     add: Callable[[Digests], Mask]
     stops_when_full: bool
@@ -162,8 +171,7 @@ class _Sieve:
         if chunk.is_header:
             self._write(lines, ends_open=chunk.ends_open)
             return True
-        hashed, rows, reason = digests_of(chunk, self.filter_.hash)
-        self.summary.malformed_first = self.summary.malformed_first or reason
+        hashed, rows = digests_of(chunk, self.filter_.hash)
         room = room_of(self.filter_)
         if self.stops_when_full and len(hashed) > room:
             fitting = rows_that_fit(self.filter_, hashed, room)
@@ -175,17 +183,13 @@ class _Sieve:
         out = list(compress(lines, passes))
         self.summary.lines += count
         self.summary.passed += len(out)
-        self.summary.malformed += int(count - np.count_nonzero(rows))
+        malformed = chunk.malformed
+        if count < len(lines):
+            malformed = {row: reason for row, reason in malformed.items() if row < count}
+        self.summary.note(chunk, malformed)
         self._write(out, ends_open=chunk.ends_open and bool(passes[-1]))
         return count == len(lines)
 
     def _write(self, lines: Sequence[bytes], *, ends_open: bool) -> None:
-        if not lines:
-            return
-        try:
-            self.sink.write(b"\n".join(lines) + (b"" if ends_open else b"\n"))
-            self.sink.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise OutputError(f"the output cannot be written: {error.strerror}") from None
+        if lines:
+            self.write(b"\n".join(lines) + (b"" if ends_open else b"\n"))

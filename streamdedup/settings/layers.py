@@ -44,6 +44,11 @@ class Place:
     line: int
     label: str
 
+    @property
+    def is_command_line(self) -> bool:
+        """Whether it is `--set`."""
+        return self.rank == _COMMAND_LINE
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class Problem:
@@ -118,7 +123,7 @@ class Layer:
 
     def refuse(self, place: Place, path: KeyPath, why: str) -> None:
         """Add a problem with an option. For a secret, the problem is always that it must not be written here."""
-        name = shown(path)
+        name = shown(path, is_typed=place.is_command_line)
         if path in SECRETS:
             why = (
                 f"a secret must not be written here; set {variable_of(path)} in the environment, "

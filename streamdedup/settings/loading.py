@@ -161,7 +161,8 @@ def _problem(detail: ErrorDetails, entries: Mapping[KeyPath, Setting], nowhere: 
     if detail["type"] == "missing":
         return Problem(place, f"{shown(path)}: {_missing(path)}")
     given = _quoted(path, entry) if entry and detail["type"] != UNKNOWN_OPTION else ""
-    return Problem(place, f"{shown(path)}{given}: {_why(detail, path)}")
+    name = shown(path, is_typed=place.is_command_line)
+    return Problem(place, f"{name}{given}: {_why(detail, path)}")
 
 
 def _quoted(path: KeyPath, entry: Setting) -> str:

@@ -46,12 +46,13 @@ def is_known(path: KeyPath) -> bool:
     return path in LEAVES or path in GROUPS or (len(path) == 3 and path[:2] in PASS_THROUGH)
 
 
-def shown(path: KeyPath) -> str:
+def shown(path: KeyPath, *, is_typed: bool = False) -> str:
     """Return the dotted name as a message may show it. Stars hide what neither is an option's name nor resembles one.
 
-    It may be a secret that was written in the place of a name.
+    It may be a secret that was written in the place of a name. If it `is_typed` before the `=` of `--set`, and has only
+    words in lower case, it is not hidden.
     """
-    if _resembles(path):
+    if _resembles(path) or (is_typed and _WORDS.fullmatch(".".join(path))):
         return ".".join(path)
     known = next((n for n in (2, 1) if n < len(path) and is_known(path[:n])), 0)
     return ".".join((*path[:known], MASK))
@@ -110,3 +111,4 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 _NAME = re.compile(r"[\w.-]+")
+_WORDS = re.compile(r"(?=.{1,64}\Z)[a-z]+(?:[_.][a-z]+)*")

@@ -171,6 +171,10 @@ class Settings(BaseSettings):
         yield from self._about_registry()
         yield from self._about_lists()
         yield from self._about_repartition()
+        yield from self._about_topics()
+
+    def _about_topics(self) -> Iterator[tuple[list[KeyPath], str]]:
+        """Yield the contradictions between names of topics."""
         seen: dict[str, KeyPath] = {}
         for leaf in _TOPICS:
             topic = self._value(leaf)

@@ -114,12 +114,33 @@ def save(
 
 
 def check_target(target: Path) -> None:
-    """SnapshotError if no file can be written to `target`, as far as that is known in advance."""
-    if target.is_dir():
-        raise SnapshotError(f"cannot write {target}: it is a directory; name a file in it")
+    """SnapshotError if no file can be written to `target`, as far as that is known in advance.
+
+    A rename would replace anything but a directory, so what is there must be a regular file, or a link to one.
+    """
+    _check_name(target)
+    with (
+        blaming("write", target, "name another file"),
+        suppress(FileNotFoundError, NotADirectoryError),
+    ):
+        if kind := kind_of(target.stat().st_mode):
+            instead = "name a file in it" if target.is_dir() else "name another file"
+            raise SnapshotError(f"cannot write {target}: it is {kind}; {instead}")
     if not target.parent.is_dir():
         raise SnapshotError(
             f"cannot write {target}: there is no directory {target.parent}; make it, or name another"
+        )
+
+
+def _check_name(path: Path) -> None:
+    """SnapshotError if no file can have this name; the system's functions would raise ValueError."""
+    try:
+        is_name = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
+        raise SnapshotError(
+            f"cannot use {str(path)!r}: no file can have that name; write another one"
         )
 
 
@@ -155,6 +176,7 @@ def reading(
 
     SnapshotError, with the path, if the file cannot be read or is not intact.
     """
+    _check_name(path)
     try:
         with opened(fs, path) as (fd, size):
             yield _mapped(fd, verify=verify) if mmap else read_from(fs, fd, size)

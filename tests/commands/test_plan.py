@@ -18,6 +18,7 @@ import pytest
 
 from streamdedup import filters
 from streamdedup.cli import main
+from streamdedup.commands.lines import line_reader
 from streamdedup.commands.plan import report, sample, speed
 from streamdedup.commands.plan.compare import Comparison, plan
 from streamdedup.commands.plan.job import Asked, job_of
@@ -407,7 +408,7 @@ class TestSample:
     def test_lines_are_counted_by_what_they_are(self, size: int) -> None:
         """Distinct, duplicate and malformed lines, however they arrive; a few keys exactly."""
         lines = [b'{"id": %d}\n' % (i % 700) for i in range(1000)] + [b"{}\n", b'{"id": 1']
-        told = sample.read(Chunks(b"".join(lines), size), ["json:id"])
+        told = sample.read(Chunks(b"".join(lines), size), line_reader(["json:id"]))
         assert (told.lines, told.malformed, told.distinct, told.duplicates) == (1002, 2, 700, 300)
         assert told.new_share == 700 / 1002
 
@@ -415,7 +416,7 @@ class TestSample:
     def test_the_most_frequent_key_and_empty_ones_are_counted(self, size: int) -> None:
         """Among 20,000 keys that come once; empty keys are one key."""
         data = b"".join(b"%d\n" % i + (b"often\n" if i % 4 == 0 else b"") for i in range(20_000))
-        told = sample.read(Chunks(data + 100 * b"\n", size), ["line"])
+        told = sample.read(Chunks(data + 100 * b"\n", size), line_reader(["line"]))
         assert 5000 - told.lines / 1024 <= told.most_frequent <= 5000
         assert told.empty == 100
 
@@ -423,7 +424,7 @@ class TestSample:
     def test_distinct_keys_lie_within_the_bounds(self, distinct: int) -> None:
         """The estimate is within half a percent, and the truth within the bounds that are told."""
         data = b"".join(b"key-%d\n" % (i % distinct) for i in range(distinct + distinct // 2))
-        told = sample.read(Chunks(data, 1 << 20), ["line"])
+        told = sample.read(Chunks(data, 1 << 20), line_reader(["line"]))
         assert told.distinct == pytest.approx(distinct, rel=0.005)
         assert told.distinct_low <= distinct <= told.distinct_high
         assert told.distinct_low <= told.distinct <= told.distinct_high
@@ -433,7 +434,9 @@ class TestSample:
         """An estimate above what was read is cut to it: no duplicates below 0."""
         for seed in range(20):
             keys = np.random.default_rng(seed).integers(0, 1 << 62, 20_000).tolist()
-            told = sample.read(Chunks(b"".join(b"%d\n" % key for key in keys), 1 << 20), ["line"])
+            told = sample.read(
+                Chunks(b"".join(b"%d\n" % key for key in keys), 1 << 20), line_reader(["line"])
+            )
             assert told.distinct <= told.distinct_high <= 20_000
             assert told.duplicates >= 0
 
@@ -454,7 +457,7 @@ class TestSample:
     ) -> None:
         """The message says what is missing, and quotes no line."""
         with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
-            sample.read(Chunks(data, 100), keys)
+            sample.read(Chunks(data, 100), line_reader(keys))
 
     def test_memory_does_not_grow_with_the_sample(self) -> None:
         """While 300,000 lines are read, never more than some chunks of them are held."""
@@ -472,7 +475,7 @@ class TestSample:
                 return next(self.pieces, b"")
 
         tracemalloc.start()
-        told = sample.read(Generated(), ["line"])
+        told = sample.read(Generated(), line_reader(["line"]))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert told.lines == 300_000
@@ -482,7 +485,7 @@ class TestSample:
         """Where it is not installed the message has the command that does it."""
         monkeypatch.setitem(sys.modules, "datasketches", None)
         with pytest.raises(ConfigError, match="run: pip install datasketches"):
-            sample.read(Chunks(b"a\n", 10), ["line"])
+            sample.read(Chunks(b"a\n", 10), line_reader(["line"]))
 
     def test_the_command_reads_a_sample(self, tmp_path: Path) -> None:
         """Figures of the sample, and the false drops of a day for each kind, from a file as from standard input."""

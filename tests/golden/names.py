@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import builtins
 import functools
 import importlib
 import inspect
@@ -21,7 +20,7 @@ from structlog.testing import capture_logs
 
 import streamdedup
 from streamdedup import errors, lists
-from streamdedup.cli import main
+from streamdedup.cli import main, streams
 from streamdedup.commands.audit import audit
 from streamdedup.commands.trial import tried
 from streamdedup.metrics.catalogue import DOUBTS, METRICS, TAKEN_BACK
@@ -191,15 +190,15 @@ def exit_statuses() -> Any:
 
 def _status_of(error: BaseException) -> int:
     """The status if a command fails while it prints."""
-    printed = builtins.print
+    written = streams._write
     causes = iter([error])
 
     def fail(*args: Any, **options: Any) -> None:
         for cause in causes:
             raise cause
-        printed(*args, **options)
+        written(*args, **options)
 
-    with patch.object(builtins, "print", fail):
+    with patch.object(streams, "_write", fail):
         return call(["config", "schema"]).status
 
 

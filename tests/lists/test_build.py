@@ -8,6 +8,7 @@ import io
 import os
 import random
 import re
+import socket
 import stat
 import threading
 from pathlib import Path
@@ -339,17 +340,17 @@ def test_lines_that_are_not_utf8_are_bad(lists: Commands) -> None:
 @pytest.mark.parametrize(
     ("rows", "numbers"),
     [
-        (["a,b", 'a,"open', "still", "open"], [2]),
+        (["a,b", 'a,"open', "x,still", "x,open"], [2]),
         (["a,b", 'x,y"z"', 'x,"y"z', "x,z"], [3]),
         ([b"a,b", b"x,\xff", b"x,z"], [2]),
-        (["a,b", "x," + "y" * LINE_BYTES_MAX, "x,z"], [2]),
-        (["a,b", 'x,"' + "y" * 200_000 + '"', "x,z"], [2]),
-        (["a,b", *['x,"' + "y" * 90_000 + "\n"] * 15, "x,z"], None),
+        (["a,b", "x,y" + "y" * LINE_BYTES_MAX, "x,z"], [2]),
+        (["a,b", 'x,"two', 'lines"', "x,z"], [2]),
+        (["a,b", 'x,"y"z,"', "evil", '"', "x,z"], [2]),
     ],
-    ids=["open", "stray", "latin-1", "long line", "long field", "long record"],
+    ids=["open", "stray", "latin-1", "long line", "two lines", "stray in several"],
 )
 def test_csv_that_is_none_is_bad_by_its_line(
-    rows: list[str | bytes], numbers: list[int] | None, lists: Commands
+    rows: list[str | bytes], numbers: list[int], lists: Commands
 ) -> None:
     """Quotes that do not match, other encodings and what is too long cost one record, not the rest."""
     written(lists.directory / "in.csv", rows)
@@ -358,8 +359,77 @@ def test_csv_that_is_none_is_bad_by_its_line(
     assert said.status == 0, said.errors
     rejected = (lists.directory / "out.list.rejects").read_bytes().splitlines()
     found = [int(line.split(b"\t")[1]) for line in rejected]
-    assert numbers is None or found == numbers
-    assert rejected
+    assert found == numbers
+    listed = load(lists.directory / "out.list")
+    assert not holds(listed, "evil")
+    assert holds(listed, "z") or holds(listed, "still", "open")
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize(
+    ("strays", "takes"),
+    [({3: b'"%b'}, 4998), ({3: b'"%b', 4000: b'%b"'}, 3998), ({3: b'"%b', 4000: b'"%b'}, 3998)],
+    ids=["one", "a pair", "two that open"],
+)
+def test_a_stray_quote_is_named_and_costs_its_line(
+    strays: dict[int, bytes], takes: int, columns: int, lists: Commands
+) -> None:
+    """It counts as many bad lines as its record takes. If these are accepted, all other entries are on the list."""
+    mails = [b"user%d@bad.example" % number for number in range(5001)]
+    rows = [(mail, b"Anna")[:columns] for mail in mails]
+    for number, stray in strays.items():
+        rows[number - 1] = (*rows[number - 1][:-1], stray % rows[number - 1][-1])
+    written(lists.directory / "in.csv", [b"mail,name", *map(b",".join, rows[1:5000])])
+    build = ("build", "in.csv", "-o", "out.list", "--column", "mail")
+    said = lists(*build, "--bad-max", "1000")
+    place = f"the record at line 3 takes {takes:,} lines: an unclosed quote?"
+    assert said.status == 1
+    assert place in said.errors
+    said = lists(*build, "--bad-max", "10k", "--check")
+    assert said.status == 0
+    assert place in said.errors
+    listed = load(lists.directory / "out.list")
+    assert listed.facts.counts.bad >= takes
+    assert holds(listed, *(mails[i].decode() for i in range(1, 5000) if i + 1 not in strays))
+
+
+@pytest.mark.parametrize("line", ["evil@bad.example", "evil@bad.example " * 20_000])
+def test_a_long_note_chooses_no_entries(line: str, lists: Commands) -> None:
+    """However many lines it has, and however long they are: it is one cell."""
+    note = "\n".join([line] * (3 + 200_000 // len(line)))
+    written(lists.directory / "in.csv", ["mail,note", f'a@x.com,"{note}"', "b@x.com,"])
+    said = lists("build", "in.csv", "-o", "out.list", "--column", "mail", "--check")
+    assert said.status == 0, said.errors
+    listed = load(lists.directory / "out.list")
+    assert holds(listed, "a@x.com", "b@x.com")
+    assert (len(listed.addresses), listed.facts.counts.bad) == (2, 0)
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "mark"])
+@pytest.mark.parametrize(("name", "separator"), [(",", ","), (";", ";"), ("tab", "\t"), ("|", "|")])
+def test_csv_may_have_other_separators(
+    name: str, separator: str, mark: str, lists: Commands
+) -> None:
+    """A comma is then text. Before a quoted name there may be a byte order mark."""
+    rows = [f'{mark}"mail"{separator}n', f"a@x.com{separator}1,2", f'"b@x.com"{separator}x']
+    written(lists.directory / "in.csv", rows)
+    given = ("build", "in.csv", "-o", "out.list", "--separator", name)
+    said = lists(*given, "--column", "mail")
+    assert said.status == 0, said.errors
+    listed = load(lists.directory / "out.list")
+    assert holds(listed, "a@x.com", "b@x.com")
+    assert (len(listed.addresses), listed.facts.counts.bad) == (2, 0)
+
+
+def test_an_unknown_column_is_refused_before_anything_is_counted(lists: Commands) -> None:
+    """The message names the columns that there are, and what separates them."""
+    written(lists.directory / "good.csv", ["mail", *ADDRESSES])
+    written(lists.directory / "in.csv", ["id;e-mail", *ADDRESSES])
+    said = lists("build", "good.csv", "in.csv", "-o", "out.list", "--column", "mail")
+    assert said.status == 2
+    assert "in.csv has 0 columns with that name among 1: id;e-mail; " in said.errors
+    assert "--separator ';'" in said.errors
+    assert "counting" not in said.errors
 
 
 def test_bad_lines_are_counted_and_written_to_a_file(lists: Commands) -> None:
@@ -447,7 +517,7 @@ def test_an_empty_list_is_refused_unless_it_is_meant(
             ("in.txt", "-o", "o", "--column", "x"),
             "--column is for csv, and no input has that format",
         ),
-        (("in.csv", "-o", "o", "--column", "y"), "in.csv has 0 columns with that name among 1"),
+        (("in.txt", "-o", "o", "--separator", ";"), "--separator is for csv, and no input has"),
         (("in.csv", "-o", "o", "--column", "0"), "columns are counted from 1"),
         (("-", "-o", "o", "--kind", "bloom"), "--capacity is required"),
         (("-", "-o", "o", "--check"), "--check reads the inputs twice"),
@@ -485,6 +555,31 @@ def test_a_list_goes_only_where_a_file_can_be(lists: Commands) -> None:
         found = lists("build", "nowhere.txt", "-o", output)
         assert found.status == 1
         assert said in found.errors
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["itself", "linked"])
+def test_a_list_replaces_only_a_regular_file(link: bool, lists: Commands) -> None:
+    """A device, which root could replace, a pipe and a socket stay as they are."""
+    written(lists.directory / "in.txt", ["a"])
+    os.mkfifo(lists.directory / "fifo")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(lists.directory / "socket"))
+    paths = [lists.directory / "fifo", lists.directory / "socket", Path("/dev/null")]
+    for path, kind in zip(paths, ("a pipe (FIFO)", "a socket", "a device"), strict=True):
+        output = path
+        if link:
+            output = lists.directory / f"to-{path.name}"
+            output.symlink_to(path)
+        before = path.stat()
+        found = lists("build", "in.txt", "-o", output)
+        assert found.status == 1
+        assert f"cannot write {output}: it is {kind}; name another file" in found.errors
+        assert path.stat().st_mode == before.st_mode
+        assert output.is_symlink() == link
+    for name in ("new.list", "new.list", "to-nothing"):
+        if name == "to-nothing":
+            (lists.directory / name).symlink_to("nothing")
+        assert lists("build", "in.txt", "-o", name).status == 0
 
 
 # --- proof ---

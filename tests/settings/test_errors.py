@@ -137,13 +137,30 @@ class TestRefusals:
     def test_an_unknown_name_brings_the_nearest(self, file: Path, name: str, hint: str) -> None:
         """Our names, aiokafka's and Kafka's dotted ones lead to the right leaf, without values.
 
-        A name that resembles none is hidden, since it may be a secret.
+        The value, which may be a secret, is hidden.
         """
-        hidden = {"key.pfad": "key.********", "zzzzzz": "********"}
         assert problems(file, f"{name}=hunter2") == [
-            f"--set: {hidden.get(name, name)}: is not an option; {hint}"
+            f"--set: {name}: is not an option; {hint}"
             + (" for what there is, or delete it" if "schema" in hint else "")
         ]
+
+    @pytest.mark.parametrize("name", [r"a\0b", r"\uD83E", "x" * 300, f"a/{'é' * 128}/b"])
+    @pytest.mark.parametrize("option", ["snapshot.directory", "blocklist.exact"])
+    def test_a_path_that_no_file_can_have_is_refused(
+        self, file: Path, option: str, name: str
+    ) -> None:
+        """Before anything starts."""
+        lines = problems(file, f'{option}="{name}"')
+        assert any(line.startswith(f"--set: {option}: has a ") for line in lines), lines
+
+    @pytest.mark.parametrize("name", ["foo", "filter.foo", "foo.bar_baz", "kafka.consumer.foo"])
+    def test_a_word_before_the_equals_sign_is_named(self, file: Path, name: str) -> None:
+        """It was typed as a name. What else stands there may be a secret, and is hidden, as it is in a file."""
+        (line,) = problems(file, f"{name}=1")
+        assert line.startswith(f"--set: {name}: is not an option")
+        for secret in ("hunter2", "Hunter", "c2VjcmV0", "h-u-n", "x" * 65):
+            assert secret not in "".join(problems(file, f"{name}.{secret}=1"))
+            assert secret not in "".join(problems(file, f"{secret}==1"))
 
     @pytest.mark.parametrize("name", ["enable_auto_commit", "enable.auto.commit"])
     def test_a_refused_option_is_refused_wherever_it_stands(self, file: Path, name: str) -> None:

@@ -73,9 +73,7 @@ class TestPassThrough:
     def test_an_unknown_option_brings_the_nearest(self, file: Path, option: str, hint: str) -> None:
         """Kafka's names, misspellings and options of the other client are told apart."""
         (line,) = problems(file, f"kafka.{option}=hunter2")
-        hidden = ("consumer.zzz", "consumer.topics")  # they resemble no option
-        shown = "consumer.********" if option in hidden else option
-        assert line.startswith(f"--set: kafka.{shown}: ")
+        assert line.startswith(f"--set: kafka.{option}: ")
         assert hint in line
         assert "hunter2" not in line
 

@@ -421,6 +421,18 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300, "\ud83e", "y" * 300 + "/file", "fifo"])
+def test_a_name_that_no_file_can_have_is_our_error(name: str, tmp_path: Path) -> None:
+    """To save and to load; and nothing is written. The same holds for a file that is not regular."""
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(SnapshotError, match=r"cannot (use|write) .*; (write|see|name) "):
+        streamdedup.save(bloom(), tmp_path / name)
+    for mmap in (False, True):
+        with pytest.raises(SnapshotError, match=r"cannot (use|read) .*; (write|see|name) "):
+            streamdedup.load(tmp_path / name, mmap=mmap)
+    assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
+
+
 def test_what_is_no_filter_is_not_saved(path: Path) -> None:
     """Nor is the path, where the two were exchanged."""
     for wrong in ({"a"}, "file", streamdedup.ClassicBloom(8)):

@@ -1,23 +1,20 @@
 """What the command prints, given its parsed options."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO, cast
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
 
-from streamdedup.commands.lines import LineSource, url_rules
+from streamdedup.commands.lines import line_reader, opened, url_rules
 from streamdedup.commands.plan import report, sample
 from streamdedup.commands.plan.compare import plan
 from streamdedup.commands.plan.job import Asked, job_of
 from streamdedup.errors import ConfigError
 from streamdedup.kernel import compiling
 from streamdedup.keys.options import Normalization
-from streamdedup.named_files import open_stream
 
 ERROR_RATE = 1e-6  # the default of the worker and of `pipe`
 
-_OF_A_SAMPLE = ("key", "normalize", "url_rule", "url_ignore")
+_OF_A_SAMPLE = ("key", "separator", "normalize", "url_rule", "url_ignore")
 _OF_A_JOB = (
     "keys",
     "error_rate",
@@ -55,10 +52,11 @@ def output(
     )
     read = None
     if given["sample"]:
-        with _opened(given["sample"], stdin) as source:
+        with opened(given["sample"], f"--sample {given['sample']}", stdin) as source:
             normalize: Normalization = given["normalize"] or "none"
             rules = url_rules(normalize, given["url_rule"], given["url_ignore"])
-            read = sample.read(source, given["key"] or ["line"], normalize, rules)
+            reader = line_reader(given["key"] or ["line"], normalize, rules, given["separator"])
+            read = sample.read(source, reader)
     job = job_of(asked, read)
     with compiling(lambda: on_step("compiling, only in the first run, for half a minute")):
         made = plan(job, read)
@@ -75,18 +73,3 @@ def _table(given: Mapping[str, Any]) -> str:
 
 def _as_json(value: object) -> str:
     return json.dumps(value, indent=2)
-
-
-@contextmanager
-def _opened(path: str, stdin: Callable[[], BinaryIO]) -> Iterator[LineSource]:
-    if path == "-":
-        yield cast("LineSource", stdin())
-        return
-    try:
-        file = open_stream(Path(path))
-    except OSError as error:
-        raise ConfigError(
-            f"--sample {path}: {error.strerror}; name a file, or - for standard input"
-        ) from None
-    with file:
-        yield file

@@ -1,17 +1,15 @@
 """A sample of a stream: how many of its lines are new, duplicate or malformed, in bounded memory and one pass."""
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from streamdedup.commands.lines import LineSource, digests_of, line_reader
+from streamdedup.commands.lines import LineReader, LineSource, digests_of
 from streamdedup.commands.plan.frequent import Frequent
 from streamdedup.errors import ConfigError
 from streamdedup.keys.hashing import MURMUR3
-from streamdedup.keys.options import Normalization, UrlRules
 
 # 256 KiB, and a standard error of 0.16 %; small numbers of keys are counted exactly.
 LOG2_REGISTERS = 18
@@ -44,14 +42,9 @@ class Sample:
         return self.distinct / self.lines
 
 
-def read(
-    source: LineSource,
-    keys: Sequence[str],
-    normalize: Normalization = "none",
-    rules: UrlRules | None = None,
-) -> Sample:
-    """Count `source` to its end. The other arguments are those of `line_reader`. ConfigError if no line has a key."""
-    sketch, read_lines = _sketch(), line_reader(keys, normalize, rules)
+def read(source: LineSource, read_lines: LineReader) -> Sample:
+    """Count the lines of `source` to its end. ConfigError if none of them has a key."""
+    sketch = _sketch()
     frequent, empty_digest = Frequent(), np.array(MURMUR3.digest(b""), np.uint64)
     count = keyed = empty = 0
     reason = ""
@@ -64,7 +57,8 @@ def read(
         deque(map(sketch.update, hashes), maxlen=0)  # at the speed of C
         frequent.add(words)
         empty += int(np.count_nonzero((found.digests == empty_digest).all(axis=1)))
-        count, keyed, reason = count + len(found.rows), keyed + len(hashes), reason or found.reason
+        count, keyed = count + len(found.rows), keyed + len(hashes)
+        reason = reason or next(iter(chunk.malformed.values()), "")
     if not count:
         raise ConfigError(
             "--sample has no lines; give it some, for example: kcat -C -e ... | streamdedup plan --sample -"

@@ -1,88 +1,245 @@
-"""Reads records of CSV out of lines, by Python's own reader in strict mode: a line with stray quotes is bad.
+"""Reads records of CSV out of lines. A record is read to its end, or is bad as a whole; reading goes on behind it.
 
-A record may span several lines. The name of the key's column, or its number, says which cell is the key.
+Python's reader, in strict mode, reads what has no fault and no cell above its limit. For the rest, the end of a record
+is where that reader would find it if it were not strict. A quote that is not closed would swallow all lines up to the
+next one, so such a record is bad, and reading goes on with its second line:
+
+- if the input, or what memory may hold, ends before the record does;
+- if it takes more than LINES_PLAUSIBLE lines, and its quotes do not match, its key takes so many lines, or each line
+  has as many cells as a record.
+
+All else that is written with its quotes doubled is one record, however long it is. So whoever writes a long note does
+not choose which records there are, or the reason of a bad record says what it takes.
 """
 
 import csv
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from streamdedup.errors import ConfigError
+from streamdedup.errors import ConfigError, StreamdedupError
+from streamdedup.keys.formats.texts import BYTE_ORDER_MARK, LINE_BYTES_MAX, Lines
+from streamdedup.units import counted, escaped
 
-NO_CSV = "the line is not CSV: its quotes do not match, or a field is too long"
+NO_CSV = "the line is not CSV: its quotes do not match, or it holds a carriage return"
 TOO_SHORT = "the line has too few columns"
 NOT_UTF8 = "the line is not UTF-8"
+SEPARATORS = {",": ",", ";": ";", "|": "|", "tab": "\t"}
+LINES_PLAUSIBLE = 20
+LINES_MAX = 1_000_000  # the most that a record may take, each of them a Python object
+COLUMNS_SHOWN = 20
+NAME_SHOWN = 40
 
 
 class CsvRecord(NamedTuple):
-    """The `lines` that a record takes, and its cells, none if the line is blank; or the reason why it has none."""
+    """The `lines` that a record takes, and its cells, none if the line is blank; or the reason why it has none.
+
+    `number` is that of its first line, from 1. `takes` is the number of lines that it takes; if reading goes on with
+    its second line, `lines` has the first alone.
+    """
 
     lines: list[bytes]
     cells: list[str]
+    number: int
+    takes: int
     reason: str = ""
 
 
-NO_RECORD = CsvRecord([], [])
+NO_RECORD = CsvRecord([], [], 1, 0)
 
 
 class CsvRecords(Iterator[CsvRecord]):
-    """The records of `lines`, which are without their newlines.
+    """The records of `lines`. `columns` are those of the key, if they are known.
 
-    A record that is longer than `bytes_max` has no cells, but `too_long` as its reason, and ends at that line.
+    StreamdedupError if a record of a few lines is longer than LINE_BYTES_MAX.
     """
 
-    def __init__(self, lines: Iterator[bytes], bytes_max: int, too_long: str) -> None:
-        self._lines, self._too_long = _Lines(lines, bytes_max), too_long
-        self._reader = csv.reader(self._lines, strict=True)
+    def __init__(self, lines: Lines, separator: str = ",") -> None:
+        self.columns: Sequence[int] = ()
+        self._lines, self._forms = lines, _forms(separator)
+        self._taking = _Taking(lines)
+        self._reader = csv.reader(self._taking, strict=True, delimiter=separator)
+        self._width = 0  # cells of the first record
+        self._read_to = 0  # lines before this one were read earlier, and put back
 
     def __next__(self) -> CsvRecord:
-        self._lines.begin()
+        number = self._lines.number
+        # No record is read far again: that could take quadratic time.
+        is_again = number < self._read_to
+        taken = self._taking.begin(LINES_PLAUSIBLE if is_again else LINES_MAX)
         try:
-            return CsvRecord(self._lines.taken, next(self._reader))
+            cells: list[str] | None = next(self._reader)
         except csv.Error:
-            return CsvRecord(self._lines.taken, [], NO_CSV)
+            cells = self._read_on(taken)
         except _TooLongError:
-            return CsvRecord(self._lines.taken, [], self._too_long)
+            cells = None
+        if cells is not None and not self._is_implausible(taken, cells):
+            self._width = self._width or len(cells)
+            return CsvRecord(taken, cells, number, len(taken))
+        reason = NO_CSV if len(taken) == 1 else unclosed(number, len(taken))
+        takes = 1 if is_again else len(taken)
+        if self._taking.has_ended and len(taken) <= LINES_PLAUSIBLE:
+            return CsvRecord(taken, [], number, takes, reason)
+        if not is_again:
+            self._read_to = number + len(taken) - 1
+        self._lines.put_back(taken[1:])
+        return CsvRecord(taken[:1], [], number, takes, reason)
+
+    def _read_on(self, taken: list[bytes]) -> list[str] | None:
+        """Read to the end of a record at which Python's reader gave up. Return its cells; None if it is bad."""
+        is_open = False
+        for at, line in enumerate(taken):
+            text = self._taking.unmarked(line) if at == 0 else line
+            is_open = not self._forms.closing(text, is_open=is_open)
+        try:
+            while is_open:
+                is_open = not self._forms.closing(self._taking.take(), is_open=True)
+        except (StopIteration, _TooLongError):
+            return None
+        self._taking.has_ended = True
+        return self._forms.cells(self._taking.unmarked(b"\n".join(taken)))
+
+    def _is_implausible(self, taken: list[bytes], cells: list[str]) -> bool:
+        """Return whether the quotes of a record match, but probably should not."""
+        if len(taken) <= LINES_PLAUSIBLE:
+            return False
+        keys = (cells[column] for column in self.columns if column < len(cells))
+        if any(cell.count("\n") >= LINES_PLAUSIBLE for cell in keys):
+            return True
+        separators = self._width - 1
+        return separators > 0 and all(
+            line.count(self._forms.separator) == separators for line in taken[1:-1]
+        )
+
+
+def unclosed(number: int, takes: int) -> str:
+    """Return the reason why a record is bad that takes so many lines, of which the first has this number."""
+    return f"the record at line {number:,} takes {counted(takes, 'line')}: an unclosed quote?"
 
 
 class _TooLongError(Exception):
-    """The record being read is too long."""
+    """The record being read takes more lines than it may, or more bytes."""
 
 
-class _Lines(Iterator[str]):
-    """The lines as text, in which bytes that are no UTF-8 are lone surrogates. `taken` are those of one record."""
+class _Taking(Iterator[str]):
+    """Takes the lines of one record after the other. `has_ended`: the end of a record with a fault was found.
 
-    def __init__(self, lines: Iterator[bytes], bytes_max: int) -> None:
-        self._lines, self._bytes_max = lines, bytes_max
-        self.begin()
+    As an iterator it gives them to Python's reader: as text, in which bytes that are no UTF-8 are lone surrogates.
+    """
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self.begin(LINES_MAX)
+
+    def begin(self, lines_max: int) -> list[bytes]:
+        """Begin a record, and return the list of its lines, which grows as they are taken."""
+        self._taken: list[bytes] = []
+        self._is_first = self._lines.number == 1
+        self._size_bytes, self._lines_max, self.has_ended = 0, lines_max, False
+        return self._taken
+
+    def unmarked(self, text: bytes) -> bytes:
+        """Return the beginning of the record without a byte order mark before the first line of all."""
+        return text.removeprefix(BYTE_ORDER_MARK) if self._is_first else text
+
+    def take(self) -> bytes:
+        """Return the next line. _TooLongError if the record may not take more, StopIteration if there is none."""
+        if len(self._taken) >= self._lines_max or self._size_bytes > LINE_BYTES_MAX:
+            if len(self._taken) < LINES_PLAUSIBLE:
+                raise StreamdedupError(
+                    f"the record at line {self._lines.number - len(self._taken):,} is longer than"
+                    f" {LINE_BYTES_MAX:,} bytes: an unclosed quote?"
+                )
+            raise _TooLongError
+        line = next(self._lines)
+        self._taken.append(line)
+        self._size_bytes += len(line) + 1
+        return line
 
     def __next__(self) -> str:
-        line = next(self._lines)
-        self.taken.append(line)
-        self._size_bytes += len(line) + 1
-        if self._size_bytes > self._bytes_max + 1:
-            raise _TooLongError
+        line = self.take()
+        if len(self._taken) == 1:
+            line = self.unmarked(line)
         return line.decode("utf-8", "surrogateescape") + "\n"
 
-    def begin(self) -> None:
-        """Begin a record with the next line."""
-        self.taken: list[bytes] = []
-        self._size_bytes = 0
+
+class _Forms(NamedTuple):
+    """What lines of CSV with one separator look like."""
+
+    separator: bytes
+    closed: re.Pattern[bytes]
+    closed_within: re.Pattern[bytes]
+    cell: re.Pattern[bytes]
+
+    def closing(self, line: bytes, *, is_open: bool) -> bool:
+        """Return whether the record ends with `line`. `is_open`: a quoted cell has begun before it."""
+        return bool((self.closed_within if is_open else self.closed).fullmatch(line))
+
+    def cells(self, text: bytes) -> list[str] | None:
+        """Return the cells of a whole record; None if its quotes do not match."""
+        found, at = list[str](), 0
+        while match := self.cell.match(text, at):
+            quoted, plain, end = match.groups()
+            cell = plain if quoted is None else quoted.replace(b'""', b'"')
+            found.append(cell.decode("utf-8", "surrogateescape"))
+            if end != self.separator:
+                return found
+            at = match.end()
+        return None
+
+
+@lru_cache(maxsize=len(SEPARATORS))
+def _forms(separator: str) -> _Forms:
+    """Return the forms for a separator. No pattern goes back, so each takes time that is linear in the text."""
+    mark = re.escape(separator.encode())
+    quoted = rb'[^"]*+(?:""[^"]*+)*+'
+    rest = rb'%b"[^%b]*+' % (
+        quoted,
+        mark,
+    )  # of a quoted cell, after its first quote; what follows it may be a fault
+    cell = rb'(?:(?!")[^%b]*+|"%b)' % (mark, rest)
+    more = rb"(?:%b%b)*+" % (mark, cell)
+    strict = rb'(?:"(%b)"|(?!")([^%b\r]*+))(%b|\r*+\Z)' % (quoted, mark, mark)
+    return _Forms(separator.encode(), *map(re.compile, (cell + more, rest + more, strict)))
 
 
 def column_in(header: CsvRecord, name: str, option: str, of: str) -> int:
     """Return the index of the column that is called `name` in the first record, counted from 0.
 
-    ConfigError, which names the `option` and what the line is `of`, if there is none or more than one. The record may
-    be data, so no message quotes it.
+    ConfigError, which names the `option`, what the line is `of`, and its columns, if there is none or more than one.
     """
-    names = [cell.removeprefix("\ufeff").strip() for cell in header.cells]  # a byte order mark
-    if (found := names.count(name)) != 1:
+    first = f"{option}: the first line of {of}"
+    if header.reason or header.takes > LINES_PLAUSIBLE:
         raise ConfigError(
-            f"{option}: the first line of {of} has {found} columns with that name among {len(names)}; name one of its"
-            " columns exactly as it is written there, or give its number"
+            f"{first} is no header: {header.reason or unclosed(header.number, header.takes)}; correct it, or give the"
+            " number of the column if there is no header"
         )
-    return names.index(name)
+    names = [cell.strip() for cell in header.cells]
+    if (found := names.count(name)) == 1:
+        return names.index(name)
+    listed = ", ".join(_shown(cell) for cell in names[:COLUMNS_SHOWN])
+    more = f" and {len(names) - COLUMNS_SHOWN:,} more" if len(names) > COLUMNS_SHOWN else ""
+    quote = "; a quote within a name is part of it" if any('"' in cell for cell in names) else ""
+    raise ConfigError(
+        f"{first} has {found} columns with that name among {len(names)}: {listed}{more}{quote}; name one of these, or"
+        f" give its number{separated(header)}"
+    )
+
+
+def separated(record: CsvRecord) -> str:
+    """Return advice if a record that has one cell probably has another separator; empty if not."""
+    if len(record.cells) != 1:
+        return ""
+    found = (name for name, mark in SEPARATORS.items() if mark in record.cells[0])
+    return next(
+        (f"; its separator seems to be another one: --separator '{name}'" for name in found), ""
+    )
+
+
+def _shown(name: str) -> str:
+    """Return the beginning of a name, on one line."""
+    return escaped(name[:NAME_SHOWN]) + ("..." if len(name) > NAME_SHOWN else "")
 
 
 def numbered(given: str, option: str) -> int | None:
@@ -99,7 +256,7 @@ def cell_of(record: CsvRecord, column: int) -> tuple[bytes | None, str]:
     if record.reason:
         return None, record.reason
     if column >= len(record.cells):
-        return None, TOO_SHORT
+        return None, TOO_SHORT + separated(record)
     cell = record.cells[column]
     try:
         return cell.encode(), ""

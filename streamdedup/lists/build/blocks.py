@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdedup.events import Column
+from streamdedup.keys.formats.texts import BYTE_ORDER_MARK
 
 LINE_BYTES_MAX = 1 << 20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors write it before UTF-8
 _NEWLINE, _RETURN = ord("\n"), ord("\r")
 
 
@@ -27,7 +27,7 @@ def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
     """Yield the lines of all `chunks`. A line of more than LINE_BYTES_MAX bytes is cut, but stays longer than that."""
     first = 1
     for text in _whole_lines(chunks):
-        begun = text.removeprefix(_BYTE_ORDER_MARK) if first == 1 else text
+        begun = text.removeprefix(BYTE_ORDER_MARK) if first == 1 else text
         lines = _split(begun)
         yield Block(lines, first)
         first += len(lines)

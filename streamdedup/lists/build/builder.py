@@ -20,6 +20,7 @@ from streamdedup.filters.base import Addable, Filter
 from streamdedup.filters.fuse.fuse import Fuse
 from streamdedup.kernel import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+from streamdedup.lists.build.csv_cells import refuse_unknown_column
 from streamdedup.lists.build.inputs import STDIN, Input, size_bytes
 from streamdedup.lists.build.keys import EntryKeys
 from streamdedup.lists.build.needs import Needs, available_bytes, needs
@@ -112,6 +113,8 @@ def build(
     """
     files.check_target(output)
     _refuse_clashes(inputs, output, rejects.path)
+    for given in inputs:
+        refuse_unknown_column(given)
     storing = StoreBuilder(output) if recipe.exact else None
     count = _counted(recipe, inputs, progress)
     needed = _state_needs(recipe, count, progress)

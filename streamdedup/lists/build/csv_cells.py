@@ -1,9 +1,10 @@
 """Read entries from one column of CSV.
 
-A record may span several lines, up to LINE_BYTES_MAX bytes in all. Messages name it by its first line's number.
+A record may take several lines, an entry may not. Messages name a record by its first line's number.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,12 +12,15 @@ import numpy as np
 from streamdedup.events import Column
 from streamdedup.keys.formats.csv_records import (
     NO_RECORD,
+    CsvRecord,
     CsvRecords,
     cell_of,
     column_in,
     numbered,
+    unclosed,
 )
-from streamdedup.lists.build.blocks import LINE_BYTES_MAX, Block
+from streamdedup.keys.formats.texts import Lines
+from streamdedup.lists.build.blocks import LINE_BYTES_MAX
 from streamdedup.lists.build.entries import TOO_LONG, Entries
 from streamdedup.lists.build.inputs import CHUNK_BYTES, Input
 
@@ -29,40 +33,68 @@ class _Piece:
     lines: list[bytes] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     bad: dict[int, str] = field(default_factory=dict)
+    takes: dict[int, int] = field(default_factory=dict)
     size_bytes: int = 0
 
-    def add(self, cell: bytes | None, reason: str, line: bytes, number: int) -> None:
-        """Add the cell of the record that begins with this line, or the reason why it has none."""
+    def add(self, record: CsvRecord, cell: bytes | None, reason: str) -> None:
+        """Add the entry of a record, or the reason why it has none."""
         if reason:
             self.bad[len(self.cells)] = reason
+            if record.takes > 1:
+                self.takes[len(self.cells)] = record.takes
         self.cells.append(cell)
-        self.lines.append(line)
-        self.numbers.append(number)
-        self.size_bytes += len(line) + len(cell or b"") + 1
+        self.lines.append(record.lines[0])
+        self.numbers.append(record.number)
+        self.size_bytes += len(record.lines[0]) + len(cell or b"") + 1
 
     def entries(self) -> Entries:
         """Return the entries as columns."""
         numbers = np.array(self.numbers, dtype=np.int64)
-        return Entries(Column.of(self.cells), Column.of(self.lines), numbers, self.bad)
+        lines = Column.of(self.lines)
+        return Entries(Column.of(self.cells), lines, numbers, self.bad, self.takes)
 
 
-def csv_entries(given: Input, blocks: Iterable[Block]) -> Iterator[Entries]:
+def csv_entries(given: Input, chunks: Iterable[bytes]) -> Iterator[Entries]:
     """Yield the cells of the column that `given` names; not its name in the header line."""
-    lines = (line or b"" for block in blocks for line in block.lines)
-    records, number = CsvRecords(lines, LINE_BYTES_MAX, TOO_LONG), 1
-    option = f"--column {given.column}"
-    column = numbered(given.column, option)
-    if column is None:
-        header = next(records, NO_RECORD)
-        column, number = column_in(header, given.column, option, given.name), 1 + len(header.lines)
+    records = CsvRecords(Lines(chunks), given.separator)
+    column = _column(given, records)
     piece = _Piece()
     for record in records:
         if record.cells or record.reason:
-            cell, reason = cell_of(record, column)
-            blank = cell is not None and not cell.decode().strip()
-            piece.add(b"" if blank else cell, reason, record.lines[0], number)
-        number += len(record.lines)
+            piece.add(record, *_entry(record, column))
         if piece.size_bytes > CHUNK_BYTES:
             yield piece.entries()
             piece = _Piece()
     yield piece.entries()
+
+
+def refuse_unknown_column(given: Input) -> None:
+    """ConfigError if `given` can be read again, and its first line does not have the column."""
+    if given.format == "csv" and not given.is_read_once:
+        with closing(given.chunks()) as chunks:
+            _column(given, CsvRecords(Lines(chunks), given.separator))
+
+
+def _column(given: Input, records: CsvRecords) -> int:
+    """Return the index of the key's column, and let `records` know it. If it is given by name, read the header."""
+    option = f"--column {given.column}"
+    column = numbered(given.column, option)
+    if column is None:
+        header = next(records, NO_RECORD)
+        column = column_in(header, given.column, option, given.name)
+    records.columns = (column,)
+    return column
+
+
+def _entry(record: CsvRecord, column: int) -> tuple[bytes | None, str]:
+    """Return the entry of a record, empty if its cell is blank; or None and the reason why it has none."""
+    cell, reason = cell_of(record, column)
+    if cell is None:
+        return None, reason
+    if len(cell) > LINE_BYTES_MAX:
+        return None, TOO_LONG
+    if not cell.strip() and not cell.decode().strip():
+        return b"", ""
+    if b"\n" in cell:
+        return None, f"an entry holds no line end; {unclosed(record.number, record.takes)}"
+    return cell, ""

@@ -25,7 +25,7 @@ def entries(given: Input, chunks: Iterable[bytes]) -> Iterator[Entries]:
     """Yield all entries of `chunks`, the bytes of the input `given`."""
     match given.format:
         case "csv":
-            yield from csv_entries(given, blocks(chunks))
+            yield from csv_entries(given, chunks)
         case "jsonl":
             yield from (_of_json(block, given.field) for block in blocks(chunks))
         case _:

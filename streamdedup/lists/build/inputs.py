@@ -7,7 +7,7 @@ import gzip
 import mmap
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class Input:
     """One input. The name "-" stands for the stream that `stdin` returns.
 
     `is_pipe`: the file is a pipe, as `<(...)` makes one. Such an input, and standard input, can be read only once.
-    `column` is set only for CSV, and `field` only for JSON lines; otherwise they are empty.
+    `column` and `separator` are set only for CSV, and `field` only for JSON lines; otherwise they are empty.
     """
 
     name: str
@@ -50,13 +50,14 @@ class Input:
     is_pipe: bool = False
     column: str = ""
     field: str = ""
+    separator: str = ","
 
     @property
     def is_read_once(self) -> bool:
         """Whether the input cannot be read a second time."""
         return self.is_pipe or self.name == STDIN
 
-    def chunks(self) -> Iterator[bytes]:
+    def chunks(self) -> Generator[bytes, None, None]:
         """Yield the whole input, decompressed, in pieces of CHUNK_BYTES; the last one is shorter.
 
         ConfigError or StreamdedupError if it cannot be read. No error quotes the contents.
@@ -112,15 +113,22 @@ def inputs_of(
     format_: str | None = None,
     column: str | None = None,
     field: str | None = None,
+    *,
+    separator: str | None = None,
 ) -> list[Input]:
     """Return the inputs with these names. If `format_` is None, each name's ending gives its format.
 
-    `column` is for CSV, `field` for JSON lines. ConfigError if one is missing, or if no input has its format.
+    `column` and `separator` are for CSV, `field` for JSON lines. ConfigError if one is missing, or if no input has its
+    format.
     """
     if names.count(STDIN) > 1:
         raise ConfigError("standard input (-) can be read only once; name it once")
     found = [_input_of(name, stdin, format_) for name in names]
     formats = {given.format for given in found}
+    if separator and "csv" not in formats:
+        raise ConfigError(
+            "--separator is for csv, and no input has that format; give --format csv, or delete the option"
+        )
     for option, value, of in (("--column", column, "csv"), ("--field", field, "jsonl")):
         if value and of not in formats:
             raise ConfigError(
@@ -135,6 +143,7 @@ def inputs_of(
             given,
             column=column or "" if given.format == "csv" else "",
             field=field or "" if given.format == "jsonl" else "",
+            separator=separator or ",",
         )
         for given in found
     ]

@@ -37,7 +37,7 @@ def read_again(given: Input) -> Iterator[SecondReading]:
     lines = _lines(given)
     match given.format:
         case "csv":
-            yield from _of_csv(lines, given.column)
+            yield from _of_csv(lines, given.column, given.separator)
         case "jsonl":
             for number, line in lines:
                 if (cell := _of_json(line, given.field)) is not None:
@@ -92,8 +92,10 @@ def _names(path: str) -> list[str]:
     return [name.replace("~1", "/").replace("~0", "~") for name in path[1:].split("/")]
 
 
-def _of_csv(lines: Iterable[tuple[int, bytes]], column: str) -> Iterator[SecondReading]:
-    records = _records(lines, _reader(","))
+def _of_csv(
+    lines: Iterable[tuple[int, bytes]], column: str, separator: str
+) -> Iterator[SecondReading]:
+    records = _records(lines, _reader(separator))
     at = int(column) - 1 if column.isdecimal() else None
     width = 0
     for number, cells, within in records:

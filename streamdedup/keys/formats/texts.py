@@ -1,0 +1,65 @@
+"""Text in lines, out of chunks of bytes. Nothing is decoded; a byte order mark before the first line stays in it.
+
+Memory holds a chunk, and a line of at most LINE_BYTES_MAX.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from streamdedup.errors import StreamdedupError
+
+LINE_BYTES_MAX = 64 << 20
+BYTE_ORDER_MARK = (
+    b"\xef\xbb\xbf"  # some editors write it before UTF-8; it is no part of the first key
+)
+
+
+def texts(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Yield whole lines, without the newline of the last. The flag is True if the input ends without a newline.
+
+    StreamdedupError if a line is longer than LINE_BYTES_MAX.
+    """
+    pieces: list[bytes] = []
+    held = 0
+    for chunk in chunks:
+        head, newline, tail = chunk.rpartition(b"\n")
+        if newline:
+            yield b"".join([*pieces, head]), False
+            pieces, held = [], 0
+        if tail:
+            pieces.append(tail)
+            held += len(tail)
+        if held > LINE_BYTES_MAX:
+            raise StreamdedupError(f"a line is longer than {LINE_BYTES_MAX:,} bytes; is this text?")
+    if pieces:
+        yield b"".join(pieces), True
+
+
+class Lines(Iterator[bytes]):
+    """The lines of `chunks`, without their newlines. `number` is that of the next one, from 1."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._texts, self._waiting = texts(chunks), deque[bytes]()
+        self._ends_open, self.number = False, 1
+
+    def __next__(self) -> bytes:
+        while not self._waiting:
+            text, self._ends_open = next(self._texts)
+            self._waiting.extend(text.split(b"\n"))
+        self.number += 1
+        return self._waiting.popleft()
+
+    def put_back(self, lines: list[bytes]) -> None:
+        """Let the last `lines` that were read be the next ones."""
+        self._waiting.extendleft(reversed(lines))
+        self.number -= len(lines)
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether the next line is there already."""
+        return bool(self._waiting)
+
+    @property
+    def ends_open(self) -> bool:
+        """Whether all lines have been read, and the last has no newline."""
+        return self._ends_open and not self._waiting
