@@ -10,6 +10,7 @@ import argparse
 import atexit
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -24,7 +25,12 @@ from streamdedup.cli.plan import add_plan
 from streamdedup.cli.reset import add_reset
 from streamdedup.cli.streams import is_unread, put, say, silence_stdout
 from streamdedup.cli.trial import add_try
-from streamdedup.errors import ConfigError, StreamdedupError, traceback_without_messages
+from streamdedup.errors import (
+    ConfigError,
+    StreamdedupError,
+    hide_messages,
+    traceback_without_messages,
+)
 from streamdedup.version import __version__
 
 if TYPE_CHECKING:
@@ -33,6 +39,8 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    if argv is None:  # as the process, and not by a program that has hooks of its own
+        hide_messages()
     # Otherwise Python's exit looks for unused objects among all that there are, most of them numba's, for 0.2 s.
     atexit.register(gc.freeze)
     try:
@@ -115,6 +123,7 @@ def _run(arguments: argparse.Namespace) -> int:
     # container ignores the signal. A handler that raises would not do: imports last for a second, and a bare `except`
     # within one of them could catch what it raises.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold keys and secrets
     from streamdedup import logs, settings
     from streamdedup.worker import process
 

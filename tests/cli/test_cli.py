@@ -585,3 +585,20 @@ def test_a_worker_that_is_still_starting_hears_sigterm() -> None:
         [sys.executable, "-c", program], capture_output=True, timeout=DEADLINE_S, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="no list of limits")
+def test_a_worker_leaves_no_core_file(tmp_path: Path) -> None:
+    """It would hold keys and secrets. The limit is set before the configuration is read."""
+    config = tmp_path / "fifo.yaml"
+    os.mkfifo(config)  # the start waits for whoever writes to it
+    with subprocess.Popen([*COMMAND, "run", "-c", str(config)], stderr=subprocess.PIPE) as process:
+        limits = Path(f"/proc/{process.pid}/limits")
+        try:
+            wait_until(
+                lambda: re.search(r"Max core file size +0 +0 ", limits.read_text()),
+                DEADLINE_S,
+                limits.read_text,
+            )
+        finally:
+            process.kill()
