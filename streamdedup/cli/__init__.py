@@ -172,6 +172,7 @@ def _check_cluster(tree: "Settings") -> None:
 
     from streamdedup import logs
     from streamdedup.commands.connected_check import connected_check
+    from streamdedup.units import escaped
 
     logs.set_up()
     warnings = asyncio.run(connected_check(tree))
@@ -180,7 +181,7 @@ def _check_cluster(tree: "Settings") -> None:
         put(
             "the schema registry answers; `streamdedup try` shows whether events have keys by its schemas\n"
         )
-    put("".join(f"warning: {warning}\n" for warning in warnings))
+    put("".join(f"warning: {escaped(warning)}\n" for warning in warnings))
 
 
 def _config_show(arguments: argparse.Namespace) -> int:

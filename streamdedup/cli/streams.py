@@ -40,10 +40,15 @@ def put(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to standard error, if that is open. If it is closed, `print` would write to standard output."""
+    """Write lines to standard error, if that is open. If it is closed, `print` would write to standard output.
+
+    What others chose in them moves no cursor.
+    """
     if sys.stderr is not None:
+        from streamdedup.units import escaped  # imports pydantic, which --help does without
+
         with suppress(OSError):
-            print(text, file=sys.stderr)
+            print(escaped(text, keep="\n"), file=sys.stderr)
 
 
 def binary(stream: TextIO | None, closed: str) -> BinaryIO:
