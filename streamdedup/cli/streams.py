@@ -51,6 +51,14 @@ def say(text: str) -> None:
             print(escaped(text, keep="\n"), file=sys.stderr)
 
 
+def say_compiling() -> None:
+    """Say why a command is silent for some seconds, or on a busy machine for minutes."""
+    say(
+        "streamdedup: compiling inner loops that never ran here before; this takes half a minute, on a busy machine"
+        " minutes, and the result is kept"
+    )
+
+
 def binary(stream: TextIO | None, closed: str) -> BinaryIO:
     """Return the bytes of a standard stream. StreamdedupError with the text `closed` if it is closed."""
     if stream is None:  # Python sets this if the descriptor was closed before it began

@@ -10,7 +10,7 @@ from streamdedup.cli.arguments import (
     add_settings,
     refusing,
 )
-from streamdedup.cli.streams import put
+from streamdedup.cli.streams import put, say_compiling
 
 
 def add_try(commands: Commands) -> None:
@@ -52,10 +52,12 @@ def _try(arguments: argparse.Namespace) -> int:
 
     from streamdedup import logs, settings
     from streamdedup.commands.trial import tried
+    from streamdedup.kernel import compiling
 
     tree = settings.load(arguments.config, arguments.overrides)
     logs.set_up()
-    found = asyncio.run(tried(tree, arguments.events))
+    with compiling(say_compiling):
+        found = asyncio.run(tried(tree, arguments.events))
     put(json.dumps(found.as_json()) + "\n" if arguments.json else found.as_text())
     if found.is_odd:  # before all that is counted by keys, which are probably wrong
         return ODD_EVENTS

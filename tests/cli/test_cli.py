@@ -17,12 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol, get_args
 
+import numba
 import numpy as np
 import pytest
 
 import streamdedup
 from streamdedup.cli import main
 from streamdedup.commands import lines
+from streamdedup.errors import StreamdedupError
 from streamdedup.filters.options import Kind
 from tests.broker.base import DEADLINE_S, wait_until
 
@@ -602,3 +604,30 @@ def test_a_worker_leaves_no_core_file(tmp_path: Path) -> None:
             )
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [("try", "streamdedup.commands.trial.tried"), ("audit", "streamdedup.commands.audit.audit")],
+)
+@pytest.mark.parametrize("compiles", [True, False])
+def test_a_command_that_compiles_says_so(
+    command: str,
+    place: str,
+    compiles: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It may take two minutes. A command that finds all in the cache says nothing."""
+
+    async def work(*_: object, **__: object) -> None:
+        if compiles:
+            numba.njit(lambda number: number + 1)(1)
+            numba.njit(lambda number: number + 2)(1)
+        raise StreamdedupError("enough")
+
+    monkeypatch.setattr(place, work)
+    assert main([command, "-c", str(EXAMPLE)]) == 1
+    said = capsys.readouterr().err
+    assert said.count("compiling inner loops") == compiles
+    assert said.endswith("streamdedup: enough\n")
