@@ -78,9 +78,8 @@ def test_readyz_has_a_line_for_each_reason(text: str) -> None:
     (line,) = readyz(refused)[1]
     assert line.startswith("joined by ")
     assert line.isprintable()
-    forgets.output_forgets = forgets.lists.refused["blocklist"] = text
+    forgets.output_forgets = text
     lines = readyz(forgets)[1]
-    assert len(lines) in (1, 3)
     assert all(map(str.isprintable, lines))
 
 
@@ -91,7 +90,10 @@ def test_try_and_audit_print_a_line_for_each_finding(text: str) -> None:
     trial.first[text], trial.notes = (text, 0, 0), [text]
     counts: Any = {each.name: 0 for each in fields(PartitionCounts)} | {"offsets": {}, "limits": ()}
     report = Report(
-        **dict.fromkeys(("group", "source", "sink", "guarantee"), text),
+        group=text,
+        source=text,
+        sink=text,
+        guarantee=text,
         error_rate=0.1,
         partitions=(),
         total=PartitionCounts(**counts),
