@@ -1,20 +1,25 @@
 """A small fetcher on the frontier of docs/crawler.md: `python examples/fetcher.py my.yaml`, the worker's configuration.
 
 It fetches each URL that is due, and writes the links of the page to the frontier. At least once: after a crash some
-pages are fetched again. It reads no robots.txt, and asks a host as often as its pages are due.
+pages are fetched again. It reads no robots.txt, and asks a host as often as its pages are due. Links are written by
+strangers, so it connects to public addresses only: nobody has it ask a host behind the firewall, or this machine.
 """
 
 import asyncio
+import errno
 import json
+import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from html.parser import HTMLParser
+from ipaddress import IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
-from aiohttp import ClientError, ClientSession, ClientTimeout
+from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from streamdedup.settings import load
@@ -23,6 +28,35 @@ AT_ONCE = 20
 PAGE_BYTES_MAX = 1 << 20  # links after that are not found
 TRIES_MAX = 3
 RETRY_S = 60.0
+NAT64 = IPv6Network(
+    "64:ff9b::/96"
+)  # RFC 6052: the last four bytes are an IPv4 address, of any network
+
+
+def is_public(address: str) -> bool:
+    """Return whether an IP address is one of the internet: not of a private network, this machine, or a cloud's own."""
+    ip = ip_address(address)
+    if isinstance(ip, IPv6Address):
+        within = ip_address(int(ip) & 0xFFFFFFFF) if ip in NAT64 else None
+        if inner := ip.ipv4_mapped or ip.sixtofour or within:
+            return is_public(str(inner))
+    return ip.is_global and not ip.is_multicast and not getattr(ip, "is_site_local", False)
+
+
+def only_to(allows: Callable[[str], bool]) -> TCPConnector:
+    """Return a connector that connects only to addresses that `allows` returns True for.
+
+    It looks at the very address of each connection, so neither a name that leads there, nor one that is resolved twice
+    in two ways, gets through.
+    """
+
+    def made(address: Any) -> socket.socket:
+        family, kind, protocol, _, (host, *_) = address
+        if not allows(host):
+            raise OSError(errno.EACCES, "it is no public address")
+        return socket.socket(family, kind, protocol)
+
+    return TCPConnector(socket_factory=made)
 
 
 class Links(HTMLParser):
@@ -62,8 +96,17 @@ async def links_of(session: ClientSession, url: str) -> list[str]:
     return [link for link in links if link.startswith("http")]
 
 
-async def fetch(bootstrap: Any, found: str, due: str, *, retry_s: float = RETRY_S) -> None:
+async def fetch(
+    bootstrap: Any,
+    found: str,
+    due: str,
+    *,
+    retry_s: float = RETRY_S,
+    allows: Callable[[str], bool] = is_public,
+) -> None:
     """Fetch what is in the topic `due`, and write links to the topic `found`, until cancelled.
+
+    Of the addresses of hosts it connects to those that `allows` returns True for.
 
     A URL that fails goes to a topic of the fetcher's own, `due` and `-retry`. It is tried again `retry_s` later,
     TRIES_MAX times in all.
@@ -105,7 +148,7 @@ async def fetch(bootstrap: Any, found: str, due: str, *, retry_s: float = RETRY_
                 await consumer.commit()
 
     async with (
-        ClientSession(timeout=ClientTimeout(total=30)) as session,
+        ClientSession(timeout=ClientTimeout(total=30), connector=only_to(allows)) as session,
         AIOKafkaProducer(bootstrap_servers=bootstrap) as producer,
     ):
         await asyncio.gather(work(due, 0), work(retries, retry_s))

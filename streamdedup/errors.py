@@ -5,10 +5,32 @@ topic, partition and offset. The message of another package's error may quote a 
 messages out.
 """
 
+import logging
+import sys
+import threading
 from collections.abc import Iterator
 
 CAUSES_MAX = 5
 FRAMES_MAX = 20
+
+
+def hide_messages() -> None:
+    """Have this process report errors that nobody catches, in whichever thread, without their messages."""
+
+    def report(where: str, error: BaseException | None) -> None:
+        if sys.stderr is not None and error is not None:
+            text = f"streamdedup: an error {where} (no data is quoted):\n{traceback_without_messages(error)}"
+            print(text, file=sys.stderr)
+
+    def of_thread(given: threading.ExceptHookArgs) -> None:
+        if not isinstance(given.exc_value, SystemExit):
+            report(f"in the thread {given.thread.name if given.thread else '?'}", given.exc_value)
+
+    sys.excepthook = lambda _kind, error, _place: report("that nothing caught", error)
+    threading.excepthook = of_thread
+    # Its text and its object are left out, too: they show the values of which a destructor failed.
+    sys.unraisablehook = lambda given: report("that could not be raised", given.exc_value)
+    logging.raiseExceptions = False  # else what cannot be formatted is shown, with its arguments
 
 
 class StreamdedupError(Exception):

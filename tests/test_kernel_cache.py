@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -271,7 +272,7 @@ def test_a_file_system_without_locks_holds_nobody_up(
         assert LOCK.take(tmp_path)
     assert not (tmp_path / "other").exists()
     (tmp_path / "lock").unlink()
-    monkeypatch.setattr(cache.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     with LOCK.giving_back():
         assert LOCK.take(tmp_path)
 
@@ -304,7 +305,7 @@ def test_a_kernel_that_cannot_be_kept_is_used_all_the_same(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache.tempfile, "NamedTemporaryFile", full)
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
     assert double(21) == 42
     assert "a compiled kernel cannot be kept (No space left on device)" in caplog.text
     assert not list(tmp_path.rglob("*.nb?"))

@@ -7,6 +7,7 @@ SIGTERM) after the second interrupt of `run`, or the first of any other command.
 """
 
 import os
+import resource
 import signal
 import sys
 
@@ -40,7 +41,12 @@ from streamdedup.cli.plan import add_plan
 from streamdedup.cli.reset import add_reset
 from streamdedup.cli.streams import is_unread, put, say
 from streamdedup.cli.trial import add_try
-from streamdedup.errors import ConfigError, StreamdedupError, traceback_without_messages
+from streamdedup.errors import (
+    ConfigError,
+    StreamdedupError,
+    hide_messages,
+    traceback_without_messages,
+)
 from streamdedup.version import __version__
 
 if TYPE_CHECKING:
@@ -49,6 +55,8 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    if argv is None:  # as the process, and not by a program that has hooks of its own
+        hide_messages()
     # Otherwise Python's exit looks for unused objects among all that there are, most of them numba's, for 0.2 s.
     atexit.register(gc.freeze)
     try:
@@ -110,6 +118,7 @@ def _add_run(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     _end_when_interrupted()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold keys and secrets
     from streamdedup import logs
     from streamdedup.worker import process
 
@@ -158,6 +167,7 @@ def _check_cluster(tree: "Settings") -> None:
 
     from streamdedup import logs
     from streamdedup.commands.connected_check import connected_check
+    from streamdedup.units import escaped
 
     logs.set_up()
     warnings = asyncio.run(connected_check(tree))
@@ -166,7 +176,7 @@ def _check_cluster(tree: "Settings") -> None:
         put(
             "the schema registry answers; `streamdedup try` shows whether events have keys by its schemas\n"
         )
-    put("".join(f"warning: {warning}\n" for warning in warnings))
+    put("".join(f"warning: {escaped(warning)}\n" for warning in warnings))
 
 
 def _config_show(arguments: argparse.Namespace) -> int:

@@ -50,7 +50,9 @@ class Parser(argparse.ArgumentParser):
         if message.startswith(_UNRECOGNIZED):
             options = re.findall(r"(?<!\S)--[a-z]+(?:-[a-z]+)*(?=[\s=]|$)", message)
             message = f"{_UNRECOGNIZED}: {' '.join(options)}" if options else _UNRECOGNIZED
-        super().error(message)
+        from streamdedup.units import escaped
+
+        super().error(escaped(message, keep="\n"))
 
 
 def _requoted(message: re.Match[str]) -> str:

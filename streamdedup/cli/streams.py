@@ -31,10 +31,20 @@ def write(data: bytes) -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to standard error, if that is open and can be written to."""
+    """Write lines to standard error, if that is open and can be written to. What others chose in them is `escaped`."""
     if sys.stderr is not None:
+        from streamdedup.units import escaped  # imports pydantic, which --help does without
+
         with suppress(OSError):
-            _write(sys.stderr, f"{text}\n")
+            _write(sys.stderr, escaped(text, keep="\n") + "\n")
+
+
+def say_compiling() -> None:
+    """Say why a command is silent for some seconds, or on a busy machine for minutes."""
+    say(
+        "streamdedup: compiling inner loops that never ran here before; this takes half a minute, on a busy machine"
+        " minutes, and the result is kept"
+    )
 
 
 def _print(data: str | bytes) -> None:

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from streamdedup.commands.reset_plan import ResetPlan
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import copying_group
+from streamdedup.units import escaped
 
 
 def as_text(settings: Settings, planned: ResetPlan) -> str:
     """Return the plan for people: a table, and what it means."""
-    return "\n".join((*_table(settings, planned), "", *_meaning(settings, planned))) + "\n"
+    lines = (*_table(settings, planned), "", *_meaning(settings, planned))
+    return "\n".join(map(escaped, lines)) + "\n"
 
 
 def _table(settings: Settings, planned: ResetPlan) -> Iterator[str]:

@@ -43,6 +43,7 @@ from streamdedup.rules.lists import Answer, ListsInForce, Match
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import deduplicating
 from streamdedup.threads import Threads
+from streamdedup.units import escaped
 from streamdedup.worker.lists import ListLoader
 
 EVENTS_MAX = 1_000_000  # some 400 MB
@@ -180,7 +181,7 @@ class Trial:
                 f"warning: {suspected}; if yours does not choose it by the key alone, {REMEDY}"
             )
         lines += [f"note: {note}" for note in self.notes]
-        return "\n".join(lines) + "\n"
+        return "\n".join(map(escaped, lines)) + "\n"
 
 
 async def tried(settings: Settings, events: int, connect: Connect = kafka_cluster) -> Trial:

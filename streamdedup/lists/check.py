@@ -12,7 +12,12 @@ from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.rules.lists import Answer, Answers, Match, Matches
+from streamdedup.units import escaped
 
+_PLAIN = re.compile(rb"[ -~]*")
+_NO_TEXT = "".join(
+    map(chr, range(0xDCA0, 0xDD00))
+)  # bytes that are no UTF-8, nor control characters anywhere
 _BLOCKED = {Match.ADDRESS: b"blocked\taddress", Match.DOMAIN: b"blocked\tdomain"}
 
 
@@ -35,7 +40,10 @@ class Verdicts:
             yield self._verdict_lines(block.lines)
 
     def of_keys(self, keys: list[bytes]) -> bytes:
-        """Return a line for each key: verdict, rule or reason, and the key as it was given, separated by tabs."""
+        """Return a line for each key: verdict, rule or reason, and the key, separated by tabs.
+
+        The key is as it was given, but for control characters, which are escaped.
+        """
         return self._verdict_lines(Column.of(keys)) if keys else b""
 
     def _verdict_lines(self, given: Column) -> bytes:
@@ -50,9 +58,11 @@ class Verdicts:
                 rows, *self._asked(asked), self._exempt(asked), strict=True
             )
         }
-        verdicts |= {row: b"malformed\t" + reason.encode() for row, reason in malformed.items()}
+        verdicts |= {
+            row: b"malformed\t" + escaped(reason).encode() for row, reason in malformed.items()
+        }
         return b"".join(
-            verdicts[row] + b"\t" + (key or b"")[:LINE_BYTES_MAX] + b"\n"
+            verdicts[row] + b"\t" + _shown((key or b"")[:LINE_BYTES_MAX]) + b"\n"
             for row, key in enumerate(given)
         )
 
@@ -68,6 +78,14 @@ class Verdicts:
 
 def _matches(listed: KeyList, keys: Column) -> Matches:
     return listed.match(keys, listed.hash.of_column(keys))
+
+
+def _shown(key: bytes) -> bytes:
+    """Return the key for a line: as it was given, but for what would end the line or steer a terminal."""
+    if _PLAIN.fullmatch(key):
+        return key
+    text = key.decode("utf-8", "surrogateescape")
+    return escaped(text, keep=_NO_TEXT).encode("utf-8", "surrogateescape")
 
 
 def _verdict(blocked: Match, answer: Answer, allowed: Match) -> bytes:

@@ -10,7 +10,7 @@ from streamdedup.lists.exact_store import ExactStore, Owner, place_of, versions_
 from streamdedup.lists.facts import Facts, duplicates_text
 from streamdedup.snapshot import files
 from streamdedup.snapshot.header import Header, field, number
-from streamdedup.units import counted, sized
+from streamdedup.units import counted, escaped, sized
 
 _WIDTH = 12
 
@@ -33,7 +33,7 @@ def inspected(path: Path) -> tuple[str, bool]:
             damage = f"DO NOT HOLD: {error}"
     store, store_damage = _store(path, Owner.of_list(header.filter))
     facts = {**rows, "exact store": store, "checksums": damage or store_damage or "hold"}
-    text = "".join(f"{name:{_WIDTH}} {value}\n" for name, value in facts.items())
+    text = "".join(f"{name:{_WIDTH}} {escaped(value)}\n" for name, value in facts.items())
     return text, not (damage or store_damage)
 
 

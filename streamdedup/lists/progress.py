@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TextIO
 
-from streamdedup.units import counted, sized
+from streamdedup.units import counted, escaped, sized
 
 UPDATE_S = 0.2
 _CLEAR = "\r\x1b[K"  # go to the beginning of the line and erase it
@@ -52,7 +52,9 @@ class BuildProgress:
 
     def say(self, text: str) -> None:
         """Write a line that stays, above the updates."""
-        self._write(f"{_CLEAR if self._terminal and self._live else ''}streamdedup: {text}\n")
+        self._write(
+            f"{_CLEAR if self._terminal and self._live else ''}streamdedup: {escaped(text, keep=chr(10))}\n"
+        )
 
     def end(self) -> None:
         """End the step, and write its totals."""

@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from streamdedup.errors import traceback_without_messages
 from streamdedup.logs.queued import QueuedHandler
+from streamdedup.units import escaped
 
 log = structlog.get_logger(__name__)
 
@@ -90,11 +91,10 @@ def set_up(level: int = logging.INFO, *, queued: bool = False) -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    renderer: Any = (
-        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        if sys.stderr is not None and sys.stderr.isatty()
-        else structlog.processors.JSONRenderer()
-    )
+    renderers: list[Any] = [structlog.processors.JSONRenderer()]  # which escapes what it quotes
+    if sys.stderr is not None and sys.stderr.isatty():
+        console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        renderers = [_escaped, console]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -116,7 +116,7 @@ def set_up(level: int = logging.INFO, *, queued: bool = False) -> None:
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.ExceptionRenderer(_without_messages),
-                renderer,
+                *renderers,
             ],
         )
     )
@@ -158,6 +158,14 @@ def _without_objects(_logger: object, _method: str, line: EventDict) -> EventDic
     """
     if line["logger"] == "asyncio":
         line["event"] = _OBJECT.split(str(line["event"]), maxsplit=1)[0].rstrip()
+    return line
+
+
+def _escaped(_logger: object, _method: str, line: EventDict) -> EventDict:
+    """Escape what others chose, such as names: on a terminal it could hide lines, or write others."""
+    for name, value in line.items():
+        if isinstance(value, str):
+            line[name] = escaped(value, keep="\n" if name == "exception" else "")
     return line
 
 

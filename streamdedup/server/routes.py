@@ -1,4 +1,4 @@
-"""The pages: /metrics, /livez, /readyz. No page holds a key."""
+"""The pages: /metrics, /livez, /readyz. No page holds a key, and what others chose is `escaped`."""
 
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -13,7 +13,7 @@ from streamdedup.server.exposition import WorkerCollector
 from streamdedup.server.listener import Make, Page
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Copying, Phase, Status
-from streamdedup.units import counted
+from streamdedup.units import counted, escaped
 
 STALL_S_MAX = 10.0
 AWAY_S_MAX = 1.0  # to connect takes a while
@@ -39,7 +39,7 @@ def pages(status: Status, pulse: Pulse) -> Mapping[str, Make]:
 
 
 def _probe(well: str, reasons: Iterator[str]) -> Page:
-    if text := "".join(f"{reason}\n" for reason in reasons):
+    if text := "".join(f"{escaped(reason)}\n" for reason in reasons):
         return Page(HTTPStatus.SERVICE_UNAVAILABLE, text)
     return Page(HTTPStatus.OK, f"{well}\n")
 
@@ -48,7 +48,7 @@ def _readyz(status: Status, pulse: Pulse) -> Page:
     """Return the page: the probe, and below it what is wrong although every event is decided as it should be."""
     page = _probe(_ready(status), _unready(status, pulse))
     notes = [*_warnings(status), *(_unverified(status) if page.status == HTTPStatus.OK else ())]
-    return page._replace(text=page.text + "".join(f"{note}\n" for note in notes))
+    return page._replace(text=page.text + "".join(f"{escaped(note)}\n" for note in notes))
 
 
 def _warnings(status: Status) -> Iterator[str]:

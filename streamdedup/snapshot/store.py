@@ -58,7 +58,7 @@ class Snapshot:
     `fingerprint` is that of a record batch of the output below `label`, `topic_id` that of the output; both are None if
     unknown. `schemas` are the digests of the schemas that were met, by id. `saved_at` (Unix seconds) and `writer` are
     only for people. `mode` has the permissions of the file. `writers` says who else could have written it, or could
-    replace it; None if nobody could.
+    replace it within the directory of all snapshots; None if nobody could.
     """
 
     filter: Filter
@@ -396,7 +396,7 @@ class Store:
             writer=header.writer,
             mode=stat.S_IMODE(path.lstat().st_mode),
             writers=others_may_write(
-                path.resolve(), but_our_groups=True, up_to=self._root.resolve()
+                path.resolve(), but_our_groups=True, up_to=self.path.parents[1].resolve()
             ),
         )
 

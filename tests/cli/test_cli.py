@@ -17,11 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol, get_args
 
+import numba
 import numpy as np
 import pytest
 
 import streamdedup
 from streamdedup.cli import main
+from streamdedup.errors import StreamdedupError
 from streamdedup.filters.options import Kind
 from streamdedup.keys.formats import texts
 from tests.broker.base import DEADLINE_S, wait_until
@@ -623,3 +625,47 @@ def test_an_interrupt_ends_a_start_without_a_broker(
         process.send_signal(number)
         _, rest = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, b'"worker_failed"' in said + rest) == (0, False)
+
+
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="no list of limits")
+def test_a_worker_leaves_no_core_file(tmp_path: Path) -> None:
+    """It would hold keys and secrets. The limit is set before the configuration is read."""
+    config = tmp_path / "fifo.yaml"
+    os.mkfifo(config)  # the start waits for whoever writes to it
+    with subprocess.Popen([*COMMAND, "run", "-c", str(config)], stderr=subprocess.PIPE) as process:
+        limits = Path(f"/proc/{process.pid}/limits")
+        try:
+            wait_until(
+                lambda: re.search(r"Max core file size +0 +0 ", limits.read_text()),
+                DEADLINE_S,
+                limits.read_text,
+            )
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [("try", "streamdedup.commands.trial.tried"), ("audit", "streamdedup.commands.audit.audit")],
+)
+@pytest.mark.parametrize("compiles", [True, False])
+def test_a_command_that_compiles_says_so(
+    command: str,
+    place: str,
+    compiles: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It may take two minutes. A command that finds all in the cache says nothing."""
+
+    async def work(*_: object, **__: object) -> None:
+        if compiles:
+            numba.njit(lambda number: number + 1)(1)
+            numba.njit(lambda number: number + 2)(1)
+        raise StreamdedupError("enough")
+
+    monkeypatch.setattr(place, work)
+    assert main([command, "-c", str(EXAMPLE)]) == 1
+    said = capsys.readouterr().err
+    assert said.count("compiling inner loops") == compiles
+    assert said.endswith("streamdedup: enough\n")

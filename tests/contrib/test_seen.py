@@ -1,9 +1,10 @@
 """What a crawl has seen on disk: nothing that was written is lost, and nothing that is damaged is believed."""
 
+import os
 import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -238,3 +239,29 @@ class TestSeen:
         for directory in (tmp_path / "file", tmp_path / "file" / "streamdedup"):
             with pytest.raises(SnapshotError, match=r"^cannot write .*file.*lock: .*; see "):
                 Seen(directory)
+
+    @pytest.mark.parametrize("name", ["seen.log", "lock"])
+    def test_a_link_is_not_followed(self, tmp_path: Path, name: str) -> None:
+        """Whoever may write to the directory would have another file of this user's cut short, or read."""
+        victim = tmp_path / "victim"
+        victim.write_text("precious")
+        place = tmp_path / "seen"
+        self._seen(place, ["a"])
+        (place / name).unlink(missing_ok=True)
+        (place / name).symlink_to(victim)
+        with ExitStack() as stack, pytest.raises(SnapshotError, match="ELOOP"):
+            stack.enter_context(closing(Seen(place))).load()
+        with ExitStack() as stack, pytest.raises(SnapshotError, match="ELOOP"):
+            stack.enter_context(closing(Seen(place))).begin(_filter())
+        assert victim.read_text() == "precious"
+
+    def test_directories_are_for_their_owner(self, tmp_path: Path) -> None:
+        """All that are made, and the files in them, whatever the umask leaves."""
+        before = os.umask(0)
+        try:
+            self._seen(tmp_path / "a" / "b", ["a"])
+        finally:
+            os.umask(before)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+        of_files = dict.fromkeys(("lock", "seen.log", "seen.filter"), 0o600)
+        assert modes == {"a": 0o700, "b": 0o700, **of_files}

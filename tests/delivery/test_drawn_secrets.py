@@ -665,3 +665,37 @@ def test_restarts_and_moved_offsets_lose_and_double_nothing(tmp_path: Path) -> N
         assert sorted(stage.emitted()) == sorted(fed)
 
     play(tmp_path, scene)
+
+
+@pytest.mark.parametrize(
+    ("mode", "where"),
+    [
+        (0o602, "file"),
+        (0o666, "file"),
+        (0o660, "file"),
+        (0o777, "folder"),
+        (0o770, "folder"),
+        (0o777, "root"),
+    ],
+)
+def test_a_snapshot_that_others_may_write_is_warned_of(
+    tmp_path: Path, mode: int, where: str
+) -> None:
+    """A group of the worker's own may, as the fsGroup of a pod does. A start looks at the directory of all."""
+
+    async def scene(stage: Stage) -> None:
+        stage.hashed_by(DRAWN)
+        worker = await stage.through(range(10))
+        assert worker.lines("snapshot_writable") == []
+        (path,) = stage.snapshots()
+        changed = {"file": path, "folder": path.parent, "root": path.parents[3]}[where]
+        changed.chmod(mode)
+        worker = await stage.through(range(20))
+        lines = worker.lines("snapshot_writable")
+        assert len(lines) == (mode & 0o002 != 0)
+        for line in lines:
+            assert line["path"] == str(path if where != "root" else changed)
+            assert f"every user, since {changed} has mode {mode:04o}" in line["reason"]
+            assert "remove the snapshots" in line["remedy"]
+
+    play(tmp_path, scene)

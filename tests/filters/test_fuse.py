@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import streamdedup
 from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Static
@@ -488,3 +489,24 @@ def test_a_layout_is_kept_for_ever() -> None:
         for slot in (one, two, three):
             told ^= table >> 11 * slot & 2047
         assert told == hash_ * 0xD1342543DE82EF95 % (1 << 64) >> 53
+
+
+@pytest.mark.parametrize("written", [b"\xff", b"\x00", b"\x7f"])
+def test_who_writes_to_a_mapped_file_leads_no_kernel_out_of_it(
+    tmp_path: Any, written: bytes
+) -> None:
+    """The directory is a copy. What is written over the rest of the file makes wrong answers, and no more."""
+    keys = random_digests(1, 1000)
+    seen = Fuse.from_digests(keys, 2.0**-14)
+    path = tmp_path / "a.filter"
+    streamdedup.save(seen, path)
+    mapped: Any = streamdedup.load(path, mmap=True)
+    content, directory = path.read_bytes(), bytes(seen.buffers()[1])
+    at = content.index(directory)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(written * len(directory))
+    assert mapped.contains_many(keys).all()
+    with path.open("r+b") as file:
+        file.write(written * len(content))
+    mapped.contains_many(keys)

@@ -214,6 +214,8 @@ WRONG: Mapping[str, Sequence[str]] = {
     "kafka.ssl_certfile": ["none.pem"],
     "kafka.ssl_keyfile": ["none.pem"],
     "kafka.ssl_check_hostname": ["maybe", "2", "''", "t h"],
+    "kafka.allow_plaintext": ["maybe", "2", "''", "t h"],
+    "kafka.schema_registry.allow_plaintext": ["maybe", "2", "''", "t h"],
     "kafka.ssl_password_file": ["none", "empty"],
     "kafka.sasl_mechanism": ["GSSAPI", "plain"],
     "kafka.sasl_plain_username": ["''", "[me]"],

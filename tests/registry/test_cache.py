@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,50 @@ def test_a_disk_that_fails_stops_nothing(tmp_path: Path) -> None:
     for cache in (Cache(place, "http://a"), Cache(None, "http://a")):
         cache.write(7, SCHEMA)
         assert cache.read(7) is None
+
+
+def test_a_command_only_reads(tmp_path: Path) -> None:
+    """It makes no directory, either."""
+    Cache(tmp_path / "none", "http://a", reads_only=True).write(7, SCHEMA)
+    assert not (tmp_path / "none").exists()
+    Cache(tmp_path, "http://a").write(7, SCHEMA)
+    assert Cache(tmp_path, "http://a", reads_only=True).read(7) == SCHEMA
+
+
+def test_directories_are_for_their_owner(tmp_path: Path) -> None:
+    """All that are made, whatever the umask leaves."""
+    before = os.umask(0)
+    try:
+        Cache(tmp_path / "a" / "b", "http://a").write(7, SCHEMA)
+    finally:
+        os.umask(before)
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert len(made) == 4
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda file: file.chmod(0o666),
+        lambda file: file.parent.chmod(0o777),
+        lambda file: file.parents[1].chmod(0o777),
+        lambda file: file.symlink_to(file.rename(file.with_name("other"))),
+        pytest.param(
+            lambda file: os.chown(file, 65534, 0),
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others"),
+        ),
+    ],
+    ids=["file", "folder", "all", "link", "owner"],
+)
+def test_what_others_could_have_written_counts_as_missing(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    """Whoever decides what a schema is decides what the key of an event is. The registry is asked."""
+    cache = Cache(tmp_path, "http://a")
+    cache.write(7, SCHEMA)
+    (file,) = files(tmp_path)
+    file.chmod(0o660)  # as the fsGroup of a pod has it
+    assert cache.read(7) == SCHEMA
+    change(file)
+    assert cache.read(7) is None

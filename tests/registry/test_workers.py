@@ -14,6 +14,7 @@ from streamdedup.commands.audit import audit
 from streamdedup.commands.connected_check import connected_check
 from streamdedup.commands.trial import tried
 from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.events import Verdict
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.registry import registry
 from streamdedup.registry.client import RegistryAwayError
@@ -436,5 +437,25 @@ def test_a_schema_that_cannot_be_read_makes_events_malformed(play: Callable[[Sce
         why = "it is of type PROTOBUF, and key.format is avro"
         assert stage.reasons() == [f"no key can be found by schema 5: {why}"]
         assert worker.lines("schema_unreadable")[0]["reason"] == why
+
+    play(scene)
+
+
+def test_commands_keep_no_schema_on_disk(play: Callable[[Scene], None]) -> None:
+    """`try` and `audit` write nothing, whoever runs them; they read what the worker keeps."""
+
+    async def scene(stage: Stage) -> None:
+        stage.feed(*every("abc"))
+        await stage.start().through(12)
+        settings, connect = load(stage.deployment.write_config()), connected_to(stage.broker)
+        asked = len(stage.client.asked)
+        for kept in (True, False):
+            if not kept:
+                stage.forget_cache()
+            before = sorted(stage.deployment.directory.rglob("*"))
+            assert (await tried(settings, 100, connect)).verdicts[Verdict.MALFORMED] == 0
+            assert (await audit(settings, connect=connect)).fine
+            assert sorted(stage.deployment.directory.rglob("*")) == before
+            assert (len(stage.client.asked) == asked) == kept
 
     play(scene)

@@ -13,7 +13,7 @@ from streamdedup.commands.audit.chance import most_explained
 from streamdedup.commands.audit.limits import FINDINGS, Limit
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.settings import Settings
-from streamdedup.units import counted
+from streamdedup.units import counted, escaped
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Report:
             )
             lines += self.repartition.left_as_text
         lines += [f"breach: {breach}" for breach in self.breaches]
-        return "\n".join((*lines, f"{verdict}{known}")) + "\n"
+        return "\n".join(map(escaped, (*lines, f"{verdict}{known}"))) + "\n"
 
 
 def judged(
