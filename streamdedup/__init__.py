@@ -10,14 +10,17 @@ if TYPE_CHECKING:  # these import numpy and numba, which importing this package 
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from streamdedup.errors import FilterFullError, FilterFullWarning
     from streamdedup.filters.base import Addable, Filter
-    from streamdedup.filters.bloom.classic import ClassicBloom
     from streamdedup.keys.key_normalizer import KeyNormalizer
+    from streamdedup.library import ClassicBloom
     from streamdedup.lookaside import AsyncLookaside, Lookaside
 
 __all__ = [
     "AsyncLookaside",
     "ClassicBloom",
+    "FilterFullError",
+    "FilterFullWarning",
     "Lookaside",
     "__version__",
     "build",
@@ -28,7 +31,9 @@ __all__ = [
 
 _CLASSES = {
     "AsyncLookaside": "streamdedup.lookaside",
-    "ClassicBloom": "streamdedup.filters.bloom.classic",
+    "ClassicBloom": "streamdedup.library",
+    "FilterFullError": "streamdedup.errors",
+    "FilterFullWarning": "streamdedup.errors",
     "Lookaside": "streamdedup.lookaside",
 }
 
@@ -71,9 +76,9 @@ def build(config: "Mapping[str, Any]") -> "Addable":
     ConfigError if an option does not fit; it names the option, its value and the remedy. `keys` raise the TypeError or
     ValueError of `digests`.
     """
-    from streamdedup import filters
+    from streamdedup import library
 
-    return filters.build(config)
+    return library.build(config)
 
 
 def normalizer(name: str, **rules: "str | bool | Sequence[str]") -> "KeyNormalizer":
@@ -104,9 +109,9 @@ def save(filter_: "Filter", path: "str | os.PathLike[str]") -> None:
     SnapshotError: the save failed. Then `path` holds the old file, or the new one, which a loss of power may still take
     back. It is also raised if the filter got another stage during the call (`on_full: grow`): save it again.
     """
-    from streamdedup.snapshot import files
+    from streamdedup import library
 
-    files.save(filter_, path)
+    library.save(filter_, path)
 
 
 def load(
@@ -131,6 +136,6 @@ def load(
     SnapshotError: the file cannot be read or is damaged, or this Python would normalize its keys differently.
     ConfigError: `hash_key` is wrong, or the file is a list, which `streamdedup.lists.load` loads.
     """
-    from streamdedup.snapshot import files
+    from streamdedup import library
 
-    return files.load(path, mmap=mmap, hash_key=hash_key, verify=verify)
+    return library.load(path, mmap=mmap, hash_key=hash_key, verify=verify)

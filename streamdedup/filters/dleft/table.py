@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from streamdedup.filters.base import Mask
-from streamdedup.filters.digest_filter import KEYS, ask_in_slices, empty_mask, slices
+from streamdedup.filters.digest_filter import KEYS, ask_in_slices, empty_mask, one_row, slices
 from streamdedup.filters.dleft.buckets import census
 from streamdedup.filters.dleft.rows import (
     CELLS,
@@ -152,13 +152,13 @@ class DLeftTable:
         return ask_in_slices(digests, partial(remove_rows, *table))
 
     def add_one(self, a: int, b: int) -> bool:
-        """Add one digest, given as signed integers. Return True if it was absent."""
+        """Add one digest, given as signed integers, if it is absent. Return True if it was."""
         self.writable()
         if not self.stash.used[ROWS]:  # a kernel is called faster if it takes few arrays
             said = add_row(self.words, self._fields, self.counts, a, b)
             if said != NOT_DONE:
                 return bool(said == NEW)
-        return bool(self.add(_row(a, b))[0])
+        return bool(self.add(one_row(a, b), once=True)[0])
 
     def contains_one(self, a: int, b: int) -> bool:
         """Return whether one digest, given as signed integers, is present."""
@@ -168,7 +168,7 @@ class DLeftTable:
         """Take back one addition of a digest, given as signed integers. Return whether it was present."""
         self.writable()
         if self.stash.used[ROWS]:
-            return bool(self.remove(_row(a, b))[0])
+            return bool(self.remove(one_row(a, b))[0])
         return bool(remove_row(self.words, self._fields, self.counts, a, b))
 
     def writable(self) -> None:
@@ -176,7 +176,3 @@ class DLeftTable:
         if self._read_only:
             writable(self.words)
             writable(self.stash.table)
-
-
-def _row(a: int, b: int) -> Digests:
-    return np.array([[a, b]], dtype=np.int64).view(np.uint64)
