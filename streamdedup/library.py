@@ -39,7 +39,7 @@ OPERATORS = ("__contains__", "__len__", "__repr__")
 def build(config: Mapping[str, Any]) -> Addable:
     """Do what `streamdedup.build` documents."""
     on_full = WARN
-    if isinstance(config, Mapping) and config.get("kind") not in STATIC:
+    if isinstance(config, Mapping) and config.get("kind") not in tuple(STATIC):
         given = dict(config)
         if given.get("on_full") in (WARN, STOP):
             on_full, config = given.pop("on_full"), given
@@ -289,11 +289,14 @@ def _copies(buffers: Iterable[memoryview]) -> list[memoryview]:
 
 
 def _full(one: Filter) -> FilterFullError:
-    return FilterFullError(f"{_fullness(one)}, so nothing was added; build it {_remedy(one)}")
+    return FilterFullError(f"{_fullness(one)}; nothing was added; build it {_remedy(one)}")
 
 
 def _fullness(one: Filter) -> str:
-    return f"a filter of kind {one.kind} is full: it holds {len(one):,} keys, and its capacity is {one.capacity:,}"
+    return (
+        f"a filter of kind {one.kind} is full: it holds {len(one):,} keys, and more are new than its capacity of"
+        f" {one.capacity:,} has room for"
+    )
 
 
 def _remedy(one: Filter) -> str:

@@ -63,6 +63,8 @@ def footprint(kind: str, capacity: int, error_rate: float, **options: object) ->
 
     Raises ConfigError if no such filter can be made. Its text is the reason only, without the option or a remedy.
     """
+    if not error_rate:
+        raise ConfigError("an error rate of 0 is not possible")
     return _OF[kind](capacity, error_rate, **options)
 
 

@@ -139,7 +139,7 @@ class Cuckoo(DigestFilter):
         return self._add_all(digests, once=not self.multiset)
 
     def add_absent(self, digests: Digests) -> Mask:
-        """Add the `digests` (n, 2) that are absent, each once, in a multiset, too. Return which these are, as `add_many`."""
+        """Add the `digests` (n, 2) that are absent, each once, in a multiset, too. Return which these are."""
         return self._add_all(digests, once=True)
 
     def contains_many(self, digests: Digests) -> Mask:

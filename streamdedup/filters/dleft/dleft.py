@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask
-from streamdedup.filters.digest_filter import KEYS, DigestFilter, number, one_row
+from streamdedup.filters.digest_filter import KEYS, DigestFilter, number
 from streamdedup.filters.dleft.rows import CELLS
 from streamdedup.filters.dleft.shape import Shape, shape_for
 from streamdedup.filters.dleft.table import DLeftTable
@@ -115,7 +115,7 @@ class DLeft(DigestFilter):
         return self._table.add(digests, once=not self.multiset)
 
     def add_absent(self, digests: Digests) -> Mask:
-        """Add the `digests` (n, 2) that are absent, each once, in a multiset, too. Return which these are, as `add_many`."""
+        """Add the `digests` (n, 2) that are absent, each once, in a multiset, too. Return which these are."""
         return self._table.add(digests, once=True)
 
     def contains_many(self, digests: Digests) -> Mask:
@@ -193,9 +193,7 @@ class DLeft(DigestFilter):
 
     @override
     def _add_one(self, a: int, b: int) -> bool:
-        if self.multiset:
-            return bool(self.add_many(one_row(a, b))[0])
-        return self._table.add_one(a, b)
+        return self._table.add_one(a, b, once=not self.multiset)
 
     @override
     def _contains_one(self, a: int, b: int) -> bool:

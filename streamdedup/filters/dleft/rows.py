@@ -143,15 +143,15 @@ def remove_rows(
 
 
 @kernel
-def add_row(words: Words, fields: Words, counts: Counts, a: int, b: int) -> int:
-    """Add one digest, if it is absent, while the stash is empty. Return SEEN or NEW.
+def add_row(words: Words, fields: Words, counts: Counts, once: bool, a: int, b: int) -> int:
+    """Add one digest, as `add_rows` does, while the stash is empty. Return SEEN or NEW.
 
     Returns NOT_DONE, and changes nothing, if no cell is free.
     """
     layout = layout_of(fields)
     places = _places(layout, 1)
     _permute(layout, np.uint64(a), np.uint64(b), places, 0)
-    known, counted = _counted(words, layout, places, 0, True)
+    known, counted = _counted(words, layout, places, 0, once)
     if not counted and not _placed(words, layout, places, 0, counts, known):
         return NOT_DONE
     return SEEN if known else NEW

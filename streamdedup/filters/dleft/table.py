@@ -151,14 +151,14 @@ class DLeftTable:
         table = self.words, self._fields, stash.table, stash.used, self.counts
         return ask_in_slices(digests, partial(remove_rows, *table))
 
-    def add_one(self, a: int, b: int) -> bool:
-        """Add one digest, given as signed integers, if it is absent. Return True if it was."""
+    def add_one(self, a: int, b: int, *, once: bool = False) -> bool:
+        """Add one digest, given as signed integers, as `add` does. Return True if it was absent."""
         self.writable()
         if not self.stash.used[ROWS]:  # a kernel is called faster if it takes few arrays
-            said = add_row(self.words, self._fields, self.counts, a, b)
+            said = add_row(self.words, self._fields, self.counts, once, a, b)
             if said != NOT_DONE:
                 return bool(said == NEW)
-        return bool(self.add(one_row(a, b), once=True)[0])
+        return bool(self.add(one_row(a, b), once=once)[0])
 
     def contains_one(self, a: int, b: int) -> bool:
         """Return whether one digest, given as signed integers, is present."""
