@@ -58,13 +58,13 @@ def build(config: "Mapping[str, Any]") -> "Addable":
     gives a FilterFullWarning, once for each filter, and adds the key: the error rate grows, and so may the memory.
     `stop` raises FilterFullError and changes nothing; `add_many` then adds nothing of the call. `grow`: see below.
 
-    `hash`: `murmur3` (the default), or `siphash` with `hash_key`, 16 bytes. `normalize`: a name that `normalizer` takes,
-    or what it returns, by which `add`, `in` and `digests` then change keys first; MalformedError if a key has no such
-    form. It is saved with the filter. Further options by kind:
+    `hash`: `murmur3` (the default), or `siphash` with `hash_key`, 16 bytes. `normalize`: a name that `normalizer`
+    takes, or what it returns, by which `add`, `in` and `digests` then change keys first; MalformedError if a key has no
+    such form. It is saved with the filter. Further options by kind:
 
     - `bloom`, `counting`: `probe` (`standard` or `double`); `blocked`: none
-    - `counting`, `cuckoo`, `dleft`, `dlcbf`: `multiset` (False). With True, each addition of a key counts, and `discard`
-      takes one back. The file says so, and a set and a multiset have no union
+    - `counting`, `cuckoo`, `dleft`, `dlcbf`: `multiset` (False). With True, each addition of a key counts, and
+      `discard` takes one back. The file says so, and a set and a multiset have no union
     - `dlcbf`: `permutations` (`any` or `published`); `exact`: `fingerprint_bytes` (8 or 16), `load` (0.5 to 0.9)
     - `bitmap`: `probe`, with an `error_rate` of 0.01 unless given; or `range`, [a, b], for integers, with an optional
       `capacity`

@@ -12,7 +12,7 @@ from typing_extensions import override
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask
 from streamdedup.filters.digest_filter import KEYS, DigestFilter, number
-from streamdedup.filters.dleft.rows import CELLS
+from streamdedup.filters.dleft.rows import CELLS, COPIED
 from streamdedup.filters.dleft.shape import Shape, shape_for
 from streamdedup.filters.dleft.table import DLeftTable
 from streamdedup.filters.memory import Counts
@@ -139,11 +139,15 @@ class DLeft(DigestFilter):
         return self._table.remove_one(*self._hash.signed(key))
 
     def header(self) -> dict[str, Any]:
-        """Return the kind, the parameters, the sizes and the number of fingerprints."""
+        """Return the kind, the parameters, the sizes and the number of fingerprints.
+
+        Of a multiset also `copied`: how many rows of the stash have copies of a key that has a cell, too.
+        """
         return self._header(
             buckets=self.buckets,
             remainder_bits=self.remainder_bits,
             keys=int(self._table.counts[KEYS]),
+            **({"copied": int(self._table.counts[COPIED])} if self.multiset else {}),
         )
 
     def buffers(self) -> list[memoryview]:
@@ -178,6 +182,8 @@ class DLeft(DigestFilter):
         restored._table = DLeftTable.over(shape, cells, stash, cls.kind, hash_)
         counts = restored._table.counts
         counts[KEYS] = restored._keys_of(header, int(counts[CELLS]))
+        if restored.multiset:
+            counts[COPIED] = number(header, "copied", 0, restored.overflowed)
         return restored
 
     def _options_of(self, header: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from streamdedup.filters.digest_filter import KEYS, ask_in_slices, empty_mask, o
 from streamdedup.filters.dleft.buckets import census
 from streamdedup.filters.dleft.rows import (
     CELLS,
+    COPIED,
     add_row,
     add_rows,
     contains_row,
@@ -50,7 +51,7 @@ class DLeftTable:
         self._of = kind, hash_
         self.words: Words = aligned_words(shape.words)
         self.stash = Stash()
-        self.counts: Counts = np.zeros(COUNTS, dtype=np.int64)
+        self.counts: Counts = np.zeros(COUNTS + 1, dtype=np.int64)
         self._read_only = False
 
     @classmethod
@@ -75,7 +76,7 @@ class DLeftTable:
         start = shape.bits >> 6
         if int(table.words[start]) >> (shape.bits & 63) or table.words[start + 1 :].any():
             raise ValueError(f"bits are set beyond the last of {shape.bits}")
-        table.counts = np.zeros(COUNTS, dtype=np.int64)
+        table.counts = np.zeros(COUNTS + 1, dtype=np.int64)
         table.counts[KEYS] = table.counts[CELLS] = np.arange(len(loads)) @ loads
         table.counts[NEEDED] = table.stash.used[ROWS]
         flags = table.words.flags, table.stash.table.flags
@@ -93,7 +94,7 @@ class DLeftTable:
         return bool(self.counts[FLAGS] & STRAINED)
 
     def __len__(self) -> int:
-        return int(self.counts[KEYS] + self.stash.used[ROWS])
+        return int(self.counts[KEYS] + self.stash.used[ROWS] - self.counts[COPIED])
 
     def loads(self) -> Counts:
         """Return how many buckets have 0, 1, .. w cells in use, shape (w + 1,).
