@@ -260,7 +260,9 @@ def _fit(
     current, held, most = one.loads()
     reached = np.maximum.accumulate(np.maximum(generations, current))
     left = np.append(np.cumsum(held[::-1])[::-1], 0)  # once so many generations are forgotten
-    live = np.cumsum(generations > reached - clock.generations)
+    rows = len(new)
+    leaves = np.maximum(np.searchsorted(reached, generations + clock.generations), np.arange(rows))
+    live = np.cumsum(1 - np.bincount(leaves, minlength=rows + 1)[:rows])
     return bool(np.all(left[np.minimum(reached - current, len(held))] + live <= most))
 
 

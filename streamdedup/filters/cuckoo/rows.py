@@ -29,15 +29,15 @@ from streamdedup.filters.stash import (
     stash_remove,
     stash_takes,
 )
-from streamdedup.filters.strain import STRAIN, STRAIN_MAX, charge, refuse, relieve
+from streamdedup.filters.strain import STRAIN, STRAIN_HALF, STRAIN_MAX, charge, owe, refuse, relieve
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
 
 TAKEN = 1  # index in `counts` of the number of cells in use, after that of the keys
 # How many buckets one call may search: a few ms, even if each is a cache miss.
 SEARCHED_A_CALL = 1 << 15
-# How many buckets a search may look at if it charges nothing: three times what a random key takes at capacity.
-SEARCH_UNCHARGED = 48
+# The buckets of a short search: with the step of its own, what each key pays in, three times a random one's at capacity.
+SEARCH_SHORT = 47
 
 _19, _1, _0 = (np.uint64(number) for number in (19, 1, 0))
 
@@ -194,17 +194,18 @@ def _inserted(
     seen = in_stash or held(words, layout, mark, one, other)
     cell, searched = NOWHERE, 0
     done = seen and once
-    # Beyond the capacity, and among copies, random keys take long, too: none is refused, and each search is short.
+    # Beyond the capacity, and among copies, random keys take long, too: none is refused, but searches are short.
     held_now = counts[TAKEN] + used[COPIES]
     beyond = np.uint64(held_now) > layout.capacity + layout.buckets // _19
-    charged = not (seen or beyond or held_now > counts[KEYS])
+    lenient = seen or beyond or held_now > counts[KEYS]
     if not (in_stash or done):  # the stash gets all further copies of a digest that it holds
         cell = spare_cell(words, layout, one, other)
         if cell == NOWHERE and np.uint64(counts[TAKEN]) < layout.searched:
-            if charged and counts[STRAIN] > STRAIN_MAX:
+            if not lenient and counts[STRAIN] > STRAIN_MAX:
                 refuse(counts)
                 return NOT_DONE, searched
-            most = SEARCH_MAX if charged else SEARCH_UNCHARGED
+            short = beyond or (lenient and counts[STRAIN] > STRAIN_HALF)
+            most = SEARCH_SHORT if short else SEARCH_MAX
             cell, searched = make_room(words, layout, queue, one, other, most)
     if done:
         pass
@@ -217,8 +218,10 @@ def _inserted(
     ):
         return NOT_DONE, searched
     counts[KEYS] += not seen
-    if charged:
+    if not lenient:
         charge(counts, searched + 1)
+    elif not (beyond or done):
+        owe(counts, searched + 1)
     return SEEN if seen else NEW, searched
 
 
