@@ -311,9 +311,14 @@ def _remedy(one: Filter) -> str:
 class ClassicBloom(classic.ClassicBloom):  # noqa: D101 - the docstring is that of the class below it
     __doc__ = classic.ClassicBloom.__doc__
 
-    @wraps(classic.ClassicBloom.__init__)
-    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - see `wraps`
-        super().__init__(*arguments, **options)
+    def __init__(
+        self,
+        bits: int,
+        hashes: int | Sequence[str | classic.KeyHash] = 4,
+        *,
+        family: str = "salted_md5",
+    ) -> None:
+        super().__init__(bits, hashes, family=family)
         self._lock = RLock()
 
     add = _locked(classic.ClassicBloom.add)

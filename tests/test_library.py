@@ -141,7 +141,7 @@ def test_four_threads_add_to_one_filter(
         numbers[2 * each :],
         numbers[: 2 * each][::-1],
     ]
-    run(*(lambda part=part: add(part) for part in shared_by_two), look)  # type: ignore[misc]
+    run(*(lambda part=part: add(part) for part in shared_by_two), look)
     assert sum(new) == len(seen) == THREADS * each
     assert seen.contains_many(keys_of(seen, numbers)).all()
     streamdedup.save(seen, path)
@@ -281,7 +281,7 @@ def test_a_copy_keeps_hash_and_policy(normalize: str | None, tmp_path: Path) -> 
     )
     seen.add("A")
     streamdedup.save(seen, tmp_path / "saved")
-    mapped = streamdedup.load(tmp_path / "saved", mmap=True, hash_key=HASH_KEY)
+    mapped: Any = streamdedup.load(tmp_path / "saved", mmap=True, hash_key=HASH_KEY)
     for other in (copy.copy(seen), pickled(seen), copy.copy(mapped)):
         assert ("a" in other) == (normalize is not None)
         assert not other.add("A")

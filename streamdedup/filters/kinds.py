@@ -6,8 +6,8 @@
 #    protocols that it meets, `filters/digest_filter.py` what most kinds share. The sizes of its table go to
 #    `filters/sizing.py`, its kernels beside it. The contract of `filters/` in pyproject.toml names a new family folder.
 # 2. Here: the name and class in `KINDS`, its own options in `OPTIONS` (a kind with `discard` is a set, unless it takes
-#    `multiset` and that is set), whether it may grow (`GROWABLE`), and whether it is built once from all keys (`STATIC`;
-#    such a kind is for lists, so step 3 leaves it out). An option of its own that a worker has also goes to
+#    `multiset` and that is set), whether it may grow (`GROWABLE`), and whether it is built once, from all keys
+#    (`STATIC`; such a kind is for lists, so step 3 leaves it out). An option of its own that a worker has also goes to
 #    `FilterOptions`, and to `Recipe.empty_filter` and the identity, both in `delivery/recipe.py`.
 # 3. `filters/options.py`: the name in `Kind`, and a sentence in the description of `kind`.
 # 4. `filters/footprint.py`: how much memory it takes. `commands/plan/sizes.py`: its abilities, for `plan`.

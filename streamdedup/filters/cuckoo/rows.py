@@ -36,7 +36,7 @@ from streamdedup.keys.hashing import Digests
 TAKEN = 1  # index in `counts` of the number of cells in use, after that of the keys
 # How many buckets one call may search: a few ms, even if each is a cache miss.
 SEARCHED_A_CALL = 1 << 15
-# The buckets of a short search: with the step of its own, what each key pays in, three times a random one's at capacity.
+# The buckets of a short search. It takes what a key pays in: three times as much as a random one takes at capacity.
 SEARCH_SHORT = 47
 
 _19, _1, _0 = (np.uint64(number) for number in (19, 1, 0))
