@@ -61,15 +61,20 @@ def save(filter_: Filter, path: "str | PathLike[str]") -> None:
 
 
 def shared(filter_: F, on_full: str = WARN) -> F:
-    """Return `filter_`, which threads may share from now on; it warns, or stops, at a key beyond its capacity.
+    """Return `filter_`, made so that threads may share it; it warns, or stops, at a key beyond its capacity.
 
-    A filter that takes no keys never changes, and is returned as it is.
+    The argument must not be used any more. A filter that takes no keys never changes, and is returned as it is.
     """
-    if isinstance(filter_, Addable):
-        one: Any = filter_
-        one.__class__ = _class_over(type(filter_))
-        one._lock, one._on_full, one._room_left = RLock(), on_full, 0
-    return filter_
+    if not isinstance(filter_, Addable):
+        return filter_
+    class_ = _class_over(type(filter_))
+    made: Any = class_.__new__(class_)
+    made._lock, made._on_full, made._room_left = RLock(), on_full, 0
+    for name, value in vars(
+        filter_
+    ).items():  # one by one, since Python reads attributes faster then
+        setattr(made, name, value)
+    return cast("F", made)
 
 
 class Shared:
@@ -125,7 +130,9 @@ def _class_over(base: type) -> type:
         found = getattr_static(base, name)
         if name in FREE or (name.startswith("_") and name not in OPERATORS):
             continue
-        if isinstance(found, property) and found.fget:
+        if name == "__contains__":
+            body[name] = _locked_lookup(found)
+        elif isinstance(found, property) and found.fget:
             body[name] = property(_locked(found.fget))
         elif isfunction(found):
             body[name] = (_in_locked_steps if name in IN_STEPS else _locked)(found)
@@ -210,6 +217,17 @@ def _uniting(unite: Method) -> Method:
         return self
 
     return uniting
+
+
+def _locked_lookup(method: Method) -> Method:
+    """Do as `_locked` does, without the time that any number of arguments takes."""
+
+    @wraps(method)
+    def contains(self: Any, key: Any) -> Any:  # noqa: ANN401
+        with self._lock:
+            return method(self, key)
+
+    return contains
 
 
 def _locked(method: Method) -> Method:
