@@ -67,7 +67,7 @@ def shared(filter_: F, on_full: str = WARN) -> F:
     """
     if not isinstance(filter_, Addable):
         return filter_
-    class_ = _class_over(type(filter_))
+    class_: Any = _class_over(type(filter_))
     made: Any = class_.__new__(class_)
     made._lock, made._on_full, made._room_left = RLock(), on_full, 0
     for name, value in vars(
