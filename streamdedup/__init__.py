@@ -10,14 +10,17 @@ if TYPE_CHECKING:  # these import numpy and numba, which importing this package 
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from streamdedup.errors import FilterFullError, FilterFullWarning
     from streamdedup.filters.base import Addable, Filter
-    from streamdedup.filters.bloom.classic import ClassicBloom
     from streamdedup.keys.key_normalizer import KeyNormalizer
+    from streamdedup.library import ClassicBloom
     from streamdedup.lookaside import AsyncLookaside, Lookaside
 
 __all__ = [
     "AsyncLookaside",
     "ClassicBloom",
+    "FilterFullError",
+    "FilterFullWarning",
     "Lookaside",
     "__version__",
     "build",
@@ -28,7 +31,9 @@ __all__ = [
 
 _CLASSES = {
     "AsyncLookaside": "streamdedup.lookaside",
-    "ClassicBloom": "streamdedup.filters.bloom.classic",
+    "ClassicBloom": "streamdedup.library",
+    "FilterFullError": "streamdedup.errors",
+    "FilterFullWarning": "streamdedup.errors",
     "Lookaside": "streamdedup.lookaside",
 }
 
@@ -45,14 +50,21 @@ def __getattr__(name: str) -> object:
 
 
 def build(config: "Mapping[str, Any]") -> "Addable":
-    """Return an empty filter of `config["kind"]`, with the rest of `config` as its options.
+    """Return an empty filter of `config["kind"]`, with the rest of `config` as its options. Threads may share it.
 
-    `capacity`: the number of keys it is for, an integer or text such as "100M". `error_rate`: its greatest error rate
-    with that many keys; 1e-6 unless given. `hash`: `murmur3` (the default), or `siphash` with `hash_key`, 16 bytes.
-    `normalize`: a name that `normalizer` takes, or what it returns, by which `add`, `in` and `digests` then change keys
-    first; MalformedError if a key has no such form. It is saved with the filter. Further options by kind:
+    It is a set: `add` returns False for a key that it has, and changes nothing. `capacity`: the number of distinct keys
+    it is for, however often each comes, an integer or text such as "100M". `error_rate`: its greatest error rate with
+    that many keys; 1e-6 unless given. `on_full`: what it does with a new key beyond its capacity. `warn`, the default,
+    gives a FilterFullWarning, once for each filter, and adds the key: the error rate grows, and so may the memory.
+    `stop` raises FilterFullError and changes nothing; `add_many` then adds nothing of the call. `grow`: see below.
 
-    - `bloom`, `counting`: `probe` (`standard` or `double`); `blocked`, `cuckoo`, `dleft`: none
+    `hash`: `murmur3` (the default), or `siphash` with `hash_key`, 16 bytes. `normalize`: a name that `normalizer`
+    takes, or what it returns, by which `add`, `in` and `digests` then change keys first; MalformedError if a key has no
+    such form. It is saved with the filter. Further options by kind:
+
+    - `bloom`, `counting`: `probe` (`standard` or `double`); `blocked`: none
+    - `counting`, `cuckoo`, `dleft`, `dlcbf`: `multiset` (False). With True, each addition of a key counts, and
+      `discard` takes one back. The file says so, and a set and a multiset have no union
     - `dlcbf`: `permutations` (`any` or `published`); `exact`: `fingerprint_bytes` (8 or 16), `load` (0.5 to 0.9)
     - `bitmap`: `probe`, with an `error_rate` of 0.01 unless given; or `range`, [a, b], for integers, with an optional
       `capacity`
@@ -64,16 +76,16 @@ def build(config: "Mapping[str, Any]") -> "Addable":
 
     With `on_full: grow`, all kinds but `bitmap` and `fuse` take more memory as keys come, within `error_rate`, up to
     `max_size`, in bytes or as text ("4GiB"). Such a filter can only add: it has no `discard` and no `|=`. A `window`,
-    which then needs a `retention`, gives memory back as it forgets. `capacity` is then the number of keys that
-    `max_size` permits. A filter never refuses a key: beyond `capacity` the error rate grows, and so may the memory.
-    `len(f) > f.capacity` shows that; `f.error_rate_now` and `f.size_bytes` show how far.
+    which then needs a `retention`, gives memory back as it forgets; by count it is never full. `f.capacity` is then the
+    number of keys that `max_size` permits, and beyond it the filter does as with `warn`. `f.error_rate_now` and
+    `f.size_bytes` show how far beyond its capacity it is.
 
     ConfigError if an option does not fit; it names the option, its value and the remedy. `keys` raise the TypeError or
     ValueError of `digests`.
     """
-    from streamdedup import filters
+    from streamdedup import library
 
-    return filters.build(config)
+    return library.build(config)
 
 
 def normalizer(name: str, **rules: "str | bool | Sequence[str]") -> "KeyNormalizer":
@@ -97,16 +109,16 @@ def normalizer(name: str, **rules: "str | bool | Sequence[str]") -> "KeyNormaliz
 def save(filter_: "Filter", path: "str | os.PathLike[str]") -> None:
     """Put `filter_` at `path`, with mode 0600. The file is replaced whole or not at all. Blocking.
 
-    Other threads may add keys during the call if the kind only sets bits (`bitmap`, `bloom`, `blocked`): the file holds
-    what they added before the call. Other kinds must be left alone until this returns. A `hash_key` is not saved; the
+    The file holds what was added before the call. Other threads that use the filter wait until this returns; if its
+    kind only sets bits (`bitmap`, `bloom`, `blocked`) and it does not grow, they do not. A `hash_key` is not saved; the
     secret that a worker drew is.
 
     SnapshotError: the save failed. Then `path` holds the old file, or the new one, which a loss of power may still take
-    back. It is also raised if the filter got another stage during the call (`on_full: grow`): save it again.
+    back.
     """
-    from streamdedup.snapshot import files
+    from streamdedup import library
 
-    files.save(filter_, path)
+    library.save(filter_, path)
 
 
 def load(
@@ -126,11 +138,11 @@ def load(
     table is not found; everything else is checked. A `fuse` filter is then ready at once, whatever its size, because
     its table is read only as it is asked. Other kinds count their contents once.
 
-    A filter that was built with `normalize` normalizes again, as its file says.
+    A filter that was built with `normalize`, `multiset` or `on_full: stop` does so again, as its file says.
 
     SnapshotError: the file cannot be read or is damaged, or this Python would normalize its keys differently.
     ConfigError: `hash_key` is wrong, or the file is a list, which `streamdedup.lists.load` loads.
     """
-    from streamdedup.snapshot import files
+    from streamdedup import library
 
-    return files.load(path, mmap=mmap, hash_key=hash_key, verify=verify)
+    return library.load(path, mmap=mmap, hash_key=hash_key, verify=verify)

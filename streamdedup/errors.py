@@ -45,6 +45,14 @@ class ConfigError(StreamdedupError):
     exit_status = 2
 
 
+class FilterFullError(ConfigError):
+    """A filter of the library with `on_full: stop` is at its capacity. The call added nothing."""
+
+
+class FilterFullWarning(UserWarning):
+    """A filter of the library is at its capacity, and goes on. It is given once for each filter."""
+
+
 class MalformedError(StreamdedupError):
     """An event has no key. The message is the reason, and does not quote the event."""
 

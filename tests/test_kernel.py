@@ -176,6 +176,39 @@ def test_bounds_checking_has_a_cache_of_its_own(sources: Path, tmp_path: Path) -
     assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache), NUMBA_BOUNDSCHECK="1") == (0, 1)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import streamdedup; streamdedup.build({'kind': 'cuckoo', 'capacity': 10})",
+        "import streamdedup; streamdedup.load('there.filter')",
+        "from streamdedup.cli import main; import sys; sys.exit(main(['pipe', '--capacity', '10']))",
+    ],
+    ids=["build", "load", "pipe"],
+)
+def test_kernels_that_would_run_as_python_are_refused(code: str, tmp_path: Path) -> None:
+    """By the name of the variable."""
+    saved = streamdedup.build({"kind": "bloom", "capacity": 10})
+    streamdedup.save(saved, tmp_path / "there.filter")
+    given = {
+        "PYTHONPATH": str(Path(streamdedup.__file__).parents[1]),
+        "NUMBA_DISABLE_JIT": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, **given},
+        input="a\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == (2 if "pipe" in code else 1)
+    assert "NUMBA_DISABLE_JIT is set" in done.stderr
+    assert "unset it" in done.stderr
+    assert done.stdout == ""
+
+
 @pytest.mark.parametrize("level", ["NOTSET", "DEBUG"])
 def test_a_program_that_logs_all_gets_no_log_of_the_compiler(
     sources: Path, tmp_path: Path, level: str

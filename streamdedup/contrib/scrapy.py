@@ -139,6 +139,15 @@ class DupeFilter(RFPDupeFilter):
             stats=crawler.stats,
         )
 
+    @property
+    @override
+    def fingerprints(self) -> frozenset[str]:
+        """None can be listed: AttributeError says so."""
+        raise AttributeError(
+            "DupeFilter keeps no fingerprints, but a filter, which cannot list them; ask request_seen(request), or take"
+            " scrapy.dupefilters.RFPDupeFilter"
+        )
+
     @override
     def open(self) -> None:
         """Make the filter, or load it from `JOBDIR`, and compile what is not in the cache of kernels. Blocking."""

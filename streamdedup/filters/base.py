@@ -137,15 +137,18 @@ class Addable(Filter, Protocol):
 
 @runtime_checkable
 class Removable(Addable, Protocol):
-    """A multiset: it counts the additions of a key up to `copies_max`, and each removal takes one back.
+    """A set from which keys can be taken; with `multiset`, one that counts how often each was added.
 
-    If `copies_max` is 1, as for `exact` and for a `bitmap` with a `range`, the filter is a set: one removal takes a key
-    out, however often it was added. Remove only keys that were added: the removal of a key that only looks present
-    takes out another key. Only a `bitmap` with a `range`, which is a set of integers, is never wrong.
+    Remove only keys whose addition returned True (of a multiset: keys that were added). The removal of a key that only
+    looks present takes out another key. A set adds nothing for a key that looks present: its addition returns False,
+    at most as often as `error_rate` says. Such a key is found until another one is removed, and may be absent then; of
+    a multiset, it stays. Only a `bitmap` with a `range`, which is a set of integers, is never wrong.
     """
 
+    multiset: bool
+    """Whether the additions of a key are counted, up to `copies_max`, and each removal takes one back."""
     copies_max: ClassVar[int]
-    """How many additions of one key are counted. Further additions only mark that there were more."""
+    """How many additions of one key a multiset counts. Further additions only mark that there were more."""
     sticky: ClassVar[bool]
     """Whether a key that was counted up to `copies_max` stays forever. If not, that many removals take it out."""
 
@@ -153,13 +156,15 @@ class Removable(Addable, Protocol):
         """Add each digest that is absent, once; return True, shape (n,), for each of those."""
 
     def discard(self, key: Key) -> bool:
-        """Take back one addition of `key`; return False if the key was absent.
+        """Take `key` out, or one of its additions if this is a multiset; return False if it was absent.
 
-        If the kind is `sticky`, a key that was counted up to `copies_max` stays, although this returns True.
+        Keys whose addition returned False because they looked like this one may be absent afterwards, but in a
+        multiset. If the kind is `sticky`, a multiset keeps a key that was counted up to `copies_max`, although this
+        returns True.
         """
 
     def remove_many(self, digests: Digests) -> Mask:
-        """Take back one addition of each digest; return True, shape (n,), for each that was present."""
+        """Do what `discard` does with each digest; return True, shape (n,), for each that was present."""
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ import numpy as np
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Key, Mask, Parts
+from streamdedup.filters.kinds import OPTIONS
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.sizing import beside
 from streamdedup.kernel import Words
@@ -17,7 +18,7 @@ ROWS_A_CALL = 1 << 15  # of a kernel: it takes less than 10 ms if a key takes le
 PROBES_A_CALL = 1 << 17  # the same limit, if each probe waits for memory twice
 CAPACITY_MAX = 10**13
 # The fields of a header that were asked for; the others follow from them.
-ASKED = ("kind", "hash", "normalize", "range", "capacity", "error_rate", "probe")
+ASKED = ("kind", "hash", "normalize", "multiset", "range", "capacity", "error_rate", "probe")
 KEYS = 0  # the index of the number of keys in a filter's `_counts`
 
 
@@ -29,6 +30,7 @@ class DigestFilter:
 
     kind: ClassVar[str]
     only_sets_bits: bool = False
+    multiset: bool = False
     _words: Words
     _counts: Counts
 
@@ -108,6 +110,11 @@ class DigestFilter:
         """A filter without a table, with what every header states. Raises ValueError if the header is wrong."""
         made = cls.__new__(cls)
         DigestFilter.__init__(made, *from_header(header, hash_), hash_)
+        made.multiset = header.get("multiset", False)
+        if type(made.multiset) is not bool or made.multiset > (
+            "multiset" in OPTIONS.get(cls.kind, ())
+        ):
+            raise ValueError(f"multiset {made.multiset!r} is not for kind {cls.kind}")
         return made
 
     def _header(self, **own: object) -> dict[str, Any]:
@@ -118,6 +125,7 @@ class DigestFilter:
             "hash": self._hash.name,
             "hash_check": self._hash.check,
             **self._hash.facts,
+            **({"multiset": True} if self.multiset else {}),
             **own,
         }
 
@@ -210,8 +218,8 @@ def check_unionable(one: Parts, other: object, *sizes: str) -> None:
         raise TypeError(
             f"a union needs another filter, not {named(other)}; add keys with f.add_many(f.digests(keys))"
         )
-    mine, theirs = one.header(), other.header()
-    due = ("kind", "hash", "hash_check", "normalize", *sizes)
+    mine, theirs = ({"multiset": False, **each.header()} for each in (one, other))
+    due = ("kind", "hash", "hash_check", "normalize", "multiset", *sizes)
     if all(mine.get(name) == theirs.get(name) for name in due):
         return
     differing = [name for name in (*ASKED, *sizes) if mine.get(name) != theirs.get(name)]
@@ -221,6 +229,11 @@ def check_unionable(one: Parts, other: object, *sizes: str) -> None:
         f"{differing[0]} differs ({mine.get(differing[0])!r}, {theirs.get(differing[0])!r})"
     )
     raise ConfigError(f"the filters have no union: {difference}; build both alike")
+
+
+def one_row(a: int, b: int) -> Digests:
+    """The digests (1, 2) of one digest, given as signed integers."""
+    return np.array([[a, b]], dtype=np.int64).view(np.uint64)
 
 
 def empty_mask(digests: Digests) -> Mask:

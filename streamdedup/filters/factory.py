@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable
 from streamdedup.filters.digest_filter import CAPACITY_MAX, is_rate
-from streamdedup.filters.kinds import GROWABLE, KINDS, LOADED, OPTIONS, hash_of, kind_of
+from streamdedup.filters.kinds import GROWABLE, KINDS, LOADED, OPTIONS, STATIC, hash_of, kind_of
 from streamdedup.units import parse_count
 
 if TYPE_CHECKING:  # it imports numpy, which an error in the options does not need
@@ -34,6 +34,8 @@ def build(config: Mapping[str, Any], hash_: "Hash | None") -> Addable:
         _check(kind, name)
     if kind == "bitmap":
         _check_range(arguments)
+    if "multiset" in arguments:
+        _check_multiset(arguments, grows=grows)
     named = hash_of(arguments.pop("hash", "murmur3"), arguments.pop("hash_key", b""))
     hash_ = named if hash_ is None else hash_
     if (normalize := arguments.pop("normalize", "none")) not in (None, "none"):
@@ -91,10 +93,13 @@ def _grows(kind: str, arguments: dict[str, Any]) -> bool:
             )
         return False
     on_full = arguments.pop("on_full")
+    if kind in STATIC:
+        raise ConfigError(
+            f"filter.on_full is not for filter.kind {kind}, which takes no key after it is built; leave it out"
+        )
     if on_full != "grow":
         raise ConfigError(
-            f"filter.on_full {_shown(on_full)} means nothing to a filter; stop and warn are for the worker and"
-            " pipe, which act on a full one; leave it out, or choose grow"
+            f"filter.on_full {_shown(on_full)} is unknown; choose one of: warn, stop, grow"
         )
     if kind not in GROWABLE:
         raise ConfigError(
@@ -139,6 +144,19 @@ def _check_range(arguments: dict[str, Any]) -> None:
                 f"filter.{name} means nothing with filter.range: a bit for each integer makes no errors, and nothing is"
                 " hashed; leave it out"
             )
+
+
+def _check_multiset(arguments: dict[str, Any], *, grows: bool) -> None:
+    multiset = arguments["multiset"]
+    if type(multiset) is not bool:
+        raise ConfigError(f"filter.multiset is {_shown(multiset)}; it must be True or False")
+    if grows:
+        if multiset:
+            raise ConfigError(
+                "filter.multiset is not for filter.on_full grow: a filter that grows is a set, from which no key is"
+                " taken; leave one of them out"
+            )
+        del arguments["multiset"]
 
 
 def _capacity(given: object) -> int:

@@ -26,6 +26,7 @@ from streamdedup.filters.sizing import (
     bloom_size,
     cuckoo_error,
     cuckoo_size,
+    digests_err_more,
     dleft_error,
     exact_error,
     exact_size,
@@ -62,6 +63,8 @@ def footprint(kind: str, capacity: int, error_rate: float, **options: object) ->
 
     Raises ConfigError if no such filter can be made. Its text is the reason only, without the option or a remedy.
     """
+    if not error_rate:
+        raise ConfigError("an error rate of 0 is not possible")
     return _OF[kind](capacity, error_rate, **options)
 
 
@@ -78,13 +81,19 @@ def _blocked(capacity: int, error_rate: float) -> Footprint:
 
 
 def _bloom(capacity: int, error_rate: float, **_probe: object) -> Footprint:
-    bits, hashes = bloom_size(capacity, error_rate)
+    bits, hashes = _bloom_size(capacity, error_rate)
     return Footprint(_bytes(bits), hashes, partial(bloom_error, bits, hashes))
 
 
 def _counting(capacity: int, error_rate: float, **_probe: object) -> Footprint:
-    counters, hashes = bloom_size(capacity, error_rate)
+    counters, hashes = _bloom_size(capacity, error_rate)
     return Footprint(_bytes(4 * counters), hashes, partial(bloom_error, counters, hashes))
+
+
+def _bloom_size(capacity: int, error_rate: float) -> tuple[int, int]:
+    if digests_err_more(capacity, error_rate):
+        raise ConfigError(_made_from(exact_error(16, capacity)))
+    return bloom_size(capacity, error_rate)
 
 
 def _cuckoo(capacity: int, error_rate: float) -> Footprint:

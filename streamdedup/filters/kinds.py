@@ -5,9 +5,10 @@
 # 1. A module in the folder of its family below `filters/`: the class, with its `kind`. `filters/base.py` has the
 #    protocols that it meets, `filters/digest_filter.py` what most kinds share. The sizes of its table go to
 #    `filters/sizing.py`, its kernels beside it. The contract of `filters/` in pyproject.toml names a new family folder.
-# 2. Here: the name and class in `KINDS`, its own options in `OPTIONS`, whether it may grow (`GROWABLE`), and whether it
-#    is built once from all keys (`STATIC`; such a kind is for lists, so step 3 leaves it out). An option of its own
-#    also goes to `FilterOptions`, and to `Recipe.empty_filter` and the identity, both in `delivery/recipe.py`.
+# 2. Here: the name and class in `KINDS`, its own options in `OPTIONS` (a kind with `discard` is a set, unless it takes
+#    `multiset` and that is set), whether it may grow (`GROWABLE`), and whether it is built once, from all keys
+#    (`STATIC`; such a kind is for lists, so step 3 leaves it out). An option of its own that a worker has also goes to
+#    `FilterOptions`, and to `Recipe.empty_filter` and the identity, both in `delivery/recipe.py`.
 # 3. `filters/options.py`: the name in `Kind`, and a sentence in the description of `kind`.
 # 4. `filters/footprint.py`: how much memory it takes. `commands/plan/sizes.py`: its abilities, for `plan`.
 # 5. `__init__.py`: the kind and its options in the docstring of `build`.
@@ -60,10 +61,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "bitmap": ("probe", "range"),
     "blocked": (),
     "bloom": ("probe",),
-    "counting": ("probe",),
-    "cuckoo": (),
-    "dlcbf": ("permutations",),
-    "dleft": (),
+    "counting": ("probe", "multiset"),
+    "cuckoo": ("multiset",),
+    "dlcbf": ("permutations", "multiset"),
+    "dleft": ("multiset",),
     "exact": ("fingerprint_bytes", "load"),
     "fuse": ("keys",),
     "window": ("retention", "generations", "late", "refresh", "max_jump"),

@@ -275,6 +275,17 @@ def exact_error(fingerprint_bytes: int, keys: int) -> float:
     return math.ldexp(keys, -8 * fingerprint_bytes)
 
 
+def digests_err_more(capacity: int, error_rate: float) -> str | None:
+    """Why `capacity` keys cannot have this error rate, and the remedy; None if they can.
+
+    An absent key may have the digest, of 128 bits, of another. The text continues a sentence that begins with the rate.
+    """
+    least = exact_error(16, capacity)
+    if error_rate >= least:
+        return None
+    return f"is below {least:.3g}, the error rate of {capacity} digests of 128 bits; raise it"
+
+
 def table_excess(bits: int, capacity: int, error_rate: float) -> str | None:
     """Why a table of so many bits, in proportion to its capacity, cannot be made, and the remedy; None if it can.
 

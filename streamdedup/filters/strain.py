@@ -5,8 +5,9 @@ takes longer than the one before. The places cannot be secret, because their ord
 
 The strain is an account in steps. Each new key charges the steps that it took, and pays in three times what a random
 one takes on average in a table at its capacity. So chosen keys take at most three times as long as random ones, and
-STRAIN_MAX steps more, once. A cuckoo table that is beyond its capacity, copies counted, charges and refuses nothing:
-there random keys take long, too, and each search has a limit. The account is of this process only: no file has it.
+STRAIN_MAX steps more, once. Beyond the capacity of a cuckoo table, and among the copies of a multiset, random keys take
+long, too: there none is refused, but each search is short, in a multiset once the account is half used. The account is
+of this process only: no file has it. So only a multiset, which no fold makes again, may depend on it.
 """
 
 import numpy as np
@@ -26,7 +27,7 @@ COUNTS = 6
 # Bits of FLAGS: half of a bound was exceeded; the last addition was refused.
 STRAINED, REFUSED = 1, 2
 
-_HALF = STRAIN_MAX // 2
+STRAIN_HALF = STRAIN_MAX // 2
 
 
 class ChosenKeysError(ConfigError):
@@ -65,9 +66,15 @@ def relieve(counts: Counts) -> None:
 @inlined
 def charge(counts: Counts, steps: int) -> None:
     """Count a new key that took `steps`."""
-    counts[STRAIN] = max(np.int64(0), counts[STRAIN] + steps - counts[CREDIT])
-    if counts[STRAIN] > _HALF:
+    owe(counts, steps)
+    if counts[STRAIN] > STRAIN_HALF:
         counts[FLAGS] |= STRAINED
+
+
+@inlined
+def owe(counts: Counts, steps: int) -> None:
+    """Count a key that took `steps`, and is no sign of chosen keys."""
+    counts[STRAIN] = max(np.int64(0), counts[STRAIN] + steps - counts[CREDIT])
 
 
 @inlined

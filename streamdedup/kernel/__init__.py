@@ -25,6 +25,7 @@ from numba.core import event as _untyped_event
 from numba.core.compiler_lock import global_compiler_lock as _untyped_lock
 from typing_extensions import override
 
+from streamdedup.errors import ConfigError
 from streamdedup.kernel.cache import CACHE_ENV, LOCK, KernelCache, cache_root, place_of, report
 
 __all__ = [
@@ -48,6 +49,11 @@ _config: Any = numba.config  # its settings are made at run time, so no type che
 _compiler_lock: Any = _untyped_lock
 _event: Any = _untyped_event
 _njit: Any = numba.njit  # its types leave out `_nrt`
+
+if _config.DISABLE_JIT:
+    raise ConfigError(
+        "NUMBA_DISABLE_JIT is set: kernels that run as Python give wrong answers; unset it for streamdedup"
+    )
 
 Words = npt.NDArray[np.uint64]  # what most kernels work on, such as the table of a filter
 

@@ -150,11 +150,12 @@ def load(
     mmap: bool = False,
     hash_key: bytes = b"",
     verify: bool = True,
+    make: Make[Filter] = filters.from_parts,
     fs: FileSystem = os,
 ) -> Filter:
     """Return the filter that is saved at `path`. See `streamdedup.load` for the contract.
 
-    `fs` replaces the file system in tests.
+    `make` builds it from its parts. `fs` replaces the file system in tests.
     """
     if not (mmap or verify):
         raise ConfigError("verify=False needs mmap=True: a file that is read is always verified")
@@ -165,7 +166,7 @@ def load(
                 f"cannot use {source}: it is a list that `streamdedup lists build` wrote, with the normalization of"
                 " its keys; load it by streamdedup.lists.load"
             )
-        return made_by(filters.from_parts, reader, hash_key, source)
+        return made_by(make, reader, hash_key, source)
 
 
 @contextmanager

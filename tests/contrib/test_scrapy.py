@@ -75,6 +75,14 @@ def _stats(crawler: Crawler) -> dict[str, Any]:
 class TestFiltering:
     """It answers as Scrapy's own does, and keeps no set."""
 
+    @pytest.mark.parametrize("opened", [False, True])
+    def test_it_says_that_it_lists_no_fingerprints(self, opened: bool) -> None:
+        """Scrapy's own has them; the message names what to ask instead, not an attribute of ours."""
+        dupefilter = _opened() if opened else DupeFilter()
+        with pytest.raises(AttributeError, match=r"keeps no fingerprints, .* ask request_seen"):
+            _ = dupefilter.fingerprints
+        assert not hasattr(dupefilter, "fingerprints")
+
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("on_full", ["grow", "warn"])
     def test_a_request_is_new_once(self, kind: str, on_full: str) -> None:

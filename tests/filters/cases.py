@@ -27,7 +27,11 @@ class Case:
     growth: int = 1  # how many times what it is first made for a filter that grows holds in a test
 
     def __str__(self) -> str:
-        told = (f"{value}" for name, value in self.options.items() if name != "hash_key")
+        told = (
+            name if value is True else f"{value}"
+            for name, value in self.options.items()
+            if name != "hash_key"
+        )
         return "-".join([self.kind, *told])
 
     def build(self, capacity: int, error_rate: float | None = None) -> Addable:
@@ -63,6 +67,11 @@ CASES = [
     Case("dlcbf"),
     Case("dlcbf", {"permutations": "published"}),
     Case("dleft"),
+    Case("counting", {"multiset": True}),
+    Case("cuckoo", {"multiset": True}),
+    Case("dlcbf", {"multiset": True}),
+    Case("dlcbf", {"permutations": "published", "multiset": True}),
+    Case("dleft", {"multiset": True}),
     Case("exact"),
     Case("exact", {"fingerprint_bytes": 16, "load": 0.9}),
     Case("blocked"),
@@ -75,6 +84,7 @@ CASES = [
 STATIC_KINDS = {"fuse"}  # built once, of all keys: each has a file of tests of its own
 KEEPING = [case for case in CASES if Windowed not in case.abilities]  # whatever comes after
 REMOVABLE = [case for case in CASES if Removable in case.abilities]
+MULTISETS = [case for case in CASES if "multiset" in case.options]
 UNIONABLE = [case for case in CASES if Unionable in case.abilities]
 
 

@@ -88,9 +88,9 @@ def test_a_table_that_is_too_large_is_not_made() -> None:
         Bloom(900_000_000_000, 1e-6)
 
 
-@pytest.mark.parametrize("error_rate", [5e-324, 1e-300, 0.5, 0.9999999])
+@pytest.mark.parametrize("error_rate", [1e-37, 0.5, 0.9999999])
 def test_extreme_error_rates_have_a_size(error_rate: float) -> None:
-    """Every rate above 0 and below 1 makes a filter, and one that can be restored."""
+    """Every rate that digests of 128 bits can give makes a filter, and one that can be restored."""
     bits, hashes = bloom_size(10, error_rate)
     assert bits >= 1
     assert hashes >= 1

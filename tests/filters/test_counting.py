@@ -27,7 +27,7 @@ probes = st.sampled_from(["standard", "double"])
 @pytest.mark.parametrize(("error_rate", "bits"), [(1e-2, 38.3), (1e-3, 57.5), (1e-4, 76.7)])
 def test_it_takes_four_times_the_memory_of_bloom(error_rate: float, bits: float) -> None:
     """4 bits for each bit of a Bloom filter, with as many hashes."""
-    seen, bloom = Counting(100_000, error_rate), Bloom(100_000, error_rate)
+    seen, bloom = Counting(100_000, error_rate, multiset=True), Bloom(100_000, error_rate)
     assert (seen.counters, seen.hashes) == (bloom.bits, bloom.hashes)
     assert seen.size_bytes * 8 / 100_000 == pytest.approx(bits, rel=2e-3)
 
@@ -53,7 +53,7 @@ def test_the_tail_is_one_less_the_head(count: int, mean: float) -> None:
 @pytest.mark.parametrize("times", [8, 16])
 def test_as_many_counters_saturate_as_theory_says(times: int) -> None:
     """Filled to many times its capacity, the live figure is the tail of the Poisson distribution at 15."""
-    seen = Counting(20_000, 1e-2)
+    seen = Counting(20_000, 1e-2, multiset=True)
     keys = random_digests(20, 20_000 * times)
     seen.add_many(keys)
     share = counter_reaches(COUNT_MAX, seen.counters, seen.hashes, len(keys))
@@ -64,7 +64,7 @@ def test_as_many_counters_saturate_as_theory_says(times: int) -> None:
 
 def test_none_saturates_at_capacity() -> None:
     """A filter that is as full as it may be is far from the end of its counters."""
-    seen = Counting(200_000, 1e-3)
+    seen = Counting(200_000, 1e-3, multiset=True)
     seen.add_many(random_digests(21, 200_000))
     assert seen.saturated == 0
     assert max(_counters(seen)) in range(5, 13)
@@ -89,7 +89,7 @@ def test_counters_are_what_a_model_counts(
     probe: str,
 ) -> None:
     """Any additions and removals, also of look-alikes and of keys whose probes meet: the same table, to the bit."""
-    seen = Counting(capacity, error_rate, probe=probe)
+    seen = Counting(capacity, error_rate, probe=probe, multiset=True)
     model = [0] * seen.counters
     for adding, which in steps:
         row = rows[which % len(rows)]
@@ -114,7 +114,7 @@ def test_counters_are_what_a_model_counts(
 @pytest.mark.parametrize("probe", ["standard", "double"])
 def test_probes_of_a_key_that_meet_are_taken_back_as_they_were_counted(probe: str) -> None:
     """A key that counts one place twice and more leaves nothing behind, and takes nothing from others."""
-    seen, other = Counting(3, 1e-3, probe=probe), (5, 5)
+    seen, other = Counting(3, 1e-3, probe=probe, multiset=True), (5, 5)
     seen.add_many(_as_digests([other]))
     before = state(seen)
     doubled = 0
@@ -135,7 +135,7 @@ def test_probes_of_a_key_that_meet_are_taken_back_as_they_were_counted(probe: st
 def test_counters_stand_above_32_bit_indices() -> None:
     """In a table of more than 2^32 counters those beyond the 2^32nd are used, found again, and counted down."""
     seen = Counting(
-        200_000_000, 1e-6
+        200_000_000, 1e-6, multiset=True
     )  # 2.9 GB, of which the pages that are never written take no memory
     assert seen.counters > 1 << 32
     rows = [(2**64 - 1, 3), (0xC0FFEE0123456789, 0x9E3779B97F4A7C15), (2**64 - 9, 2**64 - 2**58)]
@@ -161,7 +161,7 @@ def test_counters_stand_above_32_bit_indices() -> None:
 
 def test_what_is_absent_is_not_removed() -> None:
     """The removal of absent keys says so and changes nothing, one by one and many."""
-    seen = Counting(1000, 1e-6)
+    seen = Counting(1000, 1e-6, multiset=True)
     seen.add_many(random_digests(22, 1000))
     before = state(seen)
     assert not seen.remove_many(random_digests(23, 1000)).any()
@@ -171,7 +171,7 @@ def test_what_is_absent_is_not_removed() -> None:
 
 def test_a_look_alike_whose_probes_meet_takes_no_more_than_there_is() -> None:
     """Where a key that was never added counts one place down five times over, the place stops at 0 and others stay."""
-    seen = Counting(3, 1e-3, probe="double")
+    seen = Counting(3, 1e-3, probe="double", multiset=True)
     assert (seen.counters, seen.hashes) == (44, 9)
     seen.add_many(_as_digests([(7, 1), (29, 1)]))  # 7 to 15 and 29 to 37
     before = _counters(seen)
@@ -181,17 +181,17 @@ def test_a_look_alike_whose_probes_meet_takes_no_more_than_there_is() -> None:
 
 def test_equal_digests_of_a_batch_are_counted_and_taken_back_in_order() -> None:
     """A key that is twice in a batch is there twice: of three removals the last finds nothing."""
-    seen = Counting(100, 1e-9)
+    seen = Counting(100, 1e-9, multiset=True)
     assert seen.add_many(seen.digests([b"a", b"b", b"a"])).tolist() == [True, True, False]
     gone = seen.remove_many(seen.digests([b"a", b"a", b"a", b"b"]))
     assert gone.tolist() == [True, True, False, True]
-    assert state(seen) == state(Counting(100, 1e-9))
+    assert state(seen) == state(Counting(100, 1e-9, multiset=True))
 
 
 @pytest.mark.parametrize("additions", [1, 14, 15, 16, 40])
 def test_from_fifteen_additions_on_a_key_stays(additions: int) -> None:
     """Up to 14 additions are taken back by as many removals; a key that was added more often never leaves."""
-    seen = Counting(100, 1e-9)
+    seen = Counting(100, 1e-9, multiset=True)
     for _ in range(additions):
         seen.add("a")
     assert all(seen.discard("a") for _ in range(additions))
@@ -203,7 +203,7 @@ def test_from_fifteen_additions_on_a_key_stays(additions: int) -> None:
 
 def test_saturated_counters_never_count_down() -> None:
     """After all is taken back from a filter far too full, what was saturated still is, and no member was lost."""
-    seen = Counting(2000, 1e-2)
+    seen = Counting(2000, 1e-2, multiset=True)
     members, others = random_digests(24, 30_000)[:5000], random_digests(24, 30_000)[5000:]
     seen.add_many(members)
     seen.add_many(others)
@@ -217,7 +217,7 @@ def test_saturated_counters_never_count_down() -> None:
 
 def test_the_number_of_keys_does_not_drift_under_churn() -> None:
     """Where one key in ten looks present when it is added, `len` stays near what is in, and is 0 when all left."""
-    seen = Counting(10_000, 0.1)
+    seen = Counting(10_000, 0.1, multiset=True)
     keys = random_digests(25, 210_000)
     seen.add_many(keys[:10_000])
     started = len(seen)
@@ -231,7 +231,7 @@ def test_the_number_of_keys_does_not_drift_under_churn() -> None:
 
 def test_a_read_only_filter_gives_nothing_back() -> None:
     """Over a mapped file neither removals nor a union change anything."""
-    seen = Counting(100, 1e-3)
+    seen = Counting(100, 1e-3, multiset=True)
     seen.add("there")
     frozen = Counting.from_parts(seen.header(), [memoryview(bytes(seen.buffers()[0]))])
     changes: list[Callable[[], object]] = [
@@ -251,7 +251,7 @@ def test_a_read_only_filter_gives_nothing_back() -> None:
 @pytest.mark.parametrize("capacity", [1, 40, 60_000])
 def test_a_union_adds_counters_up_to_fifteen(capacity: int) -> None:
     """Each counter is the sum of both, at most 15, in tables of one word and of many pieces."""
-    one, other = Counting(capacity, 1e-9), Counting(capacity, 1e-9)
+    one, other = Counting(capacity, 1e-9, multiset=True), Counting(capacity, 1e-9, multiset=True)
     keys = random_digests(26, 4 * capacity)
     for times in range(12):
         one.add_many(keys[: capacity // (times + 1) + 1])
@@ -266,7 +266,7 @@ def test_a_union_adds_counters_up_to_fifteen(capacity: int) -> None:
 
 def test_a_union_holds_a_key_as_often_as_both_together() -> None:
     """Two here and one there are three to take back."""
-    one, other = Counting(100, 1e-9), Counting(100, 1e-9)
+    one, other = Counting(100, 1e-9, multiset=True), Counting(100, 1e-9, multiset=True)
     one.add_many(one.digests([b"a", b"a", b"b"]))
     other.add_many(other.digests([b"a", b"c"]))
     one |= other
@@ -298,7 +298,7 @@ def test_a_union_holds_a_key_as_often_as_both_together() -> None:
 )
 def test_contradictory_headers_are_refused(change: dict[str, Any], said: str) -> None:
     """A header that does not fit itself or its table says what is wrong."""
-    seen = Counting(100, 1e-3)
+    seen = Counting(100, 1e-3, multiset=True)
     for _ in range(COUNT_MAX):
         seen.add_many(random_digests(27, 2))
     assert (seen.counters, seen.hashes) == (1438, 10)
@@ -308,7 +308,7 @@ def test_contradictory_headers_are_refused(change: dict[str, Any], said: str) ->
 
 def test_counts_beyond_the_last_counter_are_refused() -> None:
     """A count in the last word after the last counter is damage, and refused."""
-    seen = Counting(100, 1e-3)
+    seen = Counting(100, 1e-3, multiset=True)
     assert seen.counters % 16
     for at, fits in ((seen.counters - 1, True), (seen.counters, False)):
         table = bytearray(seen.size_bytes)
@@ -327,17 +327,17 @@ def test_a_large_header_over_a_small_table_allocates_nothing(
     """A header that fits itself but promises another table is refused before there is memory."""
     counters, hashes = bloom_size(10**10, 1e-6)
     large = {"capacity": 10**10, "error_rate": 1e-6, "counters": counters, "hashes": hashes}
-    seen = Counting(100, 1e-3)
+    seen = Counting(100, 1e-3, multiset=True)
     monkeypatch.setattr("streamdedup.filters.bloom.counting.aligned_words", pytest.fail)
     monkeypatch.setattr("streamdedup.filters.memory.aligned_words", pytest.fail)
     with pytest.raises(ValueError, match="bytes of table"):
         Counting.from_parts({**seen.header(), **large}, seen.buffers())
 
 
-@pytest.mark.parametrize("error_rate", [5e-324, 1e-300, 0.5, 0.9999999, 1 - 2**-53])
+@pytest.mark.parametrize("error_rate", [1e-37, 0.5, 0.9999999, 1 - 2**-53])
 def test_extreme_error_rates_make_filters_that_come_back(error_rate: float) -> None:
-    """Every rate above 0 and below 1 has a size, and a header that is accepted again."""
-    seen = Counting(10, error_rate)
+    """Every rate that digests of 128 bits can give has a size, and a header that is accepted again."""
+    seen = Counting(10, error_rate, multiset=True)
     assert seen.add("a")
     assert state(Counting.from_parts(seen.header(), copies(seen))) == state(seen)
 
@@ -345,7 +345,7 @@ def test_extreme_error_rates_make_filters_that_come_back(error_rate: float) -> N
 def test_what_no_machine_holds_is_refused() -> None:
     """More counters than a tebibyte holds are the operator's mistake, named before memory is taken."""
     with pytest.raises(ConfigError, match=r"filter\.capacity 10000000000000 at error_rate 0\.001"):
-        Counting(10**13, 1e-3)
+        Counting(10**13, 1e-3, multiset=True)
 
 
 def _as_digests(rows: list[tuple[int, int]]) -> Digests:

@@ -25,7 +25,7 @@ LOW_64 = (1 << 64) - 1
 
 def sized(buckets: int, bits: int) -> Cuckoo:
     """A filter of so many buckets, with fingerprints of so many bits."""
-    seen = Cuckoo(buckets * 19 // 5, 7.6 / (0.9 * 2**bits))
+    seen = Cuckoo(buckets * 19 // 5, 7.6 / (0.9 * 2**bits), multiset=True)
     assert (seen.buckets, seen.fingerprint_bits) == (buckets, bits)
     return seen
 
@@ -220,7 +220,7 @@ def test_members_stay_while_others_come_and_go(
 
 def test_copies_of_a_key_fill_its_buckets_and_then_the_stash() -> None:
     """Eight copies have cells, the rest is counted exactly, and each is taken back once."""
-    seen = Cuckoo(1000, 1e-9)
+    seen = Cuckoo(1000, 1e-9, multiset=True)
     rows = np.repeat(seen.digests([b"hot"]), 1000, axis=0)
     assert seen.add_many(rows).tolist() == [True] + [False] * 999
     assert np.count_nonzero(cells_of(seen)) == 8

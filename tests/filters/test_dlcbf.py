@@ -59,7 +59,7 @@ def test_without_permutations_churn_loses_dozens() -> None:
 @pytest.mark.parametrize(("error_rate", "bits"), [(1e-2, 56 / 3), (1e-3, 68 / 3), (1e-4, 80 / 3)])
 def test_the_bits_of_a_key(error_rate: float, bits: float) -> None:
     """18.7, 22.7 and 26.7 bits a key for 1, 0.1 and 0.01 %: 4/3 (r + 2), r = ceil(log2(24 / p))."""
-    seen = DLCBF(240_000, error_rate)
+    seen = DLCBF(240_000, error_rate, multiset=True)
     assert seen.size_bytes * 8 / 240_000 == pytest.approx(bits, rel=1e-3)
     assert seen.remainder_bits == np.ceil(np.log2(24 / error_rate))
     assert 0.5 * error_rate < seen.expected_error(240_000) <= error_rate
@@ -67,7 +67,7 @@ def test_the_bits_of_a_key(error_rate: float, bits: float) -> None:
 
 def test_it_is_two_and_a_half_times_smaller_than_counting() -> None:
     """2.55 times at equal error, with remainders of 14 bits, against counters of 4 bits."""
-    seen = DLCBF(RESIDENT, FULL_ERROR)
+    seen = DLCBF(RESIDENT, FULL_ERROR, multiset=True)
     assert (seen.buckets, seen.remainder_bits) == (2048, 14)
     counters, _ = bloom_size(RESIDENT, FULL_ERROR)
     assert 4 * counters / (8 * seen.size_bytes) == pytest.approx(2.55, abs=0.01)
@@ -86,9 +86,9 @@ def test_the_remainder_is_the_shortest_that_keeps_the_rate(
 
 def test_published_permutations_take_a_power_of_two() -> None:
     """The buckets are rounded up to one, and the remainder is shorter where that allows it."""
-    seen = DLCBF(24 * 1500, FULL_ERROR, permutations="published")
+    seen = DLCBF(24 * 1500, FULL_ERROR, permutations="published", multiset=True)
     assert (seen.buckets, seen.remainder_bits) == (2048, 14)
-    seen = DLCBF(24 * 1025, FULL_ERROR, permutations="published")
+    seen = DLCBF(24 * 1025, FULL_ERROR, permutations="published", multiset=True)
     assert (seen.buckets, seen.remainder_bits) == (2048, 14)
     assert DLCBF(24 * 1024, FULL_ERROR, permutations="published").remainder_bits == 14
 
@@ -99,7 +99,7 @@ def test_no_configuration_switches_the_permutations_off(permutations: object) ->
     config = {"kind": "dlcbf", "capacity": 100, "permutations": permutations}
     with pytest.raises(ConfigError, match=r"filter\.permutations .* choose one of: any, published"):
         filters.build(config)
-    header = DLCBF(100).header()
+    header = DLCBF(100, multiset=True).header()
     with pytest.raises(ValueError, match="permutations"):
         DLCBF.from_parts({**header, "permutations": permutations}, copies(DLCBF(100)), MURMUR3)
 
@@ -115,7 +115,7 @@ def test_a_fingerprint_that_the_published_permutations_cannot_hold_is_refused() 
 
 def test_a_key_that_is_added_thrice_sticks() -> None:
     """Two additions are taken back by two removals; the third makes the counter full, from where none leads down."""
-    seen = DLCBF(1000, 1e-3)
+    seen = DLCBF(1000, 1e-3, multiset=True)
     seen.add_many(seen.digests(["twice"] * 2 + ["thrice"] * 3))
     assert seen.remove_many(seen.digests(["twice"] * 3)).tolist() == [True, True, False]
     assert seen.remove_many(seen.digests(["thrice"] * 50)).all()
@@ -124,7 +124,7 @@ def test_a_key_that_is_added_thrice_sticks() -> None:
 
 def test_copies_take_no_further_cell() -> None:
     """A thousand additions of one key are one cell, and one key."""
-    seen = DLCBF(1000, 1e-3)
+    seen = DLCBF(1000, 1e-3, multiset=True)
     assert seen.add_many(seen.digests(["again"] * 1000)).sum() == 1
     assert (len(seen), seen.overflowed, int(seen.loads() @ np.arange(9))) == (1, 0, 1)
     held = [cells(seen._table, i, j) for i in range(4) for j in range(seen.buckets)]
@@ -133,7 +133,7 @@ def test_copies_take_no_further_cell() -> None:
 
 def test_the_number_of_keys_is_that_of_the_cells() -> None:
     """Since each fingerprint has one cell, a header that says otherwise is refused."""
-    seen = DLCBF(1000, 1e-3)
+    seen = DLCBF(1000, 1e-3, multiset=True)
     seen.add_many(random_digests(63, 500))
     header, parts = seen.header(), copies(seen)
     for keys in (header["keys"] - 1, header["keys"] + 1):
@@ -143,7 +143,7 @@ def test_the_number_of_keys_is_that_of_the_cells() -> None:
 
 def test_a_free_cell_that_is_not_0_is_refused() -> None:
     """A remainder whose counter is 0 is none that a filter wrote."""
-    seen = DLCBF(24, 1e-3)
+    seen = DLCBF(24, 1e-3, multiset=True)
     header, parts = seen.header(), copies(seen)
     np.frombuffer(parts[0], dtype=np.uint8)[2] = 1  # behind the counters of the first bucket
     with pytest.raises(ValueError, match="or bits in a free cell"):

@@ -220,7 +220,7 @@ def test_cells_land_above_the_2_32nd_bit() -> None:
 def test_loads_are_those_of_the_differential_equations() -> None:
     """After additions only, the shares of buckets with 5, 6, 7, 8 cells or more are .9971 .8747 .1283 0."""
     buckets = 150_000
-    seen = DLeft(24 * buckets, 1e-3)
+    seen = DLeft(24 * buckets, 1e-3, multiset=True)
     for seed in range(4):
         seen.add_many(np.random.default_rng(seed).integers(0, 1 << 64, (6 * buckets, 2), np.uint64))
     shares = seen.loads()[::-1].cumsum()[::-1] / (4 * buckets)
@@ -234,14 +234,14 @@ def test_loads_are_those_of_the_differential_equations() -> None:
 @pytest.mark.parametrize(("error_rate", "bits"), [(1e-2, 16), (1e-3, 20), (1e-4, 24)])
 def test_the_bits_of_a_key(error_rate: float, bits: int) -> None:
     """16, 20 and 24 bits a key for 1, 0.1 and 0.01 %."""
-    seen = DLeft(240_000, error_rate)
+    seen = DLeft(240_000, error_rate, multiset=True)
     assert seen.size_bytes * 8 / 240_000 == pytest.approx(bits, rel=1e-3)
     assert 0.5 * error_rate < seen.expected_error(240_000) <= error_rate
 
 
 def test_each_addition_takes_a_cell_until_the_buckets_are_full() -> None:
     """A hundred additions of one key: 32 cells, the rest in one row of the stash, and as many removals empty it."""
-    seen = DLeft(1000, 1e-3)
+    seen = DLeft(1000, 1e-3, multiset=True)
     assert seen.add_many(seen.digests(["again"] * 100)).tolist() == [True] + [False] * 99
     assert (seen.loads()[8], seen.overflowed) == (4, 1)
     assert seen.error_rate_now == pytest.approx(seen.expected_error(1))
@@ -251,7 +251,7 @@ def test_each_addition_takes_a_cell_until_the_buckets_are_full() -> None:
 
 def test_far_beyond_capacity_the_stash_holds_the_rest() -> None:
     """Ten times the capacity: all are found, with no more errors than full cells make, and the size says so."""
-    seen, keys = DLeft(3000, 1e-2), random_digests(53, 30_000)
+    seen, keys = DLeft(3000, 1e-2, multiset=True), random_digests(53, 30_000)
     before = seen.size_bytes
     seen.add_many(keys)
     assert seen.contains_many(keys).all()
@@ -304,7 +304,7 @@ def spoiled(seen: DLeft, what: str) -> tuple[dict[str, Any], list[memoryview]]:
 )
 def test_a_table_that_no_filter_leaves_is_refused(what: str, said: str) -> None:
     """A free cell before one in use, bits beyond the last cell, more fingerprints than cells or too few."""
-    seen = DLeft(1000, 1e-2)
+    seen = DLeft(1000, 1e-2, multiset=True)
     seen.add_many(random_digests(55, 1000))
     with pytest.raises(ValueError, match=said):
         DLeft.from_parts(*spoiled(seen, what), MURMUR3)
@@ -312,7 +312,7 @@ def test_a_table_that_no_filter_leaves_is_refused(what: str, said: str) -> None:
 
 def test_a_stash_comes_back_from_its_parts() -> None:
     """What overflowed is found and removed after a restore, and counted in the length."""
-    seen, keys = DLeft(100, 1e-2), random_digests(56, 400)
+    seen, keys = DLeft(100, 1e-2, multiset=True), random_digests(56, 400)
     seen.add_many(keys)
     restored = DLeft.from_parts(seen.header(), copies(seen), MURMUR3)
     assert (restored.overflowed, len(restored)) == (seen.overflowed, len(seen))
@@ -322,7 +322,7 @@ def test_a_stash_comes_back_from_its_parts() -> None:
 
 def test_present_keys_are_distinguished_by_all_their_bits() -> None:
     """Digests that differ in one bit of the bucket or of the remainder are two keys."""
-    seen = DLeft(1 << 20, 1e-3)
+    seen = DLeft(1 << 20, 1e-3, multiset=True)
     one: Digests = np.array([[1 << 63, 1 << 63]], dtype=np.uint64)
     seen.add_many(one)
     for bit in range(64 - seen.remainder_bits + 1, 64):

@@ -18,7 +18,7 @@ from streamdedup.filters.base import Addable, Removable, Static
 from streamdedup.filters.bitmap.direct import DirectBitmap
 from streamdedup.filters.bitmap.hashed import HashedBitmap
 from streamdedup.filters.factory import COMMON
-from streamdedup.filters.footprint import SPARE_BYTES
+from streamdedup.filters.footprint import SPARE_BYTES, footprint
 from streamdedup.filters.fuse.fuse import Fuse
 from streamdedup.filters.kinds import CELLED
 from tests.filters.cases import CASES, HASH_KEY, Case, random_digests
@@ -56,8 +56,8 @@ BLOOM: dict[Any, Any] = {"kind": "bloom", "capacity": 10}
         ),
         ({**BLOOM, "range": [0, 9]}, r"filter\.range is not for .*bloom, but for bitmap; leave"),
         ({**BLOOM, "keys": ["a"]}, r"filter\.keys is not for filter\.kind bloom, but for fuse"),
-        ({**BLOOM, "on_full": "stop"}, r"filter\.on_full 'stop' means nothing .*; leave it out"),
-        ({**BLOOM, "on_full": ["grow"]}, r"filter\.on_full \['grow'\] means nothing"),
+        ({**BLOOM, "on_full": "full"}, r"filter\.on_full 'full' is unknown; .*: warn, stop, grow"),
+        ({**BLOOM, "on_full": ["grow"]}, r"filter\.on_full \['grow'\] is unknown"),
         ({**BLOOM, "hash_key": "0" * 32, "hash": "siphash"}, r"is of type str, .*bytes\.fromhex"),
         ({**BLOOM, "hash": ["murmur3"]}, "is unknown; choose one of: murmur3, siphash"),
         ({"kind": "exact", "capacity": 10, "load": "0.8"}, r"filter\.load is '0\.8'; it must be a"),
@@ -153,6 +153,22 @@ def test_a_list_is_built_of_its_keys(keys: Any) -> None:
     assert streamdedup.build({"kind": "fuse", "keys": keys}).error_rate == 2.0**-20
 
 
+@pytest.mark.parametrize("on_full", [{}, {"on_full": "grow"}], ids=["fixed", "grows"])
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"bitmap"}))
+@pytest.mark.parametrize("error_rate", [1e-80, 1e-40, 5e-324])
+def test_error_rates_below_those_of_digests_are_refused(
+    kind: str, error_rate: float, on_full: dict[str, str]
+) -> None:
+    """By every kind: of a thousand digests of 128 bits, one in 3e35 is that of an absent key."""
+    sized: dict[str, object] = {"keys": ["a"]} if kind == "fuse" else {"capacity": 1000, **on_full}
+    timed = {"retention": "1d"} if kind == "window" else {}
+    with pytest.raises(ConfigError, match=r"error_rate|error rate|takes"):
+        streamdedup.build({"kind": kind, "error_rate": error_rate, **sized, **timed})
+    if kind in ("bloom", "counting"):
+        with pytest.raises(ConfigError, match=r"its lowest error rate is 2\.9e-36"):
+            footprint(kind, 1000, error_rate)
+
+
 def test_a_list_without_keys_is_refused_with_an_example() -> None:
     """And one with a capacity, which follows from the keys; what is no key is told by `digests`."""
     example = r'filter\.keys is required .*{"kind": "fuse", "keys": \["a", "b"\], "error_rate"'
@@ -229,6 +245,7 @@ def test_a_union_tells_what_was_asked_for_differently(kind: str) -> None:
             seen |= stranger
 
 
+@pytest.mark.filterwarnings("ignore::streamdedup.FilterFullWarning")
 @pytest.mark.parametrize("kind", GROWABLE)
 def test_beyond_max_size_a_growing_filter_takes_keys_and_tells(kind: str) -> None:
     """As the docstring says: none is refused, all are found, and `len` is above `capacity`."""

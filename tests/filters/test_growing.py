@@ -34,6 +34,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("dlcbf", {"permutations": "published"}),
     ("exact", {"fingerprint_bytes": 16, "load": 0.9}),
 ]
+pytestmark = pytest.mark.filterwarnings("ignore::streamdedup.FilterFullWarning")
 every = pytest.mark.parametrize("kind", KINDS)
 with_options = pytest.mark.parametrize(("kind", "options"), OPTIONS, ids=str)
 
@@ -339,7 +340,7 @@ def test_what_a_chain_can_do_its_types_say(kind: str) -> None:
         ({"kind": "bitmap", "range": [0, 9]}, "grow is not for filter.kind bitmap"),
         (
             {"kind": "fuse"},
-            "grow is not for filter.kind fuse: .*; leave filter.on_full out, or choose",
+            "on_full is not for filter.kind fuse, which takes no key .*; leave it out",
         ),
         ({"kind": "chain", "capacity": 10}, "chain is made by on_full: grow, .*choose one of"),
         ({"kind": "blom", "capacity": 10}, "'blom' is unknown"),
@@ -357,10 +358,10 @@ def test_what_cannot_grow_is_refused(config: dict[str, Any], message: str) -> No
         streamdedup.build({**config, "on_full": "grow"})
 
 
-@pytest.mark.parametrize("on_full", ["stop", "warn", None, True])
-def test_what_others_do_with_a_full_filter_is_not_for_filters(on_full: object) -> None:
-    """`stop` and `warn` are the worker's and pipe's; a filter does not take and ignore them."""
-    with pytest.raises(ConfigError, match=r"on_full .*the worker and pipe.*or choose grow"):
+@pytest.mark.parametrize("on_full", ["full", "Stop", None, True, ["grow"]])
+def test_what_a_full_filter_cannot_do_is_named(on_full: object) -> None:
+    """With what it can; and a size for a filter that does not grow means nothing."""
+    with pytest.raises(ConfigError, match=r"on_full .* is unknown; .*: warn, stop, grow"):
         streamdedup.build({"kind": "bloom", "capacity": 10, "on_full": on_full})
     with pytest.raises(ConfigError, match=r"max_size .*give filter\.on_full: grow"):
         streamdedup.build({"kind": "bloom", "capacity": 10, "max_size": "1MB"})

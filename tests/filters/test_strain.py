@@ -4,6 +4,7 @@ Work is counted in steps: the slots that an addition passes in `exact`, the buck
 """
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -284,3 +285,47 @@ def test_what_a_file_holds_of_the_stash_is_taken_as_it_is() -> None:
     restored.add_many(random_digests(87, 2000))
     assert not restored.strained
     assert isinstance(restored._stash, Stash)
+
+
+@pytest.mark.parametrize("multiset", [False, True])
+@pytest.mark.parametrize(
+    "before", ["copies of one", "beyond capacity", "each twice", "two look-alikes"]
+)
+def test_what_is_not_refused_takes_as_long_as_others(before: str, *, multiset: bool) -> None:
+    """Neither copies nor keys beyond the capacity are a way around the account.
+
+    Times are the processor's: a key that searched all of 500 buckets would take 15 times as long as one at capacity.
+    """
+    capacity = 30_000
+    chosen = for_few_buckets(Cuckoo(capacity, 1e-3), 1500)[:4000]
+
+    def full() -> Cuckoo:
+        seen = Cuckoo(capacity, 1e-3, multiset=multiset)
+        seen.add_many(random_digests(91, capacity - 300))
+        return seen
+
+    def attacked() -> Cuckoo:
+        seen = Cuckoo(capacity, 1e-3, multiset=multiset)
+        if before == "copies of one":
+            seen.add_many(np.repeat(random_digests(91, 1), 70_000, axis=0))
+        elif before == "beyond capacity":
+            seen.add_many(random_digests(91, 30_420))
+        elif before == "two look-alikes":
+            seen.add_many(np.repeat(chosen[:1], 2, axis=0))
+        return seen
+
+    rows = np.repeat(chosen, 2, axis=0) if before == "each twice" else chosen
+    ordinary = min(ns_a_key(full(), random_digests(92, 300)) for _ in range(5))
+    assert min(ns_a_key(attacked(), rows) for _ in range(3)) < 8 * ordinary
+
+
+def ns_a_key(seen: Any, digests: Digests) -> float:
+    """The processor's time for each of `digests` that is added before one is refused."""
+    done, start = 0, time.thread_time_ns()
+    for part in np.array_split(digests, max(1, len(digests) // 200)):
+        try:
+            seen.add_many(part)
+        except ChosenKeysError:
+            break
+        done += len(part)
+    return (time.thread_time_ns() - start) / max(1, done)

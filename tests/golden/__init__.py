@@ -97,6 +97,10 @@ GOLDEN = [
     Golden("cuckoo"),
     Golden("dleft"),
     Golden("dlcbf"),
+    Golden("counting", {"multiset": True}, variant="multiset"),
+    Golden("cuckoo", {"multiset": True}, variant="multiset"),
+    Golden("dleft", {"multiset": True}, variant="multiset"),
+    Golden("dlcbf", {"multiset": True}, variant="multiset"),
     Golden("exact", {"fingerprint_bytes": 16}),
     Golden("fuse"),
     Golden("bloom", {"on_full": "grow", "capacity": 90}, variant="chain"),
@@ -115,8 +119,8 @@ def _fill(made: Addable) -> Addable:
         return made
     made.add_many(made.digests(KEYS))
     if isinstance(made, Removable):
-        made.add_many(made.digests(KEYS[50:150]))  # copies
-        made.remove_many(made.digests([*REMOVED, *REMOVED[50:]]))
+        made.add_many(made.digests(KEYS[50:150]))  # copies, in a multiset
+        made.remove_many(made.digests([*REMOVED, *REMOVED[50:]] if made.multiset else REMOVED))
     return made
 
 

@@ -32,6 +32,7 @@ class DirectBitmap(BitTable):
     """
 
     only_sets_bits: ClassVar[bool] = False
+    multiset: bool = False
     copies_max: ClassVar[int] = 1
     sticky: ClassVar[bool] = False
 

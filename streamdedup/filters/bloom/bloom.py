@@ -35,6 +35,7 @@ from streamdedup.filters.sizing import (
     bloom_error,
     bloom_keys,
     bloom_size,
+    digests_err_more,
     table_excess,
 )
 from streamdedup.kernel import Words, inlined, kernel
@@ -60,6 +61,8 @@ class Bloom(DigestFilter):
         hash_: Hash = MURMUR3,
     ) -> None:
         super().__init__(capacity, error_rate, hash_)
+        if excess := digests_err_more(capacity, error_rate):
+            raise ConfigError(f"filter.error_rate {error_rate} {excess}")
         bits, hashes = bloom_size(capacity, error_rate)
         if excess := table_excess(bits, capacity, error_rate):
             raise ConfigError(f"filter.capacity {capacity}: {excess}")

@@ -88,8 +88,10 @@ def add_row(
     b: int,
     counts: Counts,
 ) -> bool:
-    """Count one digest up. Return whether it was absent."""
-    return _count_up(words, counters, hashes, double, np.uint64(a), np.uint64(b), counts)
+    """Count one digest up if it is absent. Return whether it was."""
+    first, second = np.uint64(a), np.uint64(b)
+    known = _present(words, counters, hashes, double, first, second)
+    return not known and _count_up(words, counters, hashes, double, first, second, counts)
 
 
 @kernel

@@ -33,6 +33,7 @@ from streamdedup.filters.digest_filter import (
     ask_in_slices,
     check_unionable,
     number,
+    one_row,
     sizes_from_header,
 )
 from streamdedup.filters.memory import Counts, aligned_words, words_over, writable
@@ -43,6 +44,7 @@ from streamdedup.filters.sizing import (
     bloom_error,
     bloom_keys,
     bloom_size,
+    digests_err_more,
 )
 from streamdedup.kernel import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
@@ -54,8 +56,8 @@ COUNT_MAX = 15
 class Counting(DigestFilter):
     """A counting Bloom filter for `capacity` keys, with at most `error_rate` false positives at capacity.
 
-    A key that was added 15 times can never be removed, since all of its counters are saturated then. Other
-    keys that share its counters may saturate them a little sooner. `len` decreases if a removal leaves its
+    A key that a `multiset` was given 15 times can never be removed, since all of its counters are saturated then.
+    Other keys that share its counters may saturate them a little sooner. `len` decreases if a removal leaves its
     key absent.
     """
 
@@ -69,9 +71,13 @@ class Counting(DigestFilter):
         error_rate: float = 1e-6,
         *,
         probe: str = "standard",
+        multiset: bool = False,
         hash_: Hash = MURMUR3,
     ) -> None:
         super().__init__(capacity, error_rate, hash_)
+        self.multiset = multiset
+        if excess := digests_err_more(capacity, error_rate):
+            raise ConfigError(f"filter.error_rate {error_rate} {excess}")
         self._double = is_double(probe)
         self._size(*bloom_size(capacity, error_rate))
         self._words = aligned_words(-(-self.counters // 16))
@@ -111,10 +117,10 @@ class Counting(DigestFilter):
 
     def add_many(self, digests: Digests) -> Mask:
         """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
-        return self._add_all(digests, once=False)
+        return self._add_all(digests, once=not self.multiset)
 
     def add_absent(self, digests: Digests) -> Mask:
-        """Add the `digests` (n, 2) that are absent, each once. Return the same mask as `add_many`."""
+        """Add the `digests` (n, 2) that are absent, each once, in a multiset, too. Return which these are."""
         return self._add_all(digests, once=True)
 
     def contains_many(self, digests: Digests) -> Mask:
@@ -122,7 +128,7 @@ class Counting(DigestFilter):
         return ask_in_slices(digests, partial(contains_rows, *self._table), self._rows)
 
     def remove_many(self, digests: Digests) -> Mask:
-        """Take back one addition of each of `digests` (n, 2).
+        """Do what `discard` does with each of `digests` (n, 2).
 
         Return a mask, shape (n,): True for each digest that was present.
         """
@@ -130,10 +136,10 @@ class Counting(DigestFilter):
         return ask_in_slices(digests, partial(remove_rows, *self._table, self._counts), self._rows)
 
     def discard(self, key: Key) -> bool:
-        """Take back one addition of `key`. Return False, and change nothing, if it was absent.
+        """Take `key` out, or one of its additions if this is a multiset. Return False if it was absent.
 
-        A key that was added 15 times can never be removed: each later call returns True and changes
-        nothing.
+        A set may lose keys whose addition returned False, because other keys had set all of their counters. A multiset
+        never loses a key that was added 15 times: each later call returns True and changes nothing.
         """
         writable(self._words)
         a, b = self._hash.signed(key)
@@ -142,6 +148,7 @@ class Counting(DigestFilter):
     def __ior__(self, other: Self) -> Self:
         """Set each counter to the sum of both, at most 15: the sum of the multisets.
 
+        So a key that two sets held takes two removals: fewer could take out other keys.
         After it, `len` is an estimate. Raises ConfigError if the two filters do not fit together.
         """
         check_unionable(self, other, "counters", "hashes", "probe")
@@ -213,6 +220,8 @@ class Counting(DigestFilter):
 
     @override
     def _add_one(self, a: int, b: int) -> bool:
+        if self.multiset:
+            return bool(self.add_many(one_row(a, b))[0])
         writable(self._words)
         return bool(add_row(self._words, self._m, self._k, self._double, a, b, self._counts))
 

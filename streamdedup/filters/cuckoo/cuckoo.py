@@ -32,6 +32,7 @@ from streamdedup.filters.digest_filter import (
     ask_in_slices,
     empty_mask,
     number,
+    one_row,
     slices,
 )
 from streamdedup.filters.memory import Counts, aligned_words, words_over, writable
@@ -63,14 +64,25 @@ BUCKETS_A_SLICE = 1 << 17
 
 
 class Cuckoo(DigestFilter):
-    """A cuckoo filter for `capacity` keys, with at most `error_rate` false positives at capacity."""
+    """A cuckoo filter for `capacity` keys, with at most `error_rate` false positives at capacity.
+
+    A `multiset` keeps eight copies of a key in its two buckets, and the others in the stash.
+    """
 
     kind = "cuckoo"
-    copies_max: ClassVar[int] = 1 << 32  # 8 in the two buckets, the others in the stash
+    copies_max: ClassVar[int] = 1 << 32
     sticky: ClassVar[bool] = False
 
-    def __init__(self, capacity: int, error_rate: float = 1e-6, *, hash_: Hash = MURMUR3) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        error_rate: float = 1e-6,
+        *,
+        multiset: bool = False,
+        hash_: Hash = MURMUR3,
+    ) -> None:
         super().__init__(capacity, error_rate, hash_)
+        self.multiset = multiset
         self._size(*cuckoo_size(capacity, error_rate))
         self._words = aligned_words(self._words_needed)
         self._stash = Stash()
@@ -124,10 +136,10 @@ class Cuckoo(DigestFilter):
 
     def add_many(self, digests: Digests) -> Mask:
         """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
-        return self._add_all(digests, once=False)
+        return self._add_all(digests, once=not self.multiset)
 
     def add_absent(self, digests: Digests) -> Mask:
-        """Add the `digests` (n, 2) that are absent, each once. Return the same mask as `add_many`."""
+        """Add the `digests` (n, 2) that are absent, each once, in a multiset, too. Return which these are."""
         return self._add_all(digests, once=True)
 
     def contains_many(self, digests: Digests) -> Mask:
@@ -135,7 +147,10 @@ class Cuckoo(DigestFilter):
         return ask_in_slices(digests, self._look_up)
 
     def discard(self, key: str | bytes) -> bool:
-        """Take back one addition of `key`. Return False if it was absent."""
+        """Take `key` out, or one of its additions if this is a multiset. Return False if it was absent.
+
+        A set may lose keys whose addition returned False, because they had the same fingerprint and buckets.
+        """
         writable(self._words)
         a, b = self._hash.signed(key)
         stash = self._stash
@@ -144,7 +159,7 @@ class Cuckoo(DigestFilter):
         )
 
     def remove_many(self, digests: Digests) -> Mask:
-        """Take back one addition of each of `digests` (n, 2).
+        """Do what `discard` does with each of `digests` (n, 2).
 
         Return a mask, shape (n,): True for each digest that was present. Remove only keys that were added:
         the removal of a false positive takes the fingerprint of another key.
@@ -243,6 +258,8 @@ class Cuckoo(DigestFilter):
 
     @override
     def _add_one(self, a: int, b: int) -> bool:
+        if self.multiset:
+            return bool(self.add_many(one_row(a, b))[0])
         writable(self._words)
         words, fields, counts, stash = self._words, self._fields, self._counts, self._stash
         said = NOT_DONE

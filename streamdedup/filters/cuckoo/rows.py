@@ -11,7 +11,7 @@ from streamdedup.filters.cuckoo.buckets import (
     put,
     spare_cell,
 )
-from streamdedup.filters.cuckoo.search import make_room
+from streamdedup.filters.cuckoo.search import SEARCH_MAX, make_room
 from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.packed_cells import NOWHERE
@@ -29,13 +29,15 @@ from streamdedup.filters.stash import (
     stash_remove,
     stash_takes,
 )
-from streamdedup.filters.strain import STRAIN, STRAIN_MAX, charge, refuse, relieve
+from streamdedup.filters.strain import STRAIN, STRAIN_HALF, STRAIN_MAX, charge, owe, refuse, relieve
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
 
 TAKEN = 1  # index in `counts` of the number of cells in use, after that of the keys
 # How many buckets one call may search: a few ms, even if each is a cache miss.
 SEARCHED_A_CALL = 1 << 15
+# The buckets of a short search. It takes what a key pays in: three times as much as a random one takes at capacity.
+SEARCH_SHORT = 47
 
 _19, _1, _0 = (np.uint64(number) for number in (19, 1, 0))
 
@@ -107,12 +109,12 @@ def remove_rows(
 
 @kernel
 def add_row(words: Words, fields: Words, counts: Counts, a: int, b: int) -> int:
-    """Add one digest while the stash is empty. Return SEEN or NEW.
+    """Add one digest, if it is absent, while the stash is empty. Return SEEN or NEW.
 
     Returns NOT_DONE, and changes nothing, if no cell is free.
     """
     layout = layout_of(fields)
-    return _added(words, layout, counts, place_of(np.uint64(a), np.uint64(b), layout), False)
+    return _added(words, layout, counts, place_of(np.uint64(a), np.uint64(b), layout), True)
 
 
 @kernel
@@ -126,10 +128,10 @@ def insert_row(
     a: int,
     b: int,
 ) -> int:
-    """Add one digest as `add_rows` does. Return SEEN or NEW. The stash must not be full."""
+    """Add one digest, if it is absent, as `add_rows` does. Return SEEN or NEW. The stash must not be full."""
     layout, first, second = layout_of(fields), np.uint64(a), np.uint64(b)
     place = place_of(first, second, layout)
-    return _inserted(words, layout, stash, used, queue, counts, place, first, second, False)[0]
+    return _inserted(words, layout, stash, used, queue, counts, place, first, second, True)[0]
 
 
 @kernel
@@ -192,16 +194,19 @@ def _inserted(
     seen = in_stash or held(words, layout, mark, one, other)
     cell, searched = NOWHERE, 0
     done = seen and once
-    # Beyond it, with copies counted, random keys take long, too: no search goes on for ever, and none is refused.
-    held_now = np.uint64(counts[TAKEN] + used[COPIES])
-    beyond = held_now > layout.capacity + layout.buckets // _19
+    # Beyond the capacity, and among copies, random keys take long, too: none is refused, but searches are short.
+    held_now = counts[TAKEN] + used[COPIES]
+    beyond = np.uint64(held_now) > layout.capacity + layout.buckets // _19
+    lenient = seen or beyond or held_now > counts[KEYS]
     if not (in_stash or done):  # the stash gets all further copies of a digest that it holds
         cell = spare_cell(words, layout, one, other)
         if cell == NOWHERE and np.uint64(counts[TAKEN]) < layout.searched:
-            if not (seen or beyond) and counts[STRAIN] > STRAIN_MAX:
+            if not lenient and counts[STRAIN] > STRAIN_MAX:
                 refuse(counts)
                 return NOT_DONE, searched
-            cell, searched = make_room(words, layout, queue, one, other)
+            short = beyond or (lenient and counts[STRAIN] > STRAIN_HALF)
+            most = SEARCH_SHORT if short else SEARCH_MAX
+            cell, searched = make_room(words, layout, queue, one, other, most)
     if done:
         pass
     elif cell != NOWHERE:
@@ -213,16 +218,22 @@ def _inserted(
     ):
         return NOT_DONE, searched
     counts[KEYS] += not seen
-    if not (seen or beyond):
+    if not lenient:
         charge(counts, searched + 1)
+    elif not (beyond or done):
+        owe(counts, searched + 1)
     return SEEN if seen else NEW, searched
 
 
 @inlined
 def _needed(layout: CuckooLayout, used: Used, counts: Counts) -> int:
-    """Return how many rows of the stash random keys may need: one for each copy, and for each key beyond capacity."""
+    """Return how many rows of the stash random keys may need: one for each key beyond capacity.
+
+    Copies take cells from keys that come later, so with copies there is no bound.
+    """
+    held_now = counts[TAKEN] + used[COPIES]
     beyond = max(np.int64(0), counts[KEYS] - np.int64(layout.capacity))
-    return int(beyond + counts[TAKEN] + used[COPIES] - counts[KEYS])
+    return int(held_now if held_now > counts[KEYS] else beyond)
 
 
 @inlined

@@ -28,9 +28,9 @@ def search_queue() -> Words:
 
 @kernel
 def make_room(
-    words: Words, layout: CuckooLayout, queue: Words, one: np.uint64, other: np.uint64
+    words: Words, layout: CuckooLayout, queue: Words, one: np.uint64, other: np.uint64, most: int
 ) -> tuple[np.uint64, int]:
-    """Free a cell of one of two full buckets by moving fingerprints.
+    """Free a cell of one of two full buckets by moving fingerprints. Look at no more than `most` buckets.
 
     Return the cell that may now be overwritten, or NOWHERE if there is none, and how many buckets were
     searched. A row of the queue has a full bucket, and the cell that leads to it, as 4 times the queue's
@@ -38,7 +38,7 @@ def make_room(
     """
     queue[0, BUCKET], queue[1, BUCKET] = one, other
     length = 2
-    for node in range(SEARCH_MAX):
+    for node in range(most):
         bucket = queue[node, BUCKET]
         for i in range(CUCKOO_CELLS):
             mark = get(words, layout, bucket * _CELLS + np.uint64(i))
@@ -50,7 +50,7 @@ def make_room(
             cell = find(words, layout, next_, _0)
             if cell != NOWHERE:
                 return _shift(words, layout, queue, way, cell), length
-            if length == SEARCH_MAX:
+            if length == most:
                 return NOWHERE, length
             queue[length, BUCKET], queue[length, WAY] = next_, way
             length += 1

@@ -1,6 +1,6 @@
 """d-left counting Bloom filter: 4/3 (2 + log2(24/p)) bits a key, half of what `counting` takes (Bonomi et al. 2006).
 
-It is a d-left table with a 2-bit counter in each cell, so a key that is added again takes no further cell.
+It is a d-left table with a 2-bit counter in each cell, so a key that a multiset gets again takes no further cell.
 A counter that reaches 3 stays at 3: such a key can never be removed.
 """
 
@@ -38,10 +38,11 @@ class DLCBF(DLeft):
         error_rate: float = 1e-6,
         *,
         permutations: str = "any",
+        multiset: bool = False,
         hash_: Hash = MURMUR3,
     ) -> None:
         self._permutations = permutations
-        super().__init__(capacity, error_rate, hash_=hash_)
+        super().__init__(capacity, error_rate, multiset=multiset, hash_=hash_)
 
     @override
     def _shape(self) -> Shape:

@@ -1,7 +1,7 @@
 """d-left fingerprint table: 4/3 log2(24/p) bits a key, and keys can be removed (Bonomi et al. 2006).
 
-Each addition takes a cell of its own. The permutations of `table` make sure that a removal takes a cell which this very
-fingerprint filled. A digest that finds no free cell is kept whole, in the stash.
+Each key, and in a multiset each addition, takes a cell of its own. The permutations of `table` make sure that a removal
+takes a cell which this very fingerprint filled. A digest that finds no free cell is kept whole, in the stash.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from typing_extensions import override
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask
 from streamdedup.filters.digest_filter import KEYS, DigestFilter, number
-from streamdedup.filters.dleft.rows import CELLS
+from streamdedup.filters.dleft.rows import CELLS, COPIED
 from streamdedup.filters.dleft.shape import Shape, shape_for
 from streamdedup.filters.dleft.table import DLeftTable
 from streamdedup.filters.memory import Counts
@@ -30,8 +30,16 @@ class DLeft(DigestFilter):
     copies_max: ClassVar[int] = (1 << 32) - 1
     sticky: ClassVar[bool] = False
 
-    def __init__(self, capacity: int, error_rate: float = 1e-6, *, hash_: Hash = MURMUR3) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        error_rate: float = 1e-6,
+        *,
+        multiset: bool = False,
+        hash_: Hash = MURMUR3,
+    ) -> None:
         super().__init__(capacity, error_rate, hash_)
+        self.multiset = multiset
         self._table = DLeftTable(self._fitting(self._shape()), self.kind, hash_)
 
     def _shape(self) -> Shape:
@@ -104,10 +112,10 @@ class DLeft(DigestFilter):
 
     def add_many(self, digests: Digests) -> Mask:
         """Add all `digests` (n, 2). Return a mask, shape (n,): True for each digest that was absent."""
-        return self._table.add(digests)
+        return self._table.add(digests, once=not self.multiset)
 
     def add_absent(self, digests: Digests) -> Mask:
-        """Add the `digests` (n, 2) that are absent, each once. Return the same mask as `add_many`."""
+        """Add the `digests` (n, 2) that are absent, each once, in a multiset, too. Return which these are."""
         return self._table.add(digests, once=True)
 
     def contains_many(self, digests: Digests) -> Mask:
@@ -115,27 +123,31 @@ class DLeft(DigestFilter):
         return self._table.contains(digests)
 
     def remove_many(self, digests: Digests) -> Mask:
-        """Take back one addition of each of `digests` (n, 2).
+        """Do what `discard` does with each of `digests` (n, 2).
 
         Return a mask, shape (n,): True for each digest that was present. Remove only keys that were added:
-        the removal of a false positive takes back an addition of another key.
+        the removal of a false positive takes out another key.
         """
         return self._table.remove(digests)
 
     def discard(self, key: Key) -> bool:
-        """Take back one addition of `key`, which must have been added. Return False if it is absent.
+        """Take `key` out, or one of its additions if this is a multiset. Return False if it was absent.
 
-        In `dlcbf`, a key that was added three times can never be removed: each later call returns True and
-        changes nothing.
+        A set may lose keys whose addition returned False, because they had the same fingerprint. A multiset of kind
+        `dlcbf` never loses a key that was added three times: each later call returns True and changes nothing.
         """
         return self._table.remove_one(*self._hash.signed(key))
 
     def header(self) -> dict[str, Any]:
-        """Return the kind, the parameters, the sizes and the number of fingerprints."""
+        """Return the kind, the parameters, the sizes and the number of fingerprints.
+
+        Of a multiset also `copied`: how many rows of the stash have copies of a key that has a cell, too.
+        """
         return self._header(
             buckets=self.buckets,
             remainder_bits=self.remainder_bits,
             keys=int(self._table.counts[KEYS]),
+            **({"copied": int(self._table.counts[COPIED])} if self.multiset else {}),
         )
 
     def buffers(self) -> list[memoryview]:
@@ -170,6 +182,8 @@ class DLeft(DigestFilter):
         restored._table = DLeftTable.over(shape, cells, stash, cls.kind, hash_)
         counts = restored._table.counts
         counts[KEYS] = restored._keys_of(header, int(counts[CELLS]))
+        if restored.multiset:
+            counts[COPIED] = number(header, "copied", 0, restored.overflowed)
         return restored
 
     def _options_of(self, header: Mapping[str, Any]) -> None:
@@ -185,7 +199,7 @@ class DLeft(DigestFilter):
 
     @override
     def _add_one(self, a: int, b: int) -> bool:
-        return self._table.add_one(a, b)
+        return self._table.add_one(a, b, once=not self.multiset)
 
     @override
     def _contains_one(self, a: int, b: int) -> bool:

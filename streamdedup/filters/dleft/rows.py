@@ -35,6 +35,7 @@ from streamdedup.filters.stash import (
     stash_remove,
     stash_takes,
 )
+from streamdedup.filters.strain import COUNTS
 from streamdedup.instructions import prefetch
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
@@ -42,6 +43,8 @@ from streamdedup.keys.hashing import Digests
 # Index in `counts` of the number of cells in use. At KEYS, `counts` has the number of distinct fingerprints in
 # cells.
 CELLS = 1
+# Index of the number of rows of the stash that hold further copies of a digest which is in a cell, too.
+COPIED = COUNTS
 ROWS_TOGETHER = 32  # with 4 buckets a row, more words than the processor fetches at once
 
 BUCKET, REMAINDER = 0, 1  # the columns of a place
@@ -96,6 +99,7 @@ def add_rows(
                     return i
                 if not stash_add(table, used, a, b):
                     return i
+                counts[COPIED] += known
             fresh[i] = not known
     return int(digests.shape[0])
 
@@ -138,20 +142,25 @@ def remove_rows(
         stop = min(first + ROWS_TOGETHER, digests.shape[0])
         _locate(words, layout, digests[first:stop], places)
         for i in range(first, stop):
-            taken = used[ROWS] != 0 and stash_remove(table, used, digests[i, 0], digests[i, 1])
+            rows = used[ROWS]
+            taken = rows != 0 and stash_remove(table, used, digests[i, 0], digests[i, 1])
+            if used[ROWS] != rows and counts[COPIED] != 0:
+                copied = counts[COPIED] - _held(words, layout, places, i - first)
+                # Another key with the same fingerprint may have taken the cell that the copies belonged to.
+                counts[COPIED] = min(copied, used[ROWS])
             gone[i] = taken or _taken(words, layout, places, i - first, counts)
 
 
 @kernel
-def add_row(words: Words, fields: Words, counts: Counts, a: int, b: int) -> int:
-    """Add one digest while the stash is empty. Return SEEN or NEW.
+def add_row(words: Words, fields: Words, counts: Counts, once: bool, a: int, b: int) -> int:
+    """Add one digest, as `add_rows` does, while the stash is empty. Return SEEN or NEW.
 
     Returns NOT_DONE, and changes nothing, if no cell is free.
     """
     layout = layout_of(fields)
     places = _places(layout, 1)
     _permute(layout, np.uint64(a), np.uint64(b), places, 0)
-    known, counted = _counted(words, layout, places, 0, False)
+    known, counted = _counted(words, layout, places, 0, once)
     if not counted and not _placed(words, layout, places, 0, counts, known):
         return NOT_DONE
     return SEEN if known else NEW

@@ -11,10 +11,11 @@ from typing import Self
 import numpy as np
 
 from streamdedup.filters.base import Mask
-from streamdedup.filters.digest_filter import KEYS, ask_in_slices, empty_mask, slices
+from streamdedup.filters.digest_filter import KEYS, ask_in_slices, empty_mask, one_row, slices
 from streamdedup.filters.dleft.buckets import census
 from streamdedup.filters.dleft.rows import (
     CELLS,
+    COPIED,
     add_row,
     add_rows,
     contains_row,
@@ -50,7 +51,7 @@ class DLeftTable:
         self._of = kind, hash_
         self.words: Words = aligned_words(shape.words)
         self.stash = Stash()
-        self.counts: Counts = np.zeros(COUNTS, dtype=np.int64)
+        self.counts: Counts = np.zeros(COUNTS + 1, dtype=np.int64)
         self._read_only = False
 
     @classmethod
@@ -75,7 +76,7 @@ class DLeftTable:
         start = shape.bits >> 6
         if int(table.words[start]) >> (shape.bits & 63) or table.words[start + 1 :].any():
             raise ValueError(f"bits are set beyond the last of {shape.bits}")
-        table.counts = np.zeros(COUNTS, dtype=np.int64)
+        table.counts = np.zeros(COUNTS + 1, dtype=np.int64)
         table.counts[KEYS] = table.counts[CELLS] = np.arange(len(loads)) @ loads
         table.counts[NEEDED] = table.stash.used[ROWS]
         flags = table.words.flags, table.stash.table.flags
@@ -93,7 +94,7 @@ class DLeftTable:
         return bool(self.counts[FLAGS] & STRAINED)
 
     def __len__(self) -> int:
-        return int(self.counts[KEYS] + self.stash.used[ROWS])
+        return int(self.counts[KEYS] + self.stash.used[ROWS] - self.counts[COPIED])
 
     def loads(self) -> Counts:
         """Return how many buckets have 0, 1, .. w cells in use, shape (w + 1,).
@@ -151,14 +152,14 @@ class DLeftTable:
         table = self.words, self._fields, stash.table, stash.used, self.counts
         return ask_in_slices(digests, partial(remove_rows, *table))
 
-    def add_one(self, a: int, b: int) -> bool:
-        """Add one digest, given as signed integers. Return True if it was absent."""
+    def add_one(self, a: int, b: int, *, once: bool = False) -> bool:
+        """Add one digest, given as signed integers, as `add` does. Return True if it was absent."""
         self.writable()
         if not self.stash.used[ROWS]:  # a kernel is called faster if it takes few arrays
-            said = add_row(self.words, self._fields, self.counts, a, b)
+            said = add_row(self.words, self._fields, self.counts, once, a, b)
             if said != NOT_DONE:
                 return bool(said == NEW)
-        return bool(self.add(_row(a, b))[0])
+        return bool(self.add(one_row(a, b), once=once)[0])
 
     def contains_one(self, a: int, b: int) -> bool:
         """Return whether one digest, given as signed integers, is present."""
@@ -168,7 +169,7 @@ class DLeftTable:
         """Take back one addition of a digest, given as signed integers. Return whether it was present."""
         self.writable()
         if self.stash.used[ROWS]:
-            return bool(self.remove(_row(a, b))[0])
+            return bool(self.remove(one_row(a, b))[0])
         return bool(remove_row(self.words, self._fields, self.counts, a, b))
 
     def writable(self) -> None:
@@ -176,7 +177,3 @@ class DLeftTable:
         if self._read_only:
             writable(self.words)
             writable(self.stash.table)
-
-
-def _row(a: int, b: int) -> Digests:
-    return np.array([[a, b]], dtype=np.int64).view(np.uint64)

@@ -1,8 +1,7 @@
 """A filter that grows: a chain of filters of one kind, each twice as large as the one before (Almeida et al. 2007).
 
 New keys go to the newest stage until it holds as many as it was made for. Look-ups ask all stages. `stages` has the
-sizes. A chain is a set, even if its kind is a multiset: a key that one stage holds is not added again, there or in
-another stage.
+sizes. A chain is a set: a key that one stage holds is not added again, there or in another stage.
 """
 
 import sys
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters.base import Addable, Mask, Removable
+from streamdedup.filters.base import Addable, Mask
 from streamdedup.filters.digest_filter import DigestFilter, describe, empty_mask, number, slices
 from streamdedup.filters.growing.stages import (
     Stage,
@@ -89,7 +88,6 @@ class Chain(DigestFilter):
     def _hold(self, made: list[_Stage], plan: tuple[Stage, ...]) -> None:
         self._stages, self._plan = made, plan
         self._parked: dict[int, _Stage] = {}
-        self._multiset = isinstance(made[0], Removable)
         self._read_only = any(part.readonly for stage in made for part in stage.buffers())
         self.only_sets_bits = made[0].only_sets_bits
 
@@ -221,7 +219,7 @@ class Chain(DigestFilter):
         restored = cls._of_header(header, hash_)
         headers, counts = stated_stages(header, len(buffers))
         restored._of = str(headers[0].get("kind"))
-        names = OPTIONS[restored._of]
+        names = (name for name in OPTIONS[restored._of] if name != "multiset")
         restored._options = {name: headers[0].get(name) for name in names}
         made, left = [], list(buffers)
         for place, (of_stage, parts) in enumerate(zip(headers, counts, strict=True)):
@@ -298,10 +296,7 @@ class Chain(DigestFilter):
             fresh[here] = self._add_to_newest(digests[here])
 
     def _add_to_newest(self, digests: Digests) -> Mask:
-        newest = self._stages[-1]
-        if self._multiset:
-            return cast("Removable", newest).add_absent(digests)
-        return newest.add_many(digests)
+        return self._stages[-1].add_many(digests)
 
     @override
     def _add_one(self, a: int, b: int) -> bool:

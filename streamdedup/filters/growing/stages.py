@@ -160,7 +160,7 @@ def follows(
 ) -> None:
     """Raise ValueError unless the header of the stage at `place` states what follows from the chain's header."""
     keys, rate = stated_for(place, capacity, error_rate)
-    due = {"kind": kind, "capacity": keys, "error_rate": rate, **options}
+    due = {"kind": kind, "capacity": keys, "error_rate": rate, "multiset": None, **options}
     for name, value in due.items():
         if header.get(name) != value:
             raise ValueError(f"stage {place}: {name} {header.get(name)!r}, not {value!r}")

@@ -1,0 +1,133 @@
+"""`capacity` is distinct keys, however often each comes: no kind refuses a key below it, or errs more than it may."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamdedup
+from streamdedup.filters import GROWABLE, KINDS, OPTIONS, STATIC
+from streamdedup.keys.hashing import Digests
+from tests.filters.cases import band, random_digests
+
+Rows = npt.NDArray[np.intp]
+
+ADDABLE = sorted(set(KINDS) - STATIC)
+WAYS: list[tuple[str, Mapping[str, Any]]] = [
+    *((kind, {}) for kind in ADDABLE),
+    *((kind, {"multiset": True}) for kind in ADDABLE if "multiset" in OPTIONS[kind]),
+    *((kind, {"on_full": "grow"}) for kind in GROWABLE),
+]
+ways = pytest.mark.parametrize(("kind", "options"), WAYS, ids=str)
+
+
+def built(kind: str, capacity: int, error_rate: float, options: Mapping[str, Any]) -> Any:
+    """An empty filter of the library, for so many keys in all; it refuses any beyond them."""
+    growth = 5 if "on_full" in options else 1
+    timed = {"retention": "1d"} if kind == "window" else {}
+    config = {"kind": kind, "error_rate": error_rate, "on_full": "stop", **timed, **options}
+    return streamdedup.build({**config, "capacity": -(-capacity // growth)})
+
+
+def add(seen: Any, digests: Digests) -> "npt.NDArray[np.bool_]":
+    """Add them, all at one time."""
+    times = [np.zeros(len(digests), dtype=np.int64)] if hasattr(seen, "clock") else []
+    fresh: npt.NDArray[np.bool_] = seen.add_many(digests, *times)
+    return fresh
+
+
+def zipf(random: np.random.Generator, capacity: int, copies: int) -> Rows:
+    """All numbers below `capacity`, and more of them by their rank: the first comes most often."""
+    ranks = np.minimum(random.zipf(1.2, copies * capacity) - 1, capacity - 1)
+    return random.permutation(np.concatenate([np.arange(capacity), ranks]))
+
+
+ORDERS: dict[str, Callable[[np.random.Generator, int, int], Rows]] = {
+    "each n times in a row": lambda _, capacity, n: np.repeat(np.arange(capacity), n),
+    "n rounds": lambda _, capacity, n: np.tile(np.arange(capacity), n),
+    "at random": lambda random, capacity, n: random.permutation(np.repeat(np.arange(capacity), n)),
+    "half of them hot": lambda random, capacity, n: random.permutation(
+        np.concatenate([np.arange(capacity), np.zeros(capacity * n, dtype=np.intp)])
+    ),
+    "zipf": zipf,
+}
+
+
+def rates(kind: str) -> list[float]:
+    """Those that a kind can be asked for without gigabytes."""
+    return {"bitmap": [1e-2, 1e-3], "blocked": [1e-2, 1e-6]}.get(kind, [1e-2, 1e-6, 1e-9])
+
+
+@ways
+@settings(deadline=None, max_examples=30)
+@given(st.sampled_from([1, 2, 7, 64, 600]), st.sampled_from(sorted(ORDERS)), st.data())
+def test_no_key_is_refused_below_capacity(
+    kind: str, options: Mapping[str, Any], capacity: int, order: str, data: st.DataObject
+) -> None:
+    """One by one and in batches, with the same answers: True for the first addition of each, at a low error rate."""
+    n = data.draw(st.integers(1, 9))
+    error_rate = data.draw(st.sampled_from(rates(kind)))
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    rows = ORDERS[order](random, capacity, n)
+    keys = [b"%d" % number for number in range(capacity)]
+    together, single = (built(kind, capacity, error_rate, options) for _ in range(2))
+    digests = together.digests(keys)[rows]
+    cuts = np.sort(random.integers(0, len(rows), 3))
+    fresh = np.concatenate([add(together, part) for part in np.split(digests, cuts)])
+    timed = [0] if hasattr(single, "clock") else []
+    assert [single.add(keys[row], *timed) for row in rows.tolist()] == fresh.tolist()
+    first = np.zeros(len(rows), dtype=np.bool_)
+    first[np.unique(rows, return_index=True)[1]] = True
+    assert not np.any(fresh & ~first)
+    if error_rate <= 1e-6:
+        assert fresh.tolist() == first.tolist()
+        assert len(together) == len(single) == capacity
+    assert together.contains_many(digests).all()
+    assert not together.strained
+    assert len(together) <= capacity
+
+
+@pytest.mark.slow
+@ways
+@pytest.mark.parametrize("order", sorted(ORDERS))
+def test_at_capacity_the_error_is_within_its_rate(
+    kind: str, options: Mapping[str, Any], order: str
+) -> None:
+    """Whatever comes how often, counted by absent keys."""
+    capacity, error_rate = 20_000, 1e-2
+    seen = built(kind, capacity, error_rate, options)
+    keys = random_digests(401, capacity)
+    for part in np.array_split(ORDERS[order](np.random.default_rng(1), capacity, 3), 7):
+        add(seen, keys[part])
+    assert seen.contains_many(keys).all()
+    probes = random_digests(402, 200_000)
+    assert np.count_nonzero(seen.contains_many(probes)) < band(error_rate * len(probes))[1]
+
+
+@pytest.mark.slow
+@ways
+def test_a_million_keys_each_twice(kind: str, options: Mapping[str, Any]) -> None:
+    """Of the issue, at its size: none is refused, all are found."""
+    capacity = 1_000_000
+    seen = built(kind, capacity, 1e-2 if kind == "bitmap" else 1e-6, options)
+    keys = random_digests(403, capacity)
+    for part in np.array_split(keys, 9):
+        add(seen, np.repeat(part, 2, axis=0))
+        assert not add(seen, part[:1000]).any()
+    assert seen.contains_many(keys).all()
+    assert not seen.strained
+
+
+@pytest.mark.parametrize("capacity", [50_000, 8_000])
+@pytest.mark.parametrize("n", [2, 3])
+def test_the_crawler_of_the_issue(capacity: int, n: int) -> None:
+    """`if seen.add(url)`, by the default kind and the remedy's hash: each key n times, one by one."""
+    seen = streamdedup.build(
+        {"kind": "cuckoo", "capacity": capacity, "hash": "siphash", "hash_key": bytes(range(16))}
+    )
+    fresh = sum(seen.add(b"url %d" % number) for number in range(capacity) for _ in range(n))
+    assert fresh == len(seen) == capacity
