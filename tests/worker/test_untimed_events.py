@@ -191,7 +191,7 @@ def test_a_window_without_a_time_is_warned_of_until_it_has_one(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("at", [0, 1, 86_400_000, 946_684_799_999, 1_700_000_000])
-def test_timestamps_implausible_are_named(tmp_path: Path, at: int) -> None:
+def test_times_before_2000_are_named(tmp_path: Path, at: int) -> None:
     """0, and seconds in place of ms, are times of the window; a line and `try` say so."""
 
     async def scene(start: Start) -> None:
