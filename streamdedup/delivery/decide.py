@@ -260,20 +260,25 @@ class Decider:
         """Warn, for all partitions together, if a window has no time yet, or a time that is hardly meant."""
         counted, services = shard.unsealed, self._services
         untimed = counted.untimed if shard.watermark is None else 0
-        now_s = asyncio.get_running_loop().time()
-        for name, count, limit, reason in (
-            ("window_without_time", untimed, services.timeless, TIMELESS),
-            ("times_before_2000", counted.ancient, services.ancient, ANCIENT),
-        ):
-            if count and (events := limit.due(now_s, count)):
-                log.warning(
-                    name,
-                    topic=self._recipe.settings.source.topic,
-                    partition=shard.partition,
-                    events=events,
-                    reason=reason,
-                    remedy=TIMES_REMEDY,
-                )
+        now_s, topic = asyncio.get_running_loop().time(), self._recipe.settings.source.topic
+        if untimed and (events := services.timeless.due(now_s, untimed)):
+            log.warning(
+                "window_without_time",
+                topic=topic,
+                partition=shard.partition,
+                events=events,
+                reason=TIMELESS,
+                remedy=TIMES_REMEDY,
+            )
+        if counted.ancient and (events := services.ancient.due(now_s, counted.ancient)):
+            log.warning(
+                "timestamps_implausible",
+                topic=topic,
+                partition=shard.partition,
+                events=events,
+                reason=ANCIENT,
+                remedy=TIMES_REMEDY,
+            )
 
     async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | ScreenResult:
         """Return the lists in force; or, if asking them would hold up the loop, their answers for this batch."""

@@ -197,7 +197,7 @@ def test_times_before_2000_are_named(tmp_path: Path, at: int) -> None:
     async def scene(start: Start) -> None:
         stage = Stage(tmp_path, start)
         worker = await stage.read([("a", at), ("b", NOW_MS), ("c", NOW_MS)])
-        (line,) = worker.lines("times_before_2000")
+        (line,) = worker.lines("timestamps_implausible")
         assert line["events"] == 1
         assert "before the year 2000" in line["reason"]
         assert any("warning: 1 event: they have" in text for text in await _fit(stage))
@@ -205,7 +205,7 @@ def test_times_before_2000_are_named(tmp_path: Path, at: int) -> None:
             if other == "for ever":
                 stage.deployment.config["filter"] = {"capacity": 1000}
             worker = await stage.read(hours((other, 1)))
-            assert not worker.lines("times_before_2000")
+            assert not worker.lines("timestamps_implausible")
 
     on_virtual_clock(scene)
 
