@@ -18,36 +18,42 @@ from streamdedup.filters.base import Addable, Growing, Mask
 from streamdedup.filters.kinds import CELLED
 from streamdedup.filters.options import can_grow
 from streamdedup.filters.window.protocol import Windowed
+from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import adder, room_of, rows_that_fit
 from streamdedup.units import counted, sized
 
 REASONS_SHOWN = 5
-REASONS_MAX = 100  # a reason may name a place in the line, so there may be many
+REASONS_MAX = 100  # a reason may have a name of the input in it, so there may be many
 OTHER_REASONS = "other reasons"
 
 
 @dataclass
 class Summary:
-    """The number of lines, by verdict; of malformed ones by their reason, and the number of the first line of each."""
+    """The number of lines, by verdict; of malformed ones by their reason, and the number of the first line of each.
+
+    `at_byte` is how the reason of that first line goes on, if it names a byte.
+    """
 
     lines: int = 0
     passed: int = 0
     malformed: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     first: dict[str, int] = field(default_factory=dict)
+    at_byte: dict[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
     def note(self, chunk: Chunk, malformed: Mapping[int, str]) -> None:
         """Count rows of `chunk` that are malformed, by their reasons."""
         self.malformed += len(malformed)
         for row, reason in malformed.items():
-            known = (
-                reason if reason in self.first or len(self.first) < REASONS_MAX else OTHER_REASONS
-            )
-            self.reasons[known] += 1
-            if known not in self.first:
-                self.first[known] = chunk.number(row)
+            what = without_place(reason)
+            if what not in self.first and len(self.first) >= REASONS_MAX:
+                what = OTHER_REASONS
+            self.reasons[what] += 1
+            if what not in self.first:
+                self.first[what] = chunk.number(row)
+                self.at_byte[what] = reason.removeprefix(what) if what != OTHER_REASONS else ""
 
     def text(self, filter_: Addable) -> str:
         """Return two lines for a person, and one for each of the most frequent reasons of malformed lines.
@@ -74,7 +80,7 @@ class Summary:
     def _reasons(self) -> str:
         frequent = self.reasons.most_common(REASONS_SHOWN)
         text = "".join(
-            f"\nmalformed {counted(count, 'time')}: {reason}; first at line {self.first[reason]:,}"
+            f"\nmalformed {counted(count, 'time')}: {reason}; first at line {self.first[reason]:,}{self.at_byte[reason]}"
             for reason, count in frequent
         )
         if others := self.malformed - sum(count for _, count in frequent):

@@ -45,7 +45,7 @@ def test_what_the_configuration_would_do(asked: Deployment) -> None:
     assert found.events == 135
     assert found.verdicts == {Verdict.PASS: 112, Verdict.DUPLICATE: 20, Verdict.MALFORMED: 3}
     assert found.reasons == {"the record key is null": 3}
-    assert found.first == {"the record key is null": (asked.source, 1, 50)}
+    assert found.first == {"the record key is null": (asked.source, 1, 50, "")}
     assert (found.distinct, found.in_several) == (100, 10)
 
 

@@ -87,7 +87,7 @@ def test_readyz_has_a_line_for_each_reason(text: str) -> None:
 def test_try_and_audit_print_a_line_for_each_finding(text: str) -> None:
     """Reasons and notes, and names of topics and groups."""
     trial = Trial(text, 1, 2, 1, Counter({Verdict.MALFORMED: 1}), Counter({text: 1}))
-    trial.first[text], trial.notes = (text, 0, 0), [text]
+    trial.first[text], trial.notes = (text, 0, 0, ""), [text]
     counts: Any = {each.name: 0 for each in fields(PartitionCounts)} | {"offsets": {}, "limits": ()}
     report = Report(
         group=text,

@@ -217,7 +217,7 @@ def test_fields_may_stand_in_for_each_other() -> None:
     data = b"\n".join(lines) + b"\n"
     out, summary = _run(data, key="json:[after.id, /before/id]")
     assert out.splitlines() == [lines[0], lines[2], lines[3]]
-    assert summary.malformed_first == "the field after.id is an object"
+    assert summary.first == {"the field after.id is an object": 4}
     assert _run(data, key="json:[a]")[0].splitlines() == lines[:1]
     with pytest.raises(ConfigError, match=r"has an empty field; write json:\[FIELD, FIELD\]"):
         line_reader(["json:[a,,b]"])

@@ -266,7 +266,9 @@ def test_with_a_first_stage_each_key_passes_once(tmp_path: Path) -> None:
         async with stage.start() as worker:
             await worker.consumed(240)
         output = [
-            event.value for each in stage.broker.read_all(stage.deployment.sink) for event in each
+            bytes(event.value or b"")
+            for each in stage.broker.read_all(stage.deployment.sink)
+            for event in each
         ]
         assert sorted(output) == sorted(value(n) for n in range(40))
         shutil.rmtree(tmp_path / "snapshots", ignore_errors=True)

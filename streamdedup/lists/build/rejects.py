@@ -16,6 +16,7 @@ import numpy as np
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import Integers
+from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.lists.build.entries import Entries
 from streamdedup.named_files import kind_of
 from streamdedup.snapshot.files import blaming
@@ -54,8 +55,9 @@ class Rejects:
             self.count += takes
             self._lines += takes - 1
             self._numbers[name].extend(range(number, number + takes))
-            known = reason in self._reasons or len(self._reasons) < REASONS_MAX
-            self._reasons[reason if known else _OTHER] += takes
+            what = without_place(reason)
+            known = what in self._reasons or len(self._reasons) < REASONS_MAX
+            self._reasons[what if known else _OTHER] += takes
             if len(self._first) < FIRST_MAX:
                 self._first.append(f"{name} line {number:,}: {reason}")
             self._written += 1
