@@ -80,7 +80,8 @@ class Summary:
     def _reasons(self) -> str:
         frequent = self.reasons.most_common(REASONS_SHOWN)
         text = "".join(
-            f"\nmalformed {counted(count, 'time')}: {reason}; first at line {self.first[reason]:,}{self.at_byte[reason]}"
+            f"\nmalformed {counted(count, 'time')}: {reason}; first at line {self.first[reason]:,}"
+            f"{self.at_byte[reason]}"
             for reason, count in frequent
         )
         if others := self.malformed - sum(count for _, count in frequent):

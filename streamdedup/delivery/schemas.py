@@ -1,6 +1,7 @@
 """Gives what extracts keys the registry of its schemas. A batch's schemas are resolved before its keys are taken."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import DeliveryError
@@ -55,21 +56,37 @@ async def registry_answering(recipe: Recipe) -> None:
         ) from None
 
 
-async def resolve(batch: EventBatch, extractor: Extractor) -> None:
+async def resolved(batch: EventBatch, extractor: Extractor) -> AsyncIterator[EventBatch]:
+    """Yield `batch` once its schemas are known, or given up; in parts, if they take too much memory together.
+
+    The caller reads a part by the schemas that are known when it is yielded (`Extractor.steps`).
+    """
+    if await resolve(batch, extractor) or len(batch) == 1:
+        yield batch
+        return
+    for half in batch.parts((len(batch) + 1) // 2):
+        async for part in resolved(half, extractor):
+            yield part
+
+
+async def resolve(batch: EventBatch, extractor: Extractor) -> bool:
     """Wait until the schemas of `batch` are known, or given up. DeliveryError if the registry refuses us.
+
+    Return False if some were dropped again, because they take too much memory together.
 
     Each id is asked for once, so this ends whatever the ids are. Of very many, the rest count as given up once the
     registry has none of `ASKED_MAX`, the smallest first: registries count upwards.
     """
     schemas = extractor.schemas
     if schemas is None or schemas.registry is None:
-        return
-    unresolved = schemas.unresolved(batch.values)
+        return True
+    unresolved = schemas.unresolved(extractor.heads(batch))
     for at in range(0, len(unresolved), ASKED_MAX):
         ids = unresolved[at : at + ASKED_MAX]
         await schemas.registry.resolve(schemas, ids)
         if len(ids) == ASKED_MAX and not any(map(schemas.knows, ids)):
-            return
+            return True
+    return not unresolved or not schemas.unresolved(extractor.heads(batch))
 
 
 def framed(batch: EventBatch, extractor: Extractor) -> str | None:

@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from streamdedup.delivery.schemas import resolve
+from streamdedup.delivery.schemas import resolved
 from streamdedup.events import Column, EventBatch, HeaderColumn
 from streamdedup.kafka.records.decoding import CHUNK_BYTES
 from streamdedup.keys.extract import BYTES_A_TURN, Extractor, Keys
@@ -54,7 +54,11 @@ async def keys_of(batch: EventBatch, extractor: Extractor, lane: Lane) -> Keys:
     Each call is short, so partitions whose keys Python code must read take turns, and a cancelled one ends soon. If
     their schemas are not known yet, it waits for the registry.
     """
-    await resolve(batch, extractor)
+    parts = [await _keys_of(part, extractor, lane) async for part in resolved(batch, extractor)]
+    return Keys.joined(parts)
+
+
+async def _keys_of(batch: EventBatch, extractor: Extractor, lane: Lane) -> Keys:
     name, steps = f"{batch.topic}/{batch.partition}", extractor.steps(batch)
     in_lane = extractor.takes_long_for(batch) or is_large(batch)
     keys: Keys | None

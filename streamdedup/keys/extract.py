@@ -10,7 +10,10 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Literal
+
+import numpy as np
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import (
@@ -23,12 +26,18 @@ from streamdedup.events import (
     HeaderColumn,
     Headers,
     Integers,
+    concatenated,
 )
 from streamdedup.keys.cells import completed, each
 from streamdedup.keys.formats.framed_keys import of_framed_field
 from streamdedup.keys.formats.json_fields import json_reader, name_of, of_one_field, steps_of
-from streamdedup.keys.formats.schema_registry import UNKNOWN_SCHEMA
-from streamdedup.keys.formats.schemas import Schemas
+from streamdedup.keys.formats.schema_registry import (
+    HEAD_BYTES,
+    UNKNOWN_SCHEMA,
+    VALUE_HEADER,
+    Framing,
+)
+from streamdedup.keys.formats.schemas import Known, Schemas
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import SCHEMA_FORMATS, Format, Origin, Tombstones
 from streamdedup.keys.parts import Found, Part, Reader, first_of
@@ -56,6 +65,26 @@ class Keys:
     # Row -> reason: whether it has a key is not known, because no registry has its schema.
     unknown: dict[int, str] = dataclasses.field(default_factory=dict)
 
+    @classmethod
+    def joined(cls, parts: Sequence["Keys"]) -> "Keys":
+        """Return the keys of the parts of a batch as those of all of it."""
+        if len(parts) == 1:
+            return parts[0]
+        buffers = [part.keys.buffer for part in parts]
+        before = [0, *accumulate(map(len, buffers))]
+        starts = [part.keys.starts + at for part, at in zip(parts, before, strict=False)]
+        sizes = np.concatenate([part.keys.sizes for part in parts])
+        column = Column(concatenated(buffers), np.concatenate(starts), sizes)
+        malformed, unknown = dict[int, str](), dict[int, str]()
+        unjudged, dropped, row = list[int](), list[int](), 0
+        for part in parts:
+            malformed |= {row + at: why for at, why in part.malformed.items()}
+            unknown |= {row + at: why for at, why in part.unknown.items()}
+            unjudged += [row + at for at in part.unjudged]
+            dropped += [row + at for at in part.dropped]
+            row += len(part.keys)
+        return cls(column, malformed, unjudged, dropped, unknown)
+
 
 @dataclass(frozen=True, slots=True)
 class Extractor:
@@ -70,6 +99,7 @@ class Extractor:
     tombstones: Tombstones = "pass"
     normalizer: Normalizer | None = None
     format: Format = "json"
+    framing: Framing = "auto"
     schemas: Schemas | None = dataclasses.field(default=None, compare=False, repr=False)
     mixed: tuple[Part, ...] = ()
 
@@ -80,10 +110,11 @@ class Extractor:
         fields: tuple[str, ...],
         tombstones: Tombstones = "pass",
         normalizer: Normalizer | None = None,
+        framing: Framing = "auto",
     ) -> "Extractor":
         """Return what takes `fields` of values of this format, and knows no schema yet."""
         parts = tuple(Part("json", (field,)) for field in fields)
-        return cls.of_parts(parts, tombstones, normalizer, format_)
+        return cls.of_parts(parts, tombstones, normalizer, format_, framing)
 
     @classmethod
     def of_parts(
@@ -92,6 +123,7 @@ class Extractor:
         tombstones: Tombstones = "pass",
         normalizer: Normalizer | None = None,
         format_: Format = "json",
+        framing: Framing = "auto",
     ) -> "Extractor":
         """Return what joins `parts`, and knows no schema yet.
 
@@ -101,7 +133,7 @@ class Extractor:
         single = tuple(part.names[0] for part in parts if len(part.names) == 1)
         fields = _of("json", parts)
         schemas = Schemas(format_, map(steps_of, fields)) if format_ in SCHEMA_FORMATS else None
-        taken = tombstones, normalizer, format_, schemas
+        taken = tombstones, normalizer, format_, framing, schemas
         if len(single) == len(parts) and (origins == {"json"} or len(parts) == 1):
             return cls(parts[0].origin, single, *taken)
         return cls("parts", (), *taken, parts)
@@ -119,8 +151,18 @@ class Extractor:
         return drained(self.steps(batch))
 
     def steps(self, batch: EventBatch) -> Steps[Keys]:
-        """Return the same, in steps: each reads a key by Python code, or a piece of one."""
-        keys, malformed = yield from self._read(batch)
+        """Return the same, in steps: each reads a key by Python code, or a piece of one.
+
+        All of them read by the schemas that are known now, whatever is dropped before they end.
+        """
+        return self._steps(batch, self._known)
+
+    @property
+    def _known(self) -> Known | None:
+        return None if self.schemas is None else self.schemas.known
+
+    def _steps(self, batch: EventBatch, known: Known | None) -> Steps[Keys]:
+        keys, malformed = yield from self._read(batch, known)
         judged = self.tombstones == "judge"
         nulls = _nulls(batch.values)
         tombstones = [] if judged else nulls.tolist()
@@ -134,7 +176,7 @@ class Extractor:
 
     def keys_of(self, values: Column) -> tuple[Column, dict[int, str]]:
         """Return the keys of the fields of `values`, and why a row has none, in ascending order; without headers."""
-        return drained(self._of_parts(values, [[]] * len(values)))
+        return drained(self._of_parts(values, [[]] * len(values), self._known))
 
     @property
     def takes_long(self) -> bool:
@@ -168,7 +210,25 @@ class Extractor:
 
     def awaits(self, batch: EventBatch) -> bool:
         """Return whether a schema of `batch` is not known yet."""
-        return self.schemas is not None and bool(self.schemas.unresolved(batch.values))
+        return self.schemas is not None and bool(self.schemas.unresolved(self.heads(batch)))
+
+    def heads(self, batch: EventBatch) -> Column:
+        """Return the beginning of each value, with the prefix that names its schema."""
+        values = batch.values
+        few = Column(values.buffer, values.starts, np.minimum(values.sizes, HEAD_BYTES))
+        return self._prefixed(few, batch.headers)
+
+    def _prefixed(self, values: Column, headers: Sequence[Headers] | None) -> Column:
+        """Return the values, each with the prefix that names its schema, if another frame does."""
+        if self.framing == "prefix":
+            return values
+        from streamdedup.keys.formats import frames  # imported here, because it imports numba
+
+        cells = None
+        if headers is not None and self.schemas is not None and self.framing != "id64":
+            cells = _cells_of(VALUE_HEADER, headers)
+        number_of = self.schemas.number_of if self.schemas else len
+        return frames.in_prefix(self.framing, values, cells, number_of)
 
     def warm_up(self) -> None:
         """Compile the kernels that `extract` runs or load them from the cache.
@@ -188,55 +248,57 @@ class Extractor:
             json_keys(fields, Column.of([b""]))
             json_exact.warm_up()
             if self.format != "json":
-                from streamdedup.keys.formats import (
+                from streamdedup.keys.formats import (  # imported here, because they import numba
+                    frames,
                     framing,
-                )  # imported here, because it imports numba
+                )
 
                 framing.warm_up()
+                frames.warm_up()
             if self.schemas is not None:
                 self.schemas.warm_up()
         if self.normalizer:
             self.normalizer.of_column(Column.of([b""]))
 
-    def _read(self, batch: EventBatch) -> Steps[tuple[Column, dict[int, str]]]:
+    def _read(self, batch: EventBatch, known: Known | None) -> Steps[tuple[Column, dict[int, str]]]:
         match self.origin:
             case "key":
                 read = _column(batch.keys, "the record key is null")
             case "value":
                 read = _column(batch.values, "the value is null")
             case _:
-                return (yield from self._of_parts(batch.values, batch.headers))
+                return (yield from self._of_parts(batch.values, batch.headers, known))
         return (yield from _normalized(self.normalizer, *read))
 
     def _of_parts(
-        self, values: Column, headers: Sequence[Headers]
+        self, values: Column, headers: Sequence[Headers], known: Known | None
     ) -> Steps[tuple[Column, dict[int, str]]]:
         """Return the keys of the parts, whatever the format of `values` is."""
         if self.format == "json_schema":
             from streamdedup.keys.formats import framing  # imported here, because it imports numba
 
-            values = framing.unframed(values)
+            values = framing.unframed(self._prefixed(values, None))
         parts = self.parts
         fields = _of("json", parts)
         read: dict[str, Reader] = {"header": partial(_header, headers)}
-        if fields and self.schemas is None:
+        if fields and known is None:
             read["json"] = json_reader(fields, values)
-        elif fields:
-            read["json"] = partial(self._framed_field, fields, values)
+        elif fields and known is not None:
+            texts = self._prefixed(values, headers)
+            read["json"] = partial(_framed_field, known, fields, texts)
         found = []
         for part in parts:
             keys, malformed = first_of(part.names, read[part.origin])
             found.append((yield from _normalized(self.normalizer, keys, malformed)))
         return _joined(found)
 
-    def _framed_field(
-        self, fields: Sequence[str], values: Column, field: str, rows: Integers | slice
-    ) -> Found:
-        """Return what `field`, one of `fields`, leads to in `rows` of `values`, of a format with schemas."""
-        assert self.schemas is not None  # noqa: S101 - the caller read the schemas' format
-        name, texts = name_of(steps_of(field)), values.take(rows)
-        of_json = partial(of_one_field, field)
-        return of_framed_field(self.schemas, fields.index(field), name, texts, of_json)
+
+def _framed_field(
+    known: Known, fields: Sequence[str], values: Column, field: str, rows: Integers | slice
+) -> Found:
+    """Return what `field`, one of `fields`, leads to in `rows` of `values`, of a format with schemas."""
+    name, texts = name_of(steps_of(field)), values.take(rows)
+    return of_framed_field(known, fields.index(field), name, texts, partial(of_one_field, field))
 
 
 def _of(origin: str, parts: Sequence[Part]) -> tuple[str, ...]:
@@ -328,6 +390,26 @@ def _header(column: Sequence[Headers], name: str, rows: Integers | slice) -> Fou
     keys, more = completed(plain, unread, read, column.take(unread))
     malformed = dict(sorted((reasons | more).items())) if reasons or more else {}
     return Found(keys, malformed, _nulls(keys))
+
+
+def _cells_of(name: str, column: Sequence[Headers]) -> Column | None:
+    """Return the last header of that name in each row, null if it has none; None if no row has one."""
+    read = partial(_optional, name=name)
+    if not isinstance(column, HeaderColumn):
+        cells = [read(each) for each in column]
+        return Column.of(cells) if any(cell is not None for cell in cells) else None
+    found = column.located(name)
+    if (found.sizes <= NULL).all() and not (found.sizes == UNREAD).any():
+        return None
+    plain = Column(found.buffer, found.starts, found.sizes.clip(min=NULL))
+    unread = (found.sizes == UNREAD).nonzero()[0]
+    if not len(unread):
+        return plain
+    return plain.replaced(unread, Column.of([read(each) for each in column.take(unread)]))
+
+
+def _optional(headers: Headers, name: str) -> bytes | None:
+    return next((value for found, value in reversed(headers) if found == name), None)
 
 
 def _as_read(name: str) -> str:

@@ -19,9 +19,11 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from streamdedup.errors import ConfigError
+from streamdedup.keys.formats.schema_registry import Framing
 
 Origin = Literal["json", "key", "value", "header"]
 Format = Literal["json", "avro", "protobuf", "json_schema"]
+FRAMED_FORMATS = ("avro", "protobuf", "json_schema")
 SCHEMA_FORMATS = ("avro", "protobuf")  # those that are read by schemas of a registry
 Tombstones = Literal["pass", "judge", "drop"]  # what happens to events with a null value
 Normalization = Literal["none", "trim", "lowercase", "email", "url"]
@@ -186,6 +188,13 @@ class KeyOptions(BaseModel):
         "as `avro`, `protobuf` or `json_schema`. The first two need `kafka.schema_registry`. A value that no "
         "serializer framed is read as JSON. The format never changes a key.",
     )
+    framing: Framing = Field(
+        default="auto",
+        description="With another `format` than `json`, how a value names its schema: by a `prefix` of a zero byte and "
+        "an id of four bytes, by the `header` `__value_schema_id` of the record (an id, or a GUID), or by a prefix "
+        "with an id of eight bytes (`id64`), as Apicurio's serializers do by default. `auto`: by the header if there "
+        "is one, else by the prefix, with eight bytes if the four are 0.",
+    )
     normalize: Normalization = Field(
         default="none",
         description="How the key's text is changed before it is hashed: `trim` removes white space from both of its "
@@ -334,6 +343,11 @@ class KeyOptions(BaseModel):
             yield (
                 ("format", "from"),
                 f"means nothing with key.from: {self.from_}; delete it, or set key.from: json",
+            )
+        if self.framing != "auto" and self.format not in FRAMED_FORMATS:
+            yield (
+                ("framing", "format"),
+                "means nothing with key.format: json; delete it, or set key.format to that of the serializer",
             )
         if self.from_ == "header" and isinstance(self.field, tuple):
             yield ("field", "from"), "must be one name, not a list, with key.from: header"

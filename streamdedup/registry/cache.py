@@ -1,6 +1,7 @@
 """Schemas on disk, so that a restart needs no registry: one file for each id, in a folder for each registry.
 
-An id never gets another schema, so nothing is ever out of date. A file that cannot be read, is damaged, or could be
+An id should never get another schema: what was written last is compared with the registry now and then.
+A file that cannot be read, is damaged, or could be
 another user's, counts as missing, and one that cannot be written is left out: the registry is asked.
 """
 
@@ -31,7 +32,12 @@ class Cache:
         self._folder = None if directory is None else directory / FOLDER / name
         self._reads_only = reads_only
 
-    def read(self, number: int) -> Schema | None:
+    @property
+    def place(self) -> str:
+        """The folder of this registry, for an operator."""
+        return f"{self._folder or FOLDER}"
+
+    def read(self, number: int | str) -> Schema | None:
         """Return the schema of an id, if it is there."""
         if self._folder is None:
             return None
@@ -50,7 +56,18 @@ class Cache:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write(self, number: int, schema: Schema) -> None:
+    def newest(self, count: int) -> list[int]:
+        """Return the ids that were written last, at most so many, the newest first."""
+        if self._folder is None:
+            return []
+        try:
+            files = [each for each in self._folder.iterdir() if each.name.isdecimal()]
+            dated = sorted(((each.stat().st_mtime, int(each.name)) for each in files), reverse=True)
+        except OSError:
+            return []
+        return [number for _, number in dated[:count]]
+
+    def write(self, number: int | str, schema: Schema) -> None:
         """Keep the schema of an id; of too many, delete those that were written first."""
         if self._folder is None or self._reads_only or schema.why_not:
             return

@@ -85,15 +85,16 @@ class Client:
         except (DeliveryError, NoTlsError) as error:
             raise ConfigError(str(error)) from None
 
-    def schema(self, number: int) -> Schema:
-        """Return the schema of an id, and all that it refers to; why it was not read, if it exceeds a limit.
+    def schema(self, number: int | str) -> Schema:
+        """Return the schema of an id, or a GUID, and all that it refers to; why it was not read, if it exceeds a limit.
 
         Raises UnknownSchemaError if the registry does not have it, RegistryAwayError if it is away, DeliveryError if it
         refuses us or answers as no registry does.
         """
         found: dict[tuple[str, int], Reference] = {}
         try:
-            answer = self._object(f"/schemas/ids/{number}")
+            where = "ids" if isinstance(number, int) else "guids"
+            answer = self._object(f"/schemas/{where}/{number}")
             self._collect(answer, found)
         except SchemaError as error:
             return Schema("", "", why_not=str(error))

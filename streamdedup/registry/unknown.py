@@ -15,7 +15,7 @@ class Unknown:
 
     def __init__(self) -> None:
         self._left_s, self._as_of, self._waiting = UNKNOWN_S, float("-inf"), 0
-        self._given_up: dict[int, None] = {}
+        self._given_up: dict[int | str, None] = {}
 
     def left_s(self, now: float) -> float:
         """Return for how long events may wait from `now` on."""
@@ -25,17 +25,17 @@ class Unknown:
         change_s = -passed_s if self._waiting else passed_s * SHARE
         return min(max(self._left_s + change_s, 0.0), UNKNOWN_S)
 
-    def is_given_up(self, number: int) -> bool:
+    def is_given_up(self, number: int | str) -> bool:
         """Whether an id was given up before."""
         return number in self._given_up
 
-    def give_up(self, number: int) -> None:
+    def give_up(self, number: int | str) -> None:
         """Note that an id was given up; of very many, forget the first."""
         self._given_up[number] = None
         if len(self._given_up) > GIVEN_UP_MAX:
             del self._given_up[next(iter(self._given_up))]
 
-    def found(self, number: int) -> None:
+    def found(self, number: int | str) -> None:
         """Note that the registry has an id after all."""
         self._given_up.pop(number, None)
 

@@ -17,6 +17,7 @@ from typing import Any, get_args
 from streamdedup.kafka.options import RepartitionOptions
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.formats.json_fields import canonical
+from streamdedup.keys.formats.schema_registry import Framing
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Format, KeyOptions
 from streamdedup.keys.parts import Part
@@ -51,7 +52,7 @@ class Meaning:
         tombstones = settings.source.tombstones
         parts = _parts(key)
         extractor = (
-            Extractor.of_parts(parts, tombstones, normalizing, key.format)
+            Extractor.of_parts(parts, tombstones, normalizing, key.format, key.framing)
             if parts
             else Extractor(key.from_, (), tombstones, normalizing)
         )
@@ -68,7 +69,7 @@ class Meaning:
         """Everything that it consists of, as plain JSON values."""
         normalizing = self.extractor.normalizer
         placement = {"placement": self.repartition.partitions} if self.repartition else {}
-        format_ = self.extractor.format
+        format_, framing = self.extractor.format, self.extractor.framing
         return {
             "version": VERSION,
             "source": self.source,
@@ -78,6 +79,7 @@ class Meaning:
             "filter": self.remembers,
             **placement,
             **({} if format_ == "json" else {"format": format_}),
+            **({} if framing == "auto" else {"framing": framing}),
         }
 
     @property
@@ -92,8 +94,12 @@ class Meaning:
 
     @cached_property
     def kin(self) -> frozenset[int]:
-        """The checks of the meanings that differ in the format of values alone: they have the same keys."""
-        others = (replace(self.extractor, format=each) for each in get_args(Format))
+        """The checks of the meanings that differ in the format of values and its frame alone: the keys are the same."""
+        others = (
+            replace(self.extractor, format=format_, framing=framing)
+            for format_ in get_args(Format)
+            for framing in get_args(Framing)
+        )
         return frozenset(replace(self, extractor=each).check for each in others) - {self.check}
 
     @property

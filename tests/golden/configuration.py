@@ -262,6 +262,7 @@ WRONG: Mapping[str, Sequence[str]] = {
     "key.field": ["''", "{a: b}", "[]", "['']", "[[a]]"],
     "key.parts": ["a", "{header: a}", "[]", "[a]", "[{heder: a}]", "[{header: ''}]"],
     "key.format": ["xml"],
+    "key.framing": ["confluent"],
     "key.normalize": ["mail"],
     "key.email_preset": ["gmail"],
     "key.email_tags": ["maybe"],
@@ -339,6 +340,7 @@ SECURE: Mapping[str, str] = {
     "kafka.schema_registry.ssl_certfile": "some.pem",
     "kafka.schema_registry.ssl_keyfile": "some.pem",
     "key.format": "avro",
+    "key.framing": "header",
 }
 OAUTH: Mapping[str, str] = {
     "kafka.security_protocol": "SASL_PLAINTEXT",
@@ -349,6 +351,7 @@ OAUTH: Mapping[str, str] = {
     "kafka.schema_registry.url": "http://registry:8081",
     "kafka.schema_registry.bearer_token_file": "secret",
     "key.format": "protobuf",
+    "key.framing": "id64",
     "key.normalize": "url",
     "key.url_tracking": "yes",
     "key.url_slash": "on",

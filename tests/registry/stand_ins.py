@@ -68,16 +68,16 @@ class PlayedClient:
     """A client without a network: it has `schemas`, or raises `error`; `asked` has the ids."""
 
     def __init__(self, schemas: Mapping[int, Schema] | None = None) -> None:
-        self.schemas = dict(schemas or {})
+        self.schemas: dict[int | str, Schema] = dict((schemas or {}).items())
         self.error: Exception | None = None
-        self.asked: list[int] = []
+        self.asked: list[int | str] = []
 
     def check(self) -> None:
         """As the client's."""
         if self.error:
             raise self.error
 
-    def schema(self, number: int) -> Schema:
+    def schema(self, number: int | str) -> Schema:
         """As the client's."""
         self.asked.append(number)
         self.check()

@@ -52,6 +52,17 @@ def test_the_type_of_a_schema_is_left_out_for_avro_alone() -> None:
         assert client_of(served.url + "/").schema(7) == Schema("JSON", "{}")
 
 
+def test_a_guid_has_a_path_of_its_own() -> None:
+    """That of registries since Confluent's 8.1; an older one does not have the schema."""
+    guid = "00112233-4455-6677-8899-aabbccddeeff"
+    answers = {f"/api/schemas/guids/{guid}": (200, {"schema": "{}", "references": [refer("a")]})}
+    answers[there("a")] = (200, {"schema": "A"})
+    with answering(answers) as served:
+        assert client_of(served.url).schema(guid) == Schema("AVRO", "{}", (Reference("a", "A"),))
+        with pytest.raises(UnknownSchemaError):
+            client_of(served.url).schema(guid.replace("0", "1"))
+
+
 def test_a_context_is_part_of_the_path() -> None:
     """With or without the dot that it begins with."""
     answers = {"/api/contexts/.eu/schemas/ids/7": (200, {"schema": "{}"})}

@@ -7,9 +7,10 @@ import pytest
 
 from streamdedup.delivery import schemas as delivery
 from streamdedup.keys.formats import schemas as formats
+from streamdedup.keys.formats.schema_registry import NUMBER_MAX
 from streamdedup.keys.formats.schemas import GIVEN_UP_MAX
 from streamdedup.registry.client import RegistryAwayError
-from streamdedup.registry.registry import ASK_AGAIN_S, NUMBER_MAX
+from streamdedup.registry.registry import ASK_AGAIN_S
 from streamdedup.registry.unknown import SHARE, UNKNOWN_S, Unknown
 from tests.keys.avro import framed
 from tests.registry.test_workers import Scene, Stage, play, value
@@ -72,14 +73,14 @@ def test_a_number_that_no_registry_can_have_is_not_asked_for(play: Callable[[Sce
     """Confluent's answers such a path as if it were no registry, which would stop the partition."""
 
     async def scene(stage: Stage) -> None:
-        stage.feed(unknown(NUMBER_MAX + 1), unknown(2**32 - 1), value(1, "a"))
+        stage.feed(unknown(NUMBER_MAX + 1), unknown(0), unknown(2**32 - 1), value(1, "a"))
         async with stage.start() as worker:
             await worker.live()
             began_s = worker.task.get_loop().time()
-            await worker.consumed(3)
+            await worker.consumed(4)
             assert worker.task.get_loop().time() - began_s < UNKNOWN_S
         assert stage.client.asked == [1]
-        assert (len(stage.output()), len(stage.reasons())) == (1, 2)
+        assert (len(stage.output()), len(stage.reasons())) == (1, 3)
 
     play(scene)
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -15,7 +17,9 @@ from streamdedup.commands.connected_check import connected_check
 from streamdedup.commands.trial import tried
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import Verdict
+from streamdedup.keys.formats import programs
 from streamdedup.keys.formats.schema import Schema
+from streamdedup.keys.formats.schema_registry import VALUE_HEADER
 from streamdedup.registry import registry
 from streamdedup.registry.client import RegistryAwayError
 from streamdedup.registry.registry import ASK_AGAIN_S
@@ -121,7 +125,151 @@ def test_versions_and_json_are_one_key(play: Callable[[Scene], None]) -> None:
         worker = await stage.start().through(16)
         assert worker.lines("output_folded")[-1]["events"] == 4
         assert len(stage.output()) == 4
-        assert sorted(stage.client.asked) == [1, 2, 3]  # the rest came from the disk
+        # At each start they are compared with those on disk, from which all else comes.
+        assert sorted(stage.client.asked) == sorted([1, 2, 3] * 3)
+
+    play(scene)
+
+
+RESTORED: Mapping[int, list[tuple[str, Any]]] = {
+    1: [("added", "long"), ("id", "string")],
+    2: [("id", "string")],
+    3: [("id", "string"), ("added", "long"), ("more", "int")],
+}
+
+
+@pytest.mark.parametrize("numbers", [[1], [2], [3], [1, 2, 3]])
+def test_a_registry_that_gives_an_id_to_another_schema_stops_a_start(
+    play: Callable[[Scene], None], numbers: list[int]
+) -> None:
+    """By name, although the disk has the schema: the events that come now are written by the other."""
+
+    async def scene(stage: Stage) -> None:
+        stage.feed(*(value(number, "a") for number in numbers))
+        await stage.start().through(len(numbers))
+        stage.client.schemas |= {each: avro(*RESTORED[each]) for each in numbers}
+        stage.feed(*(framed(number, b"\2\2b\2") for number in numbers))
+        worker = stage.start()
+        with pytest.raises(
+            DeliveryError, match=f"the registry gives schema {numbers[-1]} to another"
+        ):
+            await worker.live()
+        assert len(stage.output()) == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize("lost", [{1}, {1, 2}, {1, 2, 3}])
+def test_a_registry_that_lost_ids_or_spaces_them_otherwise_stops_nothing(
+    play: Callable[[Scene], None], lost: set[int]
+) -> None:
+    """Nor does one that changed the white space. What it no longer has, the disk has."""
+
+    async def scene(stage: Stage) -> None:
+        stage.feed(*every("a"))
+        await stage.start().through(4)
+        for number, each in tuple(stage.client.schemas.items()):
+            stage.client.schemas[number] = Schema("AVRO", each.text.replace(", ", ",\n  "))
+        for number in lost:
+            del stage.client.schemas[number]
+        stage.feed(*every("b"))
+        await stage.start().through(4)
+        assert stage.output()[1:] == every("b")[:1]
+
+    play(scene)
+
+
+def test_an_id_that_changed_while_the_registry_was_away_stops_its_events(
+    play: Callable[[Scene], None],
+) -> None:
+    """Once it is back; the worker knew the schema, and read the events of the other by it."""
+
+    async def scene(stage: Stage) -> None:
+        stage.feed(value(1, "a"))
+        async with stage.start() as worker:
+            await worker.consumed(1)
+            stage.client.error = RegistryAwayError("no answer")
+            stage.feed(value(2, "b"))
+            await worker.logged("registry_away")
+            stage.client.error = None
+            stage.client.schemas[1] = avro(*RESTORED[1])
+            await worker.consumed(2)
+            assert len(await worker.logged("schema_changed")) == 1
+            stage.feed(framed(1, b"\2\2c"))
+            assert "the registry gives schema 1 to another" in await worker.stopped()
+        assert len(stage.output()) == 2
+
+    play(scene)
+
+
+def test_of_many_ids_the_newest_are_compared(
+    play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those are what an older backup lacks."""
+    monkeypatch.setattr(registry, "COMPARED_MAX", 2)
+
+    async def scene(stage: Stage) -> None:
+        for number in VERSIONS:
+            stage.feed(value(number, "a"))
+        await stage.start().through(3)
+        for file in stage.deployment.directory.glob("snapshots/%schemas/*/*"):
+            os.utime(file, (int(file.name), int(file.name)))
+        stage.client.asked.clear()
+        await stage.start().live()
+        assert sorted(stage.client.asked) == [2, 3]
+
+    play(scene)
+
+
+def test_more_schemas_than_there_is_room_for_find_the_same_keys(
+    play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a batch are never known together: it is read in parts, by a worker, a fold, and an audit."""
+    monkeypatch.setattr(programs, "TOTAL_MAX", 16)
+
+    async def scene(stage: Stage) -> None:
+        stage.feed(*every("abc"))
+        await stage.start().through(12)
+        assert stage.output() == every("abc")[::4]
+        for file in stage.deployment.snapshots.rglob("*.snapshot"):
+            file.unlink()
+        stage.feed(*reversed(every("abcd")))
+        await stage.start().through(16)
+        assert stage.output()[3:] == [every("d")[3]]
+        report = await audit(load(stage.deployment.write_config()), connected_to(stage.broker))
+        assert report.fine, report
+
+    play(scene)
+
+
+@pytest.mark.parametrize("framing", ["auto", "header"])
+def test_ids_in_headers_are_read_by_a_worker_and_a_fold(
+    play: Callable[[Scene], None], framing: str
+) -> None:
+    """Also as GUIDs, which the disk keeps; under each, an event has the key that it has in JSON."""
+    guid = UUID("00112233-4455-6677-8899-aabbccddeeff")
+
+    async def scene(stage: Stage) -> None:
+        stage.config["key"]["framing"] = framing
+        stage.client.schemas = {1: avro(*VERSIONS[1]), f"{guid}": avro(*VERSIONS[2])}
+
+        def feed(*keys: str) -> None:
+            for key in keys:
+                for header, number in ((b"\0\0\0\0\1", 1), (b"\1" + guid.bytes, 2)):
+                    headers = (("before", b""), (VALUE_HEADER, header))
+                    event = (stage.broker.now_ms(), None, value(number, key)[5:], headers)
+                    stage.broker.log(stage.deployment.source, 0).append([event], None)
+
+        feed("a", "b")
+        await stage.start().through(4)
+        assert stage.output() == [value(1, key)[5:] for key in "ab"]
+        for file in stage.deployment.snapshots.rglob("*.snapshot"):
+            file.unlink()
+        stage.client.asked.clear()
+        feed("a", "b", "c")
+        await stage.start().through(6)
+        assert stage.output()[2:] == [value(1, "c")[5:]]
+        assert stage.client.asked == [1]  # compared; a GUID never changes
 
     play(scene)
 

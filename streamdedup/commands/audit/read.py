@@ -24,7 +24,7 @@ from streamdedup.commands.audit.time_check import Claim, TimeCheck
 from streamdedup.commands.audit.window_time import Latest, WindowTime
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.delivery.schemas import refuse_unknown, resolve
+from streamdedup.delivery.schemas import refuse_unknown, resolved
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.filters.base import Mask
@@ -180,8 +180,8 @@ class PartitionReader:
         batches = cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
         try:
             async for batch in batches:
-                await resolve(batch, self._extractor)
-                take(batch)
+                async for part in resolved(batch, self._extractor):
+                    take(part)
                 if self._claims and self._time_check:
                     await self._time_check.check(self._claims)
                     self._claims = []

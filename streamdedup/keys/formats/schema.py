@@ -90,6 +90,14 @@ class Schema:
         """
         if self.why_not:
             return ""
-        parts = [self.type, *(f"{each.name}\0{each.text}" for each in self.references), self.text]
-        plain = json.dumps([" ".join(part.split()) for part in parts])
+        plain = json.dumps([" ".join(part.split()) for part in self._parts])
         return hashlib.sha256(plain.encode()).hexdigest()[:16]
+
+    @cached_property
+    def exact(self) -> str:
+        """64 hex digits, which no other schema has, nor a text that differs in anything."""
+        return hashlib.sha256(json.dumps(self._parts).encode()).hexdigest()
+
+    @property
+    def _parts(self) -> list[str]:
+        return [self.type, *(f"{each.name}\0{each.text}" for each in self.references), self.text]
