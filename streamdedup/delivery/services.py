@@ -50,11 +50,10 @@ class Services:
     threads: Threads = field(default_factory=Threads)
     lists: ListsInForce = field(default_factory=ListsInForce)
     turns: Turns = field(default_factory=Turns)
-    framed: RateLimit = field(default_factory=RateLimit)  # of warnings that keys look framed
-    timeless: RateLimit = field(default_factory=RateLimit)  # of warnings that a window has no time
-    ancient: RateLimit = field(
-        default_factory=RateLimit
-    )  # of warnings that times lie before the year 2000
+    # Of warnings that keys look framed, that a window has no time, and that times lie before the year 2000.
+    framed: RateLimit = field(default_factory=RateLimit)
+    timeless: RateLimit = field(default_factory=RateLimit)
+    ancient: RateLimit = field(default_factory=RateLimit)
     folds: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FOLDS_MAX))
 
 

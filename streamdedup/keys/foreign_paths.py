@@ -20,9 +20,8 @@ _BEGINS = re.compile(r"[$@](?=[.\[])|#(?=/)")
 _BETWEEN = re.compile(rf"\s*[,;]\s*(?=(?:[^'\"`]|{_QUOTED})*$)")
 _OR = re.compile(r"\s*//\s*")
 _ANY = ("*", "", "#")  # an element, whichever it is
-_ODD = re.compile(
-    r"//|(?!/).*(?:^[$@](?:[.\[]|$)|\.\.|\.$|[][]|->)"
-)  # in what has no form that is known
+# In what has no form that is known.
+_ODD = re.compile(r"//|(?!/).*(?:^[$@](?:[.\[]|$)|\.\.|\.$|[][]|->)")
 
 
 def warnings(key: KeyOptions) -> Iterator[str]:

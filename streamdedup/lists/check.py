@@ -15,9 +15,8 @@ from streamdedup.rules.lists import Answer, Answers, Match, Matches
 from streamdedup.units import escaped
 
 _PLAIN = re.compile(rb"[ -~]*")
-_NO_TEXT = "".join(
-    map(chr, range(0xDCA0, 0xDD00))
-)  # bytes that are no UTF-8, nor control characters anywhere
+# Bytes that are no UTF-8, nor control characters anywhere.
+_NO_TEXT = "".join(map(chr, range(0xDCA0, 0xDD00)))
 _BLOCKED = {Match.ADDRESS: b"blocked\taddress", Match.DOMAIN: b"blocked\tdomain"}
 
 

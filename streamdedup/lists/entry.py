@@ -5,7 +5,7 @@ a URL may have such characters, and a reason says how an entry is written. No re
 """
 
 import re
-from typing import Literal, get_args
+from typing import Literal
 from urllib.parse import unquote
 
 from streamdedup.errors import MalformedError
@@ -14,7 +14,6 @@ from streamdedup.keys.normalizers.url import UrlNormalizer
 
 # What the entries of an input are: keys; addresses with a name or `mailto:`; domains; lines of a hosts file or filter.
 EntriesAs = Literal["addresses", "mailboxes", "domains", "hosts"]
-ENTRIES: tuple[EntriesAs, ...] = get_args(EntriesAs)
 MARKS = EXACT.decode(), BELOW.decode()
 WILD, WILD_IN_URLS = b"*%?", b"*%"  # of these bytes, every entry with a wildcard has one
 HINTED_CHARACTERS_MAX = 1_000  # what is longer is no entry that somebody wrote

@@ -1,8 +1,8 @@
 """Schemas on disk, so that a restart needs no registry: one file for each id, in a folder for each registry.
 
-An id should never get another schema: what was written last is compared with the registry now and then.
-A file that cannot be read, is damaged, or could be
-another user's, counts as missing, and one that cannot be written is left out: the registry is asked.
+An id should never get another schema: `Registry` compares what was written last with the registry's. A file that cannot
+be read, is damaged, or could be another user's, counts as missing, and one that cannot be written is left out: the
+registry is asked.
 """
 
 import hashlib

@@ -34,10 +34,8 @@ log = structlog.get_logger(__name__)
 
 ASK_AGAIN_S = 60.0  # for what was given up
 ASKED_MAX = 4  # at a time
-COMPARED_MAX, COMPARE_S_MAX = (
-    100,
-    20.0,
-)  # schemas on disk that are compared with the registry's, and for how long
+# Schemas on disk that are compared with the registry's, and for how long.
+COMPARED_MAX, COMPARE_S_MAX = 100, 20.0
 _REMEDY = (
     "still trying, and nothing is judged meanwhile; if it is up, look at kafka.schema_registry"
 )
@@ -97,8 +95,8 @@ class Registry:
             else:
                 self.patience.back("the schema registry")
                 await self._compare()
-                for reason in self._others.values():
-                    raise DeliveryError(reason)
+                if self._others:
+                    raise DeliveryError(next(iter(self._others.values())))
                 return
             self.patience.check()
             await asyncio.sleep(backoff.next_s())

@@ -154,8 +154,8 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop` is called.
 
-        ConfigError if settings, topics or lists do not fit, before the group is joined. DeliveryError if the broker or
-        the group refuses the worker, or a topic was deleted.
+        ConfigError if settings, topics or lists do not fit: before the group is joined, but for topics that are made
+        once it has admitted the worker. DeliveryError if the broker or the group refuses it, or a topic was deleted.
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(serving(self._settings.server, self._status))

@@ -194,10 +194,8 @@ def _forms(separator: str) -> _Forms:
     """Return the forms for a separator. No pattern goes back, so each takes time that is linear in the text."""
     mark = re.escape(separator.encode())
     quoted = rb'[^"]*+(?:""[^"]*+)*+'
-    rest = rb'%b"[^%b]*+' % (
-        quoted,
-        mark,
-    )  # of a quoted cell, after its first quote; what follows it may be a fault
+    # Of a quoted cell, after its first quote; what follows the last one may be a fault.
+    rest = rb'%b"[^%b]*+' % (quoted, mark)
     cell = rb'(?:(?!")[^%b]*+|"%b)' % (mark, rest)
     more = rb"(?:%b%b)*+" % (mark, cell)
     strict = rb'(?:"(%b)"|(?!")([^%b\r]*+))(%b|\r*+\Z)' % (quoted, mark, mark)

@@ -63,17 +63,17 @@ def _reasons(
     reasons |= _OTHERS
     without = (kinds > Kind.ESCAPED).nonzero()[0]
     whats = map(reasons.__getitem__, kinds[without].tolist())
-    told = dict(zip(rows[without].tolist(), whats, strict=True))
+    why = dict(zip(rows[without].tolist(), whats, strict=True))
     wrong = ((kinds >= Kind.EMPTY) & (texts.sizes >= PREFIX_BYTES)).nonzero()[0]
     buffer = np.frombuffer(texts.buffer, dtype=np.uint8)
     framed = wrong[buffer[texts.starts[wrong]] == 0]
     if len(framed):
-        told.update(zip(rows[framed].tolist(), _looks(texts.take(framed)), strict=True))
+        why.update(zip(rows[framed].tolist(), _looks(texts.take(framed)), strict=True))
         places[framed] = 0
     placed = places.nonzero()[0]
     for row, place in zip(rows[placed].tolist(), places[placed].tolist(), strict=True):
-        told[row] += f"{AT_BYTE}{place}"
-    return told
+        why[row] += f"{AT_BYTE}{place}"
+    return why
 
 
 def _looks(texts: Column) -> Iterator[str]:

@@ -13,9 +13,8 @@ from streamdedup.events import Integers
 from streamdedup.keys.formats.schema import CODE_MAX, ROW_BYTES, Program
 from streamdedup.keys.hashing import frozen
 
-TOTAL_MAX = (
-    4 * CODE_MAX
-)  # numbers for each field of the key: 32 MiB; one schema takes a quarter at most
+# Numbers for each field of the key: 32 MiB. One schema takes a quarter at most.
+TOTAL_MAX = 4 * CODE_MAX
 ROOM_MIN = 1 << 10
 PIECE = 1 << 14  # numbers that are copied at once: numpy holds the GIL for less than 1 ms
 

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator
 from streamdedup.errors import StreamdedupError
 
 LINE_BYTES_MAX = 64 << 20
-BYTE_ORDER_MARK = (
-    b"\xef\xbb\xbf"  # some editors write it before UTF-8; it is no part of the first key
-)
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # before UTF-8 of some editors; no part of the first key
 
 
 def texts(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from streamdedup.lists.build.inputs import Input
 
-RECORD_LINES_MAX = (
-    100  # a record of more lines is read as one of a single line: no list entry holds a line end
-)
+# A record of more lines is read as one of a single line: no list entry holds a line end.
+RECORD_LINES_MAX = 100
 _MARK = b"\xef\xbb\xbf"
 _QUOTED = r'"((?:[^"]|"")*)"'
 
