@@ -415,12 +415,12 @@ def test_reasons_are_counted_and_have_places() -> None:
     assert (summary.lines, summary.malformed) == (7, 5)
     text = summary.text(Bloom(10))
     assert re.search(r"malformed 3 times: [^\n]+; first at line 3\n", text)
-    assert re.search(r"malformed 2 times: [^\n]+; first at line 2$", text)
+    assert re.search(r"malformed 2 times: [^\n]+; first at line 2, at byte 1$", text)
     assert "hint" not in text
     assert (
         _run(b"x\n", key="json:id")[1]
         .text(Bloom(10))
-        .endswith("not valid JSON; check --key and --normalize")
+        .endswith("a value is missing or wrong; check --key and --normalize")
     )
     lines_of = b'a,b\n"x\ny",1\nz\n'
     assert list(_run(lines_of, key="csv:b")[1].first.values()) == [4]

@@ -136,7 +136,7 @@ def test_json_lines_of_which_a_part_does_not_decode(lists: Commands) -> None:
         '{"k": "e\t"}',
     ]
     path = written(lists.directory / "in.jsonl", rows)
-    said = lists("build", path, "-o", "out.list", "--field", "k")
+    said = lists("build", path, "-o", "out.list", "--field", "k", "--bad-max", "2")
     assert said.status == 0, said.errors
     listed = load(lists.directory / "out.list")
     assert holds(listed, *"abc")

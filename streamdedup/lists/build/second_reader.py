@@ -7,14 +7,15 @@ shares no code with the build's readers but the unpacking of zstd.
 import gzip
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamdedup.lists.build.inputs import Input
 
-# A record of more lines is read as one of a single line: no list entry holds a line end.
-RECORD_LINES_MAX = 100
+# A record of more lines is read as one of a single line. A note beside an entry may have many.
+RECORD_LINES_MAX = 1_000_000
 _MARK = b"\xef\xbb\xbf"
 _QUOTED = r'"((?:[^"]|"")*)"'
 
@@ -110,28 +111,23 @@ def _records(
     lines: Iterable[tuple[int, bytes]], parted: Callable[[str], list[str] | None]
 ) -> Iterator[tuple[int, list[str], int]]:
     """Yield the number, the cells and `within` of each record, and of each line in a record that is one by itself."""
-    waiting, source = list[tuple[int, str]](), iter(lines)
-    while True:
-        if not waiting and (taken := _next(source)):
-            waiting.append(taken)
-        if not waiting:
-            return
-        (number, text), *rest = waiting
-        waiting = rest
+    waiting, source = deque[tuple[int, str]](), iter(lines)
+    while begun := waiting.popleft() if waiting else _next(source):
+        number, text = begun
         if (cells := parted(text)) is not None:
             yield number, cells, 0
             continue
         # A quote is open: take lines until the quotes are even.
         used, quotes = list[tuple[int, str]](), text.count('"')
         while quotes % 2 and len(used) < RECORD_LINES_MAX:
-            following = waiting.pop(0) if waiting else _next(source)
+            following = waiting.popleft() if waiting else _next(source)
             if following is None:
                 break
             used.append(following)
             quotes += following[1].count('"')
         cells = None if quotes % 2 else parted("\n".join([text, *(each for _, each in used)]))
         if cells is None:  # nothing closes it: its other lines are records of their own
-            waiting = used + waiting
+            waiting.extendleft(reversed(used))
             continue
         yield number, cells, 0
         for inner, line in used:
