@@ -12,12 +12,11 @@ from contextlib import ExitStack, nullcontext
 from functools import cache, wraps
 from inspect import getattr_static, isfunction
 from os import PathLike
-from threading import RLock
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from streamdedup import filters
+from streamdedup import filters, forks
 from streamdedup.errors import FilterFullError, FilterFullWarning
 from streamdedup.filters.base import Addable, Filter, Growing, Times
 from streamdedup.filters.bloom import classic
@@ -69,7 +68,7 @@ def shared(filter_: F, on_full: str = WARN) -> F:
         return filter_
     class_: Any = _class_over(type(filter_))
     made: Any = class_.__new__(class_)
-    made._lock, made._on_full, made._room_left = RLock(), on_full, 0
+    made._lock, made._on_full, made._room_left = forks.lock(forks.FILTER), on_full, 0
     for name, value in vars(
         filter_
     ).items():  # one by one, since Python reads attributes faster then
@@ -337,7 +336,7 @@ class ClassicBloom(classic.ClassicBloom):  # noqa: D101 - the docstring is that 
         family: str = "salted_md5",
     ) -> None:
         super().__init__(bits, hashes, family=family)
-        self._lock = RLock()
+        self._lock = forks.lock(forks.FILTER)
 
     add = _locked(classic.ClassicBloom.add)
     __contains__ = _locked(classic.ClassicBloom.__contains__)
@@ -349,4 +348,4 @@ class ClassicBloom(classic.ClassicBloom):  # noqa: D101 - the docstring is that 
         return state
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(state, _lock=RLock())
+        vars(self).update(state, _lock=forks.lock(forks.FILTER))

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from threading import Lock
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
+from streamdedup import forks
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Filter, Key, Removable
 from streamdedup.filters.kinds import STATIC
@@ -41,7 +41,7 @@ class Lookups:
 class Fill:
     """Takes the keys of the store while it is scanned, for `fill`."""
 
-    def __init__(self, filter_: Addable, lock: Lock) -> None:
+    def __init__(self, filter_: Addable, lock: Any) -> None:  # noqa: ANN401 - see `forks.lock`
         self._filter, self._lock = filter_, lock
         self._put = filter_.add_absent if isinstance(filter_, Removable) else filter_.add_many
 
@@ -64,7 +64,7 @@ class Guard(Generic[K]):
 
     def __init__(self, filter_: Filter, *, complete: bool) -> None:
         _check(filter_)
-        self._lock = Lock()
+        self._lock = forks.lock(forks.LOOKASIDE)
         self._filter, self._complete = filter_, complete
         self._filling: Addable | None = None
         self._being_written: dict[object, tuple[K, ...]] = {}

@@ -1,9 +1,12 @@
 """What `build`, `load` and `save` of the library promise beyond the filters: threads, a full filter, copies."""
 
 import copy
+import os
 import pickle
+import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -221,6 +224,79 @@ def test_a_window_moves_on_in_steps_while_others_add() -> None:
     run(put, add)
     assert seen.contains_many(rows).all()
     assert len(seen) == 8000
+
+
+def used(seen: Any) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Batches of additions, and a single one."""
+    many = seen.digests([f"key {number}" for number in range(100_000)])
+    return lambda: seen.add_many(many), lambda: seen.add("another")
+
+
+def filled() -> tuple[Callable[[], object], Callable[[], object]]:
+    """The same of what guards a store."""
+    guard = streamdedup.Lookaside(built("bloom", 200_000), {}.get)
+    keys = [f"key {number}" for number in range(5000)]
+
+    def fill() -> None:
+        with guard.fill() as scan:
+            scan.add_many(keys)
+
+    return fill, lambda: guard.add("another")
+
+
+def classic() -> tuple[Callable[[], object], Callable[[], object]]:
+    """The same of a filter of strings."""
+    seen = ClassicBloom(1 << 18, 3)
+    return lambda: [seen.add(f"{i}") for i in range(100)], lambda: seen.add("another")
+
+
+def normalized() -> tuple[Callable[[], object], Callable[[], object]]:
+    """The same of addresses that no kernel reads."""
+    seen = built("cuckoo", 2000, normalize="email")
+    keys = [f"ü{number}@bücher.example" for number in range(1000)]
+    return lambda: seen.digests(keys), lambda: seen.add("ä@bücher.example")
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its libraries refuse a fork among threads")
+@pytest.mark.parametrize(
+    "uses",
+    [
+        *(
+            pytest.param(lambda kind=kind: used(built(kind, 200_000)), id=kind)
+            for kind in ("cuckoo", "bloom", "exact")
+        ),
+        filled,
+        classic,
+        normalized,
+    ],
+)
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # that it has threads
+def test_a_child_can_use_what_a_thread_used_at_the_fork(
+    uses: Callable[[], tuple[Callable[[], object], Callable[[], object]]],
+) -> None:
+    """It finds no lock of a thread that it does not have."""
+    often, once = uses()
+    often()
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.is_set():
+            often()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(10):
+            time.sleep(0.01)
+            child = os.fork()
+            if not child:
+                signal.alarm(20)  # else it would wait for ever
+                once()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        ended.set()
+        thread.join(120)
 
 
 def test_threads_share_a_classic_filter() -> None:

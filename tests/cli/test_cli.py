@@ -669,3 +669,32 @@ def test_a_command_that_compiles_says_so(
     said = capsys.readouterr().err
     assert said.count("compiling inner loops") == compiles
     assert said.endswith("streamdedup: enough\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place", "said"),
+    [
+        (["pipe"], "streamdedup.commands.pipe.adder", "compiling inner loops"),
+        (["plan", "--sample", "-"], "streamdedup.commands.plan.sample.digests_of", "compiling, "),
+    ],
+    ids=["pipe", "plan"],
+)
+@pytest.mark.parametrize("compiles", [True, False])
+def test_a_command_of_lines_that_compiles_says_so(
+    arguments: list[str],
+    place: str,
+    said: str,
+    compiles: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Call,
+) -> None:
+    """Also while it reads its lines, which comes first."""
+
+    def work(*_: object) -> None:
+        if compiles:
+            numba.njit(lambda number: number + 1)(1)
+        raise StreamdedupError("enough")
+
+    monkeypatch.setattr(place, work)
+    done = call(*arguments, given=b"a\n")
+    assert (done.returncode, done.stderr.count(said.encode())) == (1, compiles)

@@ -50,17 +50,18 @@ def output(
         rate=given["rate"],
         partitions=given["partitions"],
     )
-    read = None
-    if given["sample"]:
-        with opened(given["sample"], f"--sample {given['sample']}", stdin) as source:
-            normalize: Normalization = given["normalize"] or "none"
-            rules = url_rules(normalize, given["url_rule"], given["url_ignore"])
-            reader = line_reader(given["key"] or ["line"], normalize, rules, given["separator"])
-            read = sample.read(source, reader)
-    job = job_of(asked, read)
     with compiling(lambda: on_step("compiling, only in the first run, for half a minute")):
-        made = plan(job, read)
+        read = _sampled(given, stdin) if given["sample"] else None
+        made = plan(job_of(asked, read), read)
     return _as_json(report.as_json(made)) if given["json"] else report.as_text(made)
+
+
+def _sampled(given: Mapping[str, Any], stdin: Callable[[], BinaryIO]) -> sample.Sample:
+    with opened(given["sample"], f"--sample {given['sample']}", stdin) as source:
+        normalize: Normalization = given["normalize"] or "none"
+        rules = url_rules(normalize, given["url_rule"], given["url_ignore"])
+        reader = line_reader(given["key"] or ["line"], normalize, rules, given["separator"])
+        return sample.read(source, reader)
 
 
 def _table(given: Mapping[str, Any]) -> str:

@@ -10,12 +10,12 @@ import re
 import unicodedata
 from contextlib import suppress
 from functools import cached_property
-from threading import Lock
 from typing import NamedTuple
 
 import email_validator
 import idna
 
+from streamdedup import forks
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.normalizers import long_text
@@ -40,7 +40,7 @@ TOO_LONG = "the key is not an e-mail address: it is too long for one"
 LOCAL_BYTES_MAX = 64  # RFC 5321, 4.5.3.1.1
 LONG_LOCAL = f"the key is not an e-mail address: the part before the @-sign has more than {LOCAL_BYTES_MAX} bytes"
 # Held by the thread that reads an address. Several would take no less time, and together keep the GIL from the loop.
-_TURN = Lock()
+_TURN = forks.lock(forks.NORMALIZER)
 _LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # RFC 1123, 2.1; after `xn--`, too
 _PUNYCODE, _JOINERS = "xn--", "\u200c\u200d"
 # What follows one of these in a message may be a piece of the address.

@@ -12,11 +12,11 @@ import re
 import unicodedata
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
-from threading import Lock
 from urllib.parse import unquote_to_bytes
 
 import idna
 
+from streamdedup import forks
 from streamdedup.errors import MalformedError
 from streamdedup.keys.normalizers.base import BELOW, EXACT, DomainEntry, text_of
 from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
@@ -34,7 +34,7 @@ _NUMBER = re.compile("[0-9]+|0x[0-9a-f]*")
 _NAME = re.compile(r"[a-z0-9_.\u0080-\U0010ffff-]+")
 _WWW = "www."
 # Held by the thread that reads a host. Several would take no less time, and together keep the GIL from the loop.
-_TURN = Lock()
+_TURN = forks.lock(forks.NORMALIZER)
 
 
 def authority_of(url: bytes) -> bytes:

@@ -17,6 +17,7 @@ from streamdedup.lists.build.inputs import Input
 # A record of more lines is read as one of a single line. A note beside an entry may have many.
 RECORD_LINES_MAX = 1_000_000
 _MARK = b"\xef\xbb\xbf"
+_BLANKS = bytes(range(0x09, 0x0E)) + bytes(range(0x1C, 0x21))  # what is no entry, nor beside one
 _QUOTED = r'"((?:[^"]|"")*)"'
 
 
@@ -51,7 +52,7 @@ def read_again(given: Input) -> Iterator[SecondReading]:
 def _lines(given: Input) -> Iterator[tuple[int, bytes]]:
     for number, line in enumerate(_bytes(given), 1):
         text = line.removeprefix(_MARK) if number == 1 else line
-        if (found := text.removesuffix(b"\n").removesuffix(b"\r")).strip():
+        if (found := text.removesuffix(b"\n").removesuffix(b"\r")).strip(_BLANKS):
             yield number, found
 
 
