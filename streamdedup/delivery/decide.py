@@ -243,7 +243,8 @@ class Decider:
             return None
         try:
             async with asyncio.timeout_at(by):
-                return await keys_of(batch, self._extractor, self._services.threads.keys)
+                lane, are_known = self._services.threads.keys, by is not None
+                return await keys_of(batch, self._extractor, lane, are_known=are_known)
         except TimeoutError:
             return None
 

@@ -48,12 +48,16 @@ async def in_turns(steps: Iterator[None]) -> None:
         deque(steps, maxlen=0)  # after half of them, the filter is not the fold up to any offset
 
 
-async def keys_of(batch: EventBatch, extractor: Extractor, lane: Lane) -> Keys:
+async def keys_of(
+    batch: EventBatch, extractor: Extractor, lane: Lane, *, are_known: bool = False
+) -> Keys:
     """Return the keys of all events of `batch`; extract them in `lane` if that would hold up the loop too long.
 
     Each call is short, so partitions whose keys Python code must read take turns, and a cancelled one ends soon. If
-    their schemas are not known yet, it waits for the registry.
+    their schemas are not known yet, it waits for the registry; `are_known` says that they are.
     """
+    if are_known:
+        return await _keys_of(batch, extractor, lane)
     parts = [await _keys_of(part, extractor, lane) async for part in resolved(batch, extractor)]
     return Keys.joined(parts)
 
