@@ -388,3 +388,15 @@ def test_a_check_passes_over_what_was_reported(lists: Commands) -> None:
     options = ("--field", "m", "--normalize", "email", "--bad-max", "4", "--check")
     said = lists("build", "in.jsonl", "-o", "out.list", *options)
     assert said.status == 0, said.errors
+
+
+@pytest.mark.parametrize("pairs", [2, 3, 30])
+def test_a_check_counts_no_entry_that_was_left_out(pairs: int, lists: Commands) -> None:
+    """Its own reader takes some lines for records that the build found bad: they are not on the list."""
+    rows = [f'm{n}@x.example,a"b"c"\nn{n}@x.example,"n{n}' for n in range(pairs)]
+    written(lists.directory / "in.csv", ["mail,note", *rows])
+    options = ("--column", "mail", "--normalize", "email", "--bad-max", "100", "--check")
+    said = lists("build", "in.csv", "-o", "out.list", *options)
+    assert said.status == 0, said.errors
+    count = load(lists.directory / "out.list").facts.counts.addresses
+    assert f"all {count} entries are found in out.list" in said.errors

@@ -33,7 +33,7 @@ def prove(
     rejects: Rejects,
     progress: BuildProgress,
 ) -> int:
-    """Return the number of entries looked up, all of which were found.
+    """Return the number of entries that were found: all, but for those that the build left out.
 
     StreamdedupError if one was not found whose line is not one of `rejects`; it names the line of the first. Lines that
     were read as parts of other records, and are records by themselves, may be an outsider's notes: as many as may be
@@ -51,12 +51,12 @@ def prove(
             cells = Column.of([reading.cell for reading in piece])
             progress.advance(len(cells.buffer) + len(piece), len(piece))
             keyed = keying.keyed(cells, {})
+            counts = np.array([not reading.within for reading in piece])
             for place, rows in _missing(listed, store, keyed):
                 missing = [piece[row] for row in rows.tolist()]
                 swallowed += _refused(given, missing, rejects, place)
-            within = np.array([reading.within > 0 for reading in piece])
-            of_others = np.concatenate([keyed.rows, keyed.domain_rows])
-            found += len(of_others) - int(np.count_nonzero(within[of_others]))
+                counts[rows] = False
+            found += int(np.count_nonzero(counts[np.append(keyed.rows, keyed.domain_rows)]))
     progress.end()
     if swallowed:
         said = (
