@@ -391,7 +391,7 @@ def test_the_command_says_it_all(forged: Deployment) -> None:
     assert set(report["partitions"][0]) == {
         *("partition", "input_start", "committed", "output_start", "output_end", "floor"),
         *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
-        *("unjudged", "keys", "due_again", "late_again"),
+        *("unjudged", "untimed", "keys", "due_again", "late_again"),
         *("lost", "missing", "wrongly_dropped", "explained_max", "doubled", "foreign"),
         *("wrongly_rejected", "offsets", "limits"),
     }

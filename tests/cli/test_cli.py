@@ -681,6 +681,7 @@ def test_a_command_that_compiles_says_so(
 )
 @pytest.mark.parametrize("compiles", [True, False])
 def test_a_command_of_lines_that_compiles_says_so(
+    *,
     arguments: list[str],
     place: str,
     said: str,

@@ -56,7 +56,7 @@ class _Piece:
 
 def csv_entries(given: Input, chunks: Iterable[bytes]) -> Iterator[Entries]:
     """Yield the cells of the column that `given` names; not its name in the header line."""
-    records = CsvRecords(Lines(chunks), given.separator)
+    records = CsvRecords(Lines(_cut(chunks)), given.separator)
     column = _column(given, records)
     piece = _Piece()
     for record in records:
@@ -72,7 +72,27 @@ def refuse_unknown_column(given: Input) -> None:
     """ConfigError if `given` can be read again, and its first line does not have the column."""
     if given.format == "csv" and not given.is_read_once:
         with closing(given.chunks()) as chunks:
-            _column(given, CsvRecords(Lines(chunks), given.separator))
+            _column(given, CsvRecords(Lines(_cut(chunks)), given.separator))
+
+
+def _cut(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield `chunks`, with the end of each line of more than LINE_BYTES_MAX bytes cut off, so memory is bounded.
+
+    If what is cut has an odd number of quotes, one is left: so the same records are open behind that line.
+    """
+    held, is_odd = 0, False
+    for chunk in chunks:
+        line, newline, rest = chunk.partition(b"\n")
+        kept = line[: max(0, LINE_BYTES_MAX + 1 - held)]
+        held += len(kept)
+        is_odd ^= line.count(b'"', len(kept)) & 1 == 1
+        yield kept
+        if newline:
+            yield b'"\n' if is_odd else b"\n"
+            yield rest
+            held, is_odd = len(rest) - (rest.rfind(b"\n") + 1), False
+    if is_odd:
+        yield b'"'
 
 
 def _column(given: Input, records: CsvRecords) -> int:
@@ -88,11 +108,11 @@ def _column(given: Input, records: CsvRecords) -> int:
 
 def _entry(record: CsvRecord, column: int) -> tuple[bytes | None, str]:
     """Return the entry of a record, empty if its cell is blank; or None and the reason why it has none."""
+    if max(map(len, record.lines)) > LINE_BYTES_MAX:  # it was cut
+        return None, TOO_LONG
     cell, reason = cell_of(record, column)
     if cell is None:
         return None, reason
-    if len(cell) > LINE_BYTES_MAX:
-        return None, TOO_LONG
     if not cell.strip() and not cell.decode().strip():
         return b"", ""
     if b"\n" in cell:
