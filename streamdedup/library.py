@@ -266,8 +266,8 @@ def _fit(
     """Whether those of `digests` that are absent fit into the room; in a window, as time goes on with them."""
     absent = np.flatnonzero(~one.contains_many(digests))
     _, first = np.unique(np.asarray(digests)[absent], axis=0, return_index=True)
-    if times is None:
-        return len(first) <= room
+    if times is None:  # which a window by time refuses itself
+        return len(first) <= room or hasattr(one, "clock")
     from streamdedup.filters.window.clock import checked_time, given_times  # it brings numba
 
     new, clock = absent[np.sort(first)], one.clock
@@ -312,8 +312,9 @@ def _full(one: Filter) -> FilterFullError:
 
 
 def _fullness(one: Filter) -> str:
+    name = one.stages if isinstance(one, Growing) else f"kind {one.kind}"
     return (
-        f"a filter of kind {one.kind} is full: it holds {len(one):,} keys, and more are new than its capacity of"
+        f"a filter of {name} is full: it holds {len(one):,} keys, and more are new than its capacity of"
         f" {one.capacity:,} has room for"
     )
 

@@ -234,7 +234,8 @@ def used(seen: Any) -> tuple[Callable[[], object], Callable[[], object]]:
 
 def filled() -> tuple[Callable[[], object], Callable[[], object]]:
     """The same of what guards a store."""
-    guard = streamdedup.Lookaside(built("bloom", 200_000), {}.get)
+    stored: dict[str, str] = {}
+    guard = streamdedup.Lookaside(built("bloom", 200_000), stored.get)
     keys = [f"key {number}" for number in range(5000)]
 
     def fill() -> None:
@@ -452,6 +453,10 @@ def test_a_window_that_forgets_is_not_full() -> None:
     seen.add_many(rows[:100], np.zeros(100, np.int64))
     with pytest.raises(FilterFullError):
         seen.add_many(rows[100:101], np.full(1, 1500))
+    with pytest.raises(ConfigError, match="give the time"):
+        seen.add_many(rows[100:101])
+    with pytest.raises(ConfigError, match="give the time"):
+        seen.add("a key")
     later = np.repeat(np.arange(2, 10) * 5000, 100)
     assert seen.add_many(rows[100:900], later).all()
     before = state(seen)
@@ -486,9 +491,9 @@ def test_a_union_may_fill_a_filter(on_full: str) -> None:
 
 
 def test_beyond_max_size_a_filter_that_grows_warns() -> None:
-    """With the remedy of its own."""
+    """With the kind that it was built as, and the remedy of its own."""
     seen = built("cuckoo", 100, on_full="grow", max_size=6000)
-    with pytest.warns(FilterFullWarning, match="with a greater max_size"):
+    with pytest.warns(FilterFullWarning, match=r"of cuckoo in \d stages? is .* a greater max_size"):
         seen.add_many(random_digests(507, seen.capacity + 1))
 
 

@@ -685,6 +685,7 @@ def test_a_command_of_lines_that_compiles_says_so(
     arguments: list[str],
     place: str,
     said: str,
+    *,
     compiles: bool,
     monkeypatch: pytest.MonkeyPatch,
     call: Call,
