@@ -240,7 +240,7 @@ class Schemas:
         self._given_up.update(new)
 
     def give_up_guids(self, numbers: Iterable[int]) -> None:
-        """Give up those numbers that stand for GUIDs: what is neither known nor given up would stand for one for ever."""
+        """Give up those numbers that stand for GUIDs, so that these are forgotten with all that were given up."""
         self.give_up(number for number in numbers if number in self.guids)
 
     def ask_again(self) -> None:
