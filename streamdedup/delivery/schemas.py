@@ -85,6 +85,7 @@ async def resolve(batch: EventBatch, extractor: Extractor) -> bool:
         ids = unresolved[at : at + ASKED_MAX]
         await schemas.registry.resolve(schemas, ids)
         if len(ids) == ASKED_MAX and not any(map(schemas.knows, ids)):
+            schemas.give_up_guids(unresolved[at + ASKED_MAX :])
             return True
     return not unresolved or not schemas.unresolved(extractor.heads(batch))
 

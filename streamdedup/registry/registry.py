@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 from weakref import WeakSet
 
 import structlog
@@ -113,7 +114,9 @@ class Registry:
         if None in found:
             schemas.give_up(id_ for id_, schema in zip(ids, found, strict=True) if schema is None)
             self._ask_later(schemas)
-        for number, schema in zip(ids, found, strict=True):
+        for asked, name, schema in zip(ids, names, found, strict=True):
+            # Meanwhile another number may stand for a GUID.
+            number = asked if isinstance(name, int) else schemas.number_of(UUID(name).bytes)
             if schema is not None and not schemas.knows(number):
                 # If the caller is cancelled, its thread still writes: nobody else may take a schema meanwhile.
                 await asyncio.shield(self._taken(schemas, number, schema))

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
 from streamdedup.delivery import schemas as delivery
 from streamdedup.keys.formats import schemas as formats
-from streamdedup.keys.formats.schema_registry import NUMBER_MAX
+from streamdedup.keys.formats.schema_registry import NUMBER_MAX, VALUE_HEADER
 from streamdedup.keys.formats.schemas import GIVEN_UP_MAX
 from streamdedup.registry.client import RegistryAwayError
 from streamdedup.registry.registry import ASK_AGAIN_S
@@ -97,6 +98,36 @@ def test_of_very_many_ids_the_smallest_are_asked_for(
         await stage.start().through(6)
         assert sorted(set(stage.client.asked)) == [1, 7, 8, 9]
         assert (len(stage.output()), len(stage.reasons())) == (2, 4)
+
+    play(scene)
+
+
+def test_what_stands_for_guids_that_nobody_has_is_bounded(
+    play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of those of a batch that are not asked for, because there are very many."""
+    monkeypatch.setattr(delivery, "ASKED_MAX", 2)
+    monkeypatch.setattr(formats, "GIVEN_UP_MAX", 6)
+    held = list[int]()
+    number_of = formats.Schemas.number_of
+
+    def counted(schemas: formats.Schemas, guid: bytes) -> int:
+        number = number_of(schemas, guid)
+        held.append(len(schemas.guids))
+        return number
+
+    monkeypatch.setattr(formats.Schemas, "number_of", counted)
+
+    async def scene(stage: Stage) -> None:
+        log = stage.broker.log(stage.deployment.source, 0)
+        async with stage.start() as worker:
+            for turn in range(8):
+                guids = (UUID(int=turn << 64 | at) for at in range(1, 6))
+                headers = [((VALUE_HEADER, b"\1" + guid.bytes),) for guid in guids]
+                log.append([(stage.broker.now_ms(), None, b"\2x", each) for each in headers], None)
+                await worker.consumed(5 * turn + 5)
+        assert len(stage.reasons()) == 40
+        assert max(held) <= 6 + 2 * 5
 
     play(scene)
 

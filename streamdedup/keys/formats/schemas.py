@@ -215,8 +215,8 @@ class Schemas:
         `programs` are those that `placed` returned, in a thread: here, it may take long.
         """
         self._check(number, schema.digest)
-        if number in self._given_up:
-            self.ask_again()
+        self.forget(self._given_up & {number})
+        self._given_up.discard(number)
         self._replace(programs or self.placed(schema))
         place = self.known.programs.places.get(schema.exact)
         self._enter([number], place.entries if place else [UNREADABLE] * len(self._paths))
@@ -239,10 +239,14 @@ class Schemas:
         self._enter(new, [GIVEN_UP] * len(self._paths))
         self._given_up.update(new)
 
+    def give_up_guids(self, numbers: Iterable[int]) -> None:
+        """Give up those numbers that stand for GUIDs, so that these are forgotten with all that were given up."""
+        self.give_up(number for number in numbers if number in self.guids)
+
     def ask_again(self) -> None:
-        """Forget which ids were given up."""
+        """Forget which ids were given up, and what stands for GUIDs that are not known."""
         self.forget(self._given_up)
-        for number in self._given_up & self.guids.keys():
+        for number in self.guids.keys() - self._exact.keys():
             del self._numbers[UUID(self.guids.pop(number)).bytes]
         self._given_up.clear()
 
