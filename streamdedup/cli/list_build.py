@@ -196,6 +196,8 @@ def _build(arguments: argparse.Namespace) -> int:
         made = build(recipe, inputs, output, rejects, progress)
         if rejects.count:
             progress.say(rejects.summary())
+        if said := rejects.swallowed():
+            progress.say(f"warning: {said}")
         if arguments.check:
             found = prove(output, recipe, inputs, rejects, progress)
             also = f" and in {place_of(output)}" if exact else ""

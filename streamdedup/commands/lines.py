@@ -5,10 +5,11 @@ chunk, and a line or record of at most `texts.LINE_BYTES_MAX`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -51,7 +52,8 @@ class Chunk(NamedTuple):
     """Lines without their newlines, and their `keys` (n,). `malformed` has the reason of each that has none.
 
     A record of several lines is one of `lines`. `first` is the number of the first line, from 1. `ends_open`: the
-    input ends with the last of these lines, without a newline. `is_header`: this is one line, without a key.
+    input ends with the last of these lines, without a newline. `is_header`: this is one line, without a key. `within`
+    has the number of lines within a record that could be records (`CsvRecord.within`), by its row.
     """
 
     lines: list[bytes]
@@ -60,6 +62,7 @@ class Chunk(NamedTuple):
     first: int
     ends_open: bool = False
     is_header: bool = False
+    within: Mapping[int, int] = MappingProxyType({})
 
     def number(self, row: int) -> int:
         """Return the number of the line at which a row begins."""
@@ -203,7 +206,9 @@ def _chunk(
         malformed = reasons | malformed  # the first column that is missing is named
     keys = parts[0] if len(parts) == 1 else joined(parts)
     lines = [b"\n".join(record.lines) for record in records]
-    return Chunk(lines, keys, dict(sorted(malformed.items())), records[0].number, ends_open)
+    within = {row: record.within for row, record in enumerate(records) if record.within}
+    malformed = dict(sorted(malformed.items()))
+    return Chunk(lines, keys, malformed, records[0].number, ends_open, within=within)
 
 
 def _chunks(source: LineSource) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from streamdedup.filters.base import Addable, Growing, Mask
 from streamdedup.filters.kinds import CELLED
 from streamdedup.filters.options import can_grow
 from streamdedup.filters.window.protocol import Windowed
+from streamdedup.keys.formats.csv_records import swallowed
 from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import adder, room_of, rows_that_fit
@@ -32,7 +33,8 @@ OTHER_REASONS = "other reasons"
 class Summary:
     """The number of lines, by verdict; of malformed ones by their reason, and the number of the first line of each.
 
-    `at_byte` is how the reason of that first line goes on, if it names a byte.
+    `at_byte` is how the reason of that first line goes on, if it names a byte. `within` is the number of lines within
+    records that could be records, and `first_within` names the first.
     """
 
     lines: int = 0
@@ -41,10 +43,18 @@ class Summary:
     reasons: Counter[str] = field(default_factory=Counter)
     first: dict[str, int] = field(default_factory=dict)
     at_byte: dict[str, str] = field(default_factory=dict)
+    within: int = 0
+    first_within: str = ""
     started: float = field(default_factory=time.monotonic)
 
     def note(self, chunk: Chunk, malformed: Mapping[int, str]) -> None:
-        """Count rows of `chunk` that are malformed, by their reasons."""
+        """Count rows of `chunk` that are malformed, by their reasons, and lines within its records."""
+        if chunk.within:
+            number = chunk.number(next(iter(chunk.within)))
+            self.within += sum(chunk.within.values())
+            self.first_within = (
+                self.first_within or f"line {number + 1:,}, in the record at line {number:,}"
+            )
         self.malformed += len(malformed)
         for row, reason in malformed.items():
             what = without_place(reason)
@@ -86,6 +96,8 @@ class Summary:
         )
         if others := self.malformed - sum(count for _, count in frequent):
             text += f"\nmalformed {counted(others, 'time')}: {OTHER_REASONS}"
+        if self.within:
+            text += f"\nwarning: {swallowed(self.within, self.first_within)}"
         if 0 < self.lines == self.malformed:
             text += f"\nhint: no line had the key; in the first, {next(iter(self.first))}; check --key and --normalize"
         return text

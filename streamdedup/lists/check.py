@@ -8,6 +8,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.events import Column
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.lists.build.blocks import LINE_BYTES_MAX, blocks
+from streamdedup.lists.build.entries import TOO_LONG
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.verified_list import VerifiedList
@@ -46,9 +47,11 @@ class Verdicts:
         return self._verdict_lines(Column.of(keys)) if keys else b""
 
     def _verdict_lines(self, given: Column) -> bytes:
-        keys, malformed = given, dict[int, str]()
+        long = (given.sizes > LINE_BYTES_MAX).nonzero()[0]  # these are cut
+        keys, malformed = given.nulled(long), dict[int, str]()
         if self._normalizer is not None:
-            keys, malformed = self._normalizer.of_column(given)
+            keys, malformed = self._normalizer.of_column(keys)
+        malformed |= dict.fromkeys(long.tolist(), TOO_LONG)
         rows = (keys.sizes >= 0).nonzero()[0]
         asked = keys.take(rows)
         verdicts = {

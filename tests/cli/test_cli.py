@@ -672,10 +672,10 @@ def test_a_command_that_compiles_says_so(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "place", "said"),
+    ("arguments", "place"),
     [
-        (["pipe"], "streamdedup.commands.pipe.adder", "compiling inner loops"),
-        (["plan", "--sample", "-"], "streamdedup.commands.plan.sample.digests_of", "compiling, "),
+        (["pipe"], "streamdedup.commands.pipe.adder"),
+        (["plan", "--sample", "-"], "streamdedup.commands.plan.sample.digests_of"),
     ],
     ids=["pipe", "plan"],
 )
@@ -684,8 +684,6 @@ def test_a_command_of_lines_that_compiles_says_so(
     *,
     arguments: list[str],
     place: str,
-    said: str,
-    *,
     compiles: bool,
     monkeypatch: pytest.MonkeyPatch,
     call: Call,
@@ -699,4 +697,4 @@ def test_a_command_of_lines_that_compiles_says_so(
 
     monkeypatch.setattr(place, work)
     done = call(*arguments, given=b"a\n")
-    assert (done.returncode, done.stderr.count(said.encode())) == (1, compiles)
+    assert (done.returncode, done.stderr.count(b"compiling")) == (1, compiles)

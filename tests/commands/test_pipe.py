@@ -332,6 +332,39 @@ def test_a_stray_quote_costs_its_own_line(
         }
 
 
+@pytest.mark.parametrize(
+    ("place", "last", "said"),
+    [
+        (0, 4, "1 line read as parts of other records"),
+        (0, 15, "12 lines read as parts of other records"),
+        (2, 15, "12 lines read as parts of other records"),
+        (2, 22, "19 lines read as parts of other records"),
+    ],
+)
+def test_lines_that_two_strays_swallow_are_named(place: int, last: int, said: str) -> None:
+    """A record of few lines is believed, so they may be dropped with its key, but not without a word."""
+    rows = [[b"x", b"a%d" % number, b"note"] for number in range(1, 40)]
+    rows[2][place] = b'"' + rows[2][place]
+    rows[last - 1][place] += b'"'
+    again = rows[last - 1 if place == 0 else 2][1]  # the record's key
+    data = b"".join(b",".join(row) + b"\n" for row in [[b"x", again, b"z"], *rows])
+    out, summary = _run(data, key="csv:2")
+    assert out.count(b"\n") == 40 - (last - 2)
+    place_of = "the first: line 5, in the record at line 4: an unclosed quote?"
+    warning = f"\nwarning: {said}, though they are records by themselves; {place_of}"
+    assert warning in summary.text(Bloom(10))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b'x,a,"Dear Anna,\nit works, mostly.\nYours"\n', b'x,a,"one\ntwo"\n', b'x,"a\nb",y\n'],
+)
+def test_a_note_of_some_lines_is_no_warning(record: bytes) -> None:
+    """Its lines are no records."""
+    _, summary = _run(b"n,id,note\n" + 3 * record, key="csv:id")
+    assert "warning" not in summary.text(Bloom(10))
+
+
 NOTE = b"".join(b"evil%d@bad.example\n" % (i % 7) for i in range(9000))
 
 

@@ -28,6 +28,7 @@ from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.normalization import Normalizing
 from streamdedup.lists.progress import BuildProgress
 from streamdedup.named_files import open_stream
+from streamdedup.units import counted
 from tests.fifos import ends, fifo, writing
 from tests.filters.cases import HASH_KEY
 from tests.lists.tools import (
@@ -391,6 +392,28 @@ def test_a_stray_quote_is_named_and_costs_its_line(
     listed = load(lists.directory / "out.list")
     assert listed.facts.counts.bad >= takes
     assert holds(listed, *(mails[i].decode() for i in range(1, 5000) if i + 1 not in strays))
+
+
+@pytest.mark.parametrize("lines", [1, 2, 10, 19])
+def test_lines_that_two_strays_swallow_are_named(lines: int, lists: Commands) -> None:
+    """Also without --check: a record of few lines is believed."""
+    rows = [[b"user%d@bad.example" % number, b"Anna"] for number in range(40)]
+    rows[5][1] = b'"Anna'
+    rows[5 + lines][1] = b"6'2\""
+    written(lists.directory / "in.csv", [b"mail,name", *map(b",".join, rows)])
+    said = lists("build", "in.csv", "-o", "out.list", "--column", "mail")
+    assert said.status == 0
+    named = f"{counted(lines, 'line')} read as parts of other records, though they are records by"
+    assert f"warning: {named} themselves; the first: in.csv line 8, in the record" in said.errors
+    assert load(lists.directory / "out.list").facts.counts.addresses == 40 - lines
+
+
+@pytest.mark.parametrize("blank", [b"\x1f", b"\x0b \t", b"\x1c\x1d\x1e"])
+def test_a_check_takes_no_white_space_for_an_entry(blank: bytes, lists: Commands) -> None:
+    """All of ASCII's, as the build."""
+    written(lists.directory / "in.txt", [b"a", blank, b"b"])
+    said = lists("build", "in.txt", "-o", "out.list", "--check")
+    assert (said.status, "all 2 entries are found" in said.errors) == (0, True)
 
 
 @pytest.mark.parametrize("line", ["evil@bad.example", "evil@bad.example " * 20_000])

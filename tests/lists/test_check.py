@@ -49,6 +49,16 @@ def test_keys_come_from_standard_input(arguments: tuple[str, ...], lists: Comman
     )
 
 
+@pytest.mark.parametrize("beyond", [1, 2, 1 << 20])
+def test_a_line_that_is_too_long_is_malformed(beyond: int, lists: Commands) -> None:
+    """It is cut, so there is no verdict; one as long as it may be has one."""
+    built(lists.directory, ["a"])
+    longest = b"x" * (1 << 20)
+    said = lists("check", "out.list", stdin=longest + beyond * b"y" + b"\n" + longest + b"\na\n")
+    reason = b"malformed\tthe line is longer than 1,048,576 bytes\t"
+    assert said.out == reason + longest + b"\npass\t-\t" + longest + b"\nblocked\taddress\ta\n"
+
+
 def test_a_key_may_be_any_bytes(lists: Commands) -> None:
     """An argument that is no text is asked for as it is."""
     built(lists.directory, ["a"])

@@ -9,7 +9,8 @@ next one, so such a record is bad, and reading goes on with its second line:
   has as many cells as a record.
 
 All else that is written with its quotes doubled is one record, however long it is. So whoever writes a long note does
-not choose which records there are, or the reason of a bad record says what it takes.
+not choose which records there are, or the reason of a bad record says what it takes. If each of its lines could be a
+record, two stray quotes may have made it, so the number of these lines is to be reported (`swallowed`).
 """
 
 import csv
@@ -36,7 +37,8 @@ class CsvRecord(NamedTuple):
     """The `lines` that a record takes, and its cells, none if the line is blank; or the reason why it has none.
 
     `number` is that of its first line, from 1. `takes` is the number of lines that it takes; if reading goes on with
-    its second line, `lines` has the first alone.
+    its second line, `lines` has the first alone. `within` is the number of its lines after the first, if each could be
+    a record by itself; else 0.
     """
 
     lines: list[bytes]
@@ -44,6 +46,7 @@ class CsvRecord(NamedTuple):
     number: int
     takes: int
     reason: str = ""
+    within: int = 0
 
 
 NO_RECORD = CsvRecord([], [], 1, 0)
@@ -76,7 +79,8 @@ class CsvRecords(Iterator[CsvRecord]):
             cells = None
         if cells is not None and not self._is_implausible(taken, cells):
             self._width = self._width or len(cells)
-            return CsvRecord(taken, cells, number, len(taken))
+            within = len(taken) - 1 if self._are_alike(taken) else 0
+            return CsvRecord(taken, cells, number, len(taken), within=within)
         reason = NO_CSV if len(taken) == 1 else unclosed(number, len(taken))
         takes = 1 if is_again else len(taken)
         if self._taking.has_ended and len(taken) <= LINES_PLAUSIBLE:
@@ -111,6 +115,24 @@ class CsvRecords(Iterator[CsvRecord]):
         return separators > 0 and all(
             line.count(self._forms.separator) == separators for line in taken[1:-1]
         )
+
+    def _are_alike(self, taken: list[bytes]) -> bool:
+        """Return whether each line has as many separators as a record, but for lines in the midst that have quotes."""
+        separators, last = self._width - 1, len(taken) - 1
+        if not separators or not last:
+            return False
+        return all(
+            line.count(self._forms.separator) == separators or (0 < at < last and b'"' in line)
+            for at, line in enumerate(taken)
+        )
+
+
+def swallowed(lines: int, first: str) -> str:
+    """Return what to say of so many lines within records; `first` names the first of them and its record."""
+    return (
+        f"{counted(lines, 'line')} read as parts of other records, though they are records by themselves; the first:"
+        f" {first}: an unclosed quote?"
+    )
 
 
 def unclosed(number: int, takes: int) -> str:

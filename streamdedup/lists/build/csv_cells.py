@@ -34,6 +34,7 @@ class _Piece:
     numbers: list[int] = field(default_factory=list)
     bad: dict[int, str] = field(default_factory=dict)
     takes: dict[int, int] = field(default_factory=dict)
+    within: dict[int, int] = field(default_factory=dict)
     size_bytes: int = 0
 
     def add(self, record: CsvRecord, cell: bytes | None, reason: str) -> None:
@@ -42,6 +43,8 @@ class _Piece:
             self.bad[len(self.cells)] = reason
             if record.takes > 1:
                 self.takes[len(self.cells)] = record.takes
+        if record.within:
+            self.within[record.number] = record.within
         self.cells.append(cell)
         self.lines.append(record.lines[0])
         self.numbers.append(record.number)
@@ -51,7 +54,7 @@ class _Piece:
         """Return the entries as columns."""
         numbers = np.array(self.numbers, dtype=np.int64)
         lines = Column.of(self.lines)
-        return Entries(Column.of(self.cells), lines, numbers, self.bad, self.takes)
+        return Entries(Column.of(self.cells), lines, numbers, self.bad, self.takes, self.within)
 
 
 def csv_entries(given: Input, chunks: Iterable[bytes]) -> Iterator[Entries]:

@@ -17,7 +17,8 @@ class Entries:
     """One piece of an input, as rows: each entry's text, null or empty if there is none, and the line it came from.
 
     `numbers`, shape (n,), are the line numbers, from 1. `bad` maps a row to the reason why it has no entry, in
-    ascending order, and `takes` those that count as more than one bad line to their number.
+    ascending order, and `takes` those that count as more than one bad line to their number. `within` maps the line of
+    a record to the number of lines within it that could be records by themselves.
     """
 
     cells: Column
@@ -25,6 +26,7 @@ class Entries:
     numbers: Integers
     bad: dict[int, str]
     takes: Mapping[int, int] = field(default_factory=dict)
+    within: Mapping[int, int] = field(default_factory=dict)
 
 
 def first_bytes(column: Column) -> npt.NDArray[np.uint8]:

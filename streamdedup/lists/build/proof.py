@@ -12,6 +12,7 @@ import numpy as np
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import Column, Integers
 from streamdedup.filters.base import Mask
+from streamdedup.keys.formats import csv_records
 from streamdedup.lists.build.builder import BuildRequest
 from streamdedup.lists.build.inputs import Input, size_bytes
 from streamdedup.lists.build.keys import KeyedEntries
@@ -21,7 +22,6 @@ from streamdedup.lists.exact_store import ExactStore, place_of
 from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.progress import BuildProgress
 from streamdedup.rules.lists import Match
-from streamdedup.units import counted
 
 ENTRIES_A_PIECE = 1 << 15
 
@@ -59,10 +59,7 @@ def prove(
             found += int(np.count_nonzero(counts[np.append(keyed.rows, keyed.domain_rows)]))
     progress.end()
     if swallowed:
-        said = (
-            f"{counted(len(swallowed), 'line')} read as parts of other records, though they are records by themselves;"
-            f" the first: {swallowed[0]}: an unclosed quote?"
-        )
+        said = csv_records.swallowed(len(swallowed), swallowed[0])
         if not rejects.accepts(len(swallowed)):
             raise StreamdedupError(
                 f"{said} do not use that list; correct that record, and build it again, or accept such lines by"

@@ -16,6 +16,7 @@ import numpy as np
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.events import Integers
+from streamdedup.keys.formats.csv_records import swallowed
 from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.lists.build.entries import Entries
 from streamdedup.named_files import kind_of
@@ -45,11 +46,18 @@ class Rejects:
         self._first: list[str] = []
         self._reasons = Counter[str]()
         self._numbers = defaultdict[str, "array[int]"](lambda: array("q"))
-        self.count = self._lines = self._written = 0
+        self.count = self._lines = self._written = self._within = 0
+        self._first_within = ""
 
     def note(self, name: str, piece: Entries, bad: dict[int, str]) -> None:
         """Record the bad rows of a piece of the input `name`, and how many lines the piece has."""
         self._lines += len(piece.numbers)
+        for number, lines in piece.within.items():
+            self._within += lines
+            self._first_within = (
+                self._first_within
+                or f"{name} line {number + 1:,}, in the record at line {number:,}"
+            )
         for row, reason in bad.items():
             number, takes = int(piece.numbers[row]), piece.takes.get(row, 1)
             self.count += takes
@@ -95,6 +103,10 @@ class Rejects:
         """Return the positions in `numbers` (n,) of those lines of the input `name` that are bad."""
         bad = np.frombuffer(self._numbers[name], dtype=np.int64)
         return np.flatnonzero(np.isin(numbers, bad))
+
+    def swallowed(self) -> str:
+        """Return what to say of lines that were read as parts of records; empty if there are none."""
+        return swallowed(self._within, self._first_within) if self._within else ""
 
     def _left_out(self) -> str:
         most = self._reasons.most_common(REASONS_SHOWN)
