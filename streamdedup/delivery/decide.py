@@ -33,7 +33,10 @@ IDLE_COMMIT_S = 5.0  # between two commits of a position that moved without even
 ANCIENT = (
     "they have a timestamp before the year 2000 (0 is 1970), which the window takes for their time"
 )
-TIMELESS = "no event has a timestamp so far, and until one has, the window forgets nothing, and may become full"
+_UNTIL = "until one has, the window forgets nothing, and may become full"
+TIMELESS = f"no event has a timestamp so far, and {_UNTIL}"
+TIMELESS_AGAIN = f"no event has had a timestamp for a long time, and {_UNTIL}"
+UNTIMED_MANY = 10_000  # events without a timestamp that find the window at one and the same time
 TIMES_REMEDY = (
     "have the producers set timestamps, or the input's topic (message.timestamp.type: LogAppendTime); or leave"
     " filter.retention out for a window by count (docs/windows.md)"
@@ -71,6 +74,8 @@ class Decider:
         self._departed_offset = 0
         self._departed_at = 0.0
         self._looked = False  # whether keys look framed
+        self._time: int | None = None  # the window's, at the last seal
+        self._untimed = 0  # events without a timestamp since it moved there
 
     async def run(
         self, shard: Shard, in_flight: InFlight, closes_s_max: float, leaving: asyncio.Event
@@ -258,9 +263,13 @@ class Decider:
             log.warning("keys_framed", reason=warning, remedy=FRAMED_REMEDY)
 
     def _warn_of_times(self, shard: Shard) -> None:
-        """Warn, for all partitions together, if a window has no time yet, or a time that is hardly meant."""
+        """Warn, for all partitions together, of a window without a time, or with one that stands still or is odd."""
         counted, services = shard.unsealed, self._services
-        untimed = counted.untimed if shard.watermark is None else 0
+        if shard.watermark != self._time:
+            self._time, self._untimed = shard.watermark, 0
+        self._untimed += counted.untimed
+        stands = shard.watermark is None or self._untimed >= UNTIMED_MANY
+        untimed = counted.untimed if stands else 0
         now_s, topic = asyncio.get_running_loop().time(), self._recipe.settings.source.topic
         if untimed and (events := services.timeless.due(now_s, untimed)):
             log.warning(
@@ -268,7 +277,7 @@ class Decider:
                 topic=topic,
                 partition=shard.partition,
                 events=events,
-                reason=TIMELESS,
+                reason=TIMELESS if shard.watermark is None else TIMELESS_AGAIN,
                 remedy=TIMES_REMEDY,
             )
         if counted.ancient and (events := services.ancient.due(now_s, counted.ancient)):

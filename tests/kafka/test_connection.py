@@ -1,8 +1,11 @@
 """Claims about errors that no patience cures: they are named, with their remedy, wherever aiokafka puts them."""
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     InvalidSessionTimeoutError,
@@ -14,8 +17,10 @@ from aiokafka.errors import (
     UnsupportedForMessageFormatError,
 )
 
-from streamdedup.kafka.client.connection import NOTE_BYTES, refusal
+from streamdedup.errors import ConfigError
+from streamdedup.kafka.client.connection import NOTE_BYTES, client_arguments, refusal
 from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.options import KafkaOptions
 
 NAMED = {
     InvalidTransactionTimeout: ("kafka.producer.transaction_timeout_ms", "transaction.max.timeout"),
@@ -56,3 +61,43 @@ def test_no_note_is_longer_than_is_said() -> None:
     numbers: Any = dict.fromkeys(names, most)
     note = Note(**ids, **numbers, atomic=True)
     assert len(note.encode()) <= NOTE_BYTES
+
+
+class Tokens(AbstractTokenProvider):  # type: ignore[misc] # aiokafka has no types
+    """Returns one token."""
+
+    def __init__(self, token: Any) -> None:
+        self._token = token
+
+    async def token(self) -> Any:
+        """The token."""
+        return self._token
+
+    def extensions(self) -> dict[str, str]:
+        """One."""
+        return {"pool": "1"}
+
+
+@pytest.mark.parametrize("token", ["a.b.c", "a\nb", "a\r\n", "a\x01auth=b", "a b", "", None])
+async def test_a_token_that_is_no_word_is_refused_where_it_is_read(
+    token: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider of the operator's own may read it from a file with a line end. The message does not repeat it."""
+    module: Any = ModuleType("acme_tokens")
+    module.make = lambda: Tokens(token)
+    monkeypatch.setitem(sys.modules, "acme_tokens", module)
+    options = KafkaOptions(
+        bootstrap_servers="localhost:1",
+        group_id="g",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider="acme_tokens:make",  # noqa: S106 - a name
+    )
+    provider = (await client_arguments(options))["sasl_oauth_token_provider"]
+    assert provider.extensions() == {"pool": "1"}
+    if token == "a.b.c":  # noqa: S105 - no secret
+        assert await provider.token() == token
+        return
+    with pytest.raises(ConfigError, match="one word of visible ASCII") as refused:
+        await provider.token()
+    assert not token or token not in str(refused.value)

@@ -10,6 +10,7 @@ import pytest
 from streamdedup.commands import trial
 from streamdedup.commands.audit import Report, audit
 from streamdedup.commands.fit import Fit
+from streamdedup.delivery import decide
 from streamdedup.events import NO_TIMESTAMP, Verdict
 from streamdedup.kafka.records.records import Record
 from streamdedup.server.pulse import Pulse
@@ -186,6 +187,25 @@ def test_a_window_without_a_time_is_warned_of_until_it_has_one(tmp_path: Path) -
         assert (await _fit(stage))[1] == (
             "3 events without a timestamp: each has the greatest time of the events that were emitted before it"
         )
+
+    on_virtual_clock(scene)
+
+
+def test_a_window_whose_time_stands_still_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once many events without a timestamp came after the last one that had one; the next one begins the count anew."""
+    monkeypatch.setattr(decide, "UNTIMED_MANY", 3)
+
+    async def scene(start: Start) -> None:
+        stage = Stage(tmp_path, start)
+        worker = await stage.read(hours(("a", 0), ("b", None), ("c", None)))
+        assert not worker.lines("window_without_time")
+        worker = await stage.read(hours(("d", None), ("e", None), ("f", None)))
+        (line,) = worker.lines("window_without_time")
+        assert line["reason"] == decide.TIMELESS_AGAIN
+        worker = await stage.read(hours(("g", 1), ("h", None), ("i", None)))
+        assert not worker.lines("window_without_time")
 
     on_virtual_clock(scene)
 

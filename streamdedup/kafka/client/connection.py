@@ -1,6 +1,7 @@
 """How to reach the cluster: the options that all clients share, and one bare client for requests of our own."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib import import_module
@@ -248,7 +249,28 @@ def _token_provider(options: KafkaOptions) -> AbstractTokenProvider:
             f"{where}: the factory returned a {type(provider).__name__};"
             " it must return an aiokafka.abc.AbstractTokenProvider"
         )
-    return provider
+    return _Checked(provider)
+
+
+class _Checked(AbstractTokenProvider):
+    """Gives the tokens of a provider on. One with a line end or another control character would forge a message."""
+
+    def __init__(self, provider: AbstractTokenProvider) -> None:
+        self._provider = provider
+
+    async def token(self) -> str:
+        """Return the provider's token. ConfigError if it is no word of visible ASCII."""
+        token = await self._provider.token()
+        if not isinstance(token, str) or not re.fullmatch("[!-~]+", token):
+            raise ConfigError(
+                "kafka.sasl_oauth_token_provider: its token is not one word of visible ASCII characters; return it"
+                " without line ends and blanks"
+            )
+        return token
+
+    def extensions(self) -> dict[str, str]:
+        """Return what the provider adds."""
+        return dict(self._provider.extensions() or {})
 
 
 def _missing_in(module: str, error: ImportError | AttributeError) -> str:
