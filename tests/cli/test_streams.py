@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -53,13 +54,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@full
-@pytest.mark.slow
-@pytest.mark.parametrize("arguments", PRINTING, ids=lambda words: "-".join(words[:2]))
-def test_a_full_disk_is_named(arguments: list[str], directory: Path) -> None:
-    """By every command that prints, in the same words, in one line, with status 1."""
-    with Path("/dev/full").open("wb") as output, (directory / "in").open("rb") as lines:
-        done = subprocess.run(
+def written_to(
+    path: Path, arguments: list[str], directory: Path, first: Callable[[], None] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command over `in`, with its standard output at `path`; the new process calls `first` before."""
+    with path.open("wb") as output, (directory / "in").open("rb") as lines:
+        return subprocess.run(
             [*COMMAND, *arguments],
             cwd=directory,
             env=UNBUFFERED,
@@ -68,7 +68,16 @@ def test_a_full_disk_is_named(arguments: list[str], directory: Path) -> None:
             stderr=subprocess.PIPE,
             check=False,
             timeout=DEADLINE_S,
+            preexec_fn=first,
         )
+
+
+@full
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", PRINTING, ids=lambda words: "-".join(words[:2]))
+def test_a_full_disk_is_named(arguments: list[str], directory: Path) -> None:
+    """By every command that prints, in the same words, in one line, with status 1."""
+    done = written_to(Path("/dev/full"), arguments, directory)
     assert done.returncode == 1
     assert done.stderr.endswith(SAID + b"No space left on device\n")
     assert b"Traceback" not in done.stderr
@@ -84,18 +93,8 @@ def test_a_disk_that_fills_up_is_named(
     arguments: list[str], directory: Path, tmp_path: Path
 ) -> None:
     """The last write is then a short one, which is no error by itself: the next one fails."""
-    with (tmp_path / "out").open("wb") as output, (directory / "in").open("rb") as lines:
-        done = subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=directory,
-            env=UNBUFFERED,
-            stdin=lines,
-            stdout=output,
-            stderr=subprocess.PIPE,
-            check=False,
-            timeout=DEADLINE_S,
-            preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1000, 1000)),
-        )
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1000, 1000))
+    done = written_to(tmp_path / "out", arguments, directory, limit)
     assert (tmp_path / "out").stat().st_size == 1000
     assert done.returncode == 1
     assert done.stderr.endswith(SAID + b"File too large\n")
