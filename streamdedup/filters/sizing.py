@@ -25,12 +25,19 @@ def bloom_error(bits: int, hashes: int, keys: float) -> float:
 def bloom_size(capacity: int, error_rate: float) -> tuple[int, int]:
     """The fewest bits that keep `error_rate` at `capacity` keys, and the number of hashes that goes with them.
 
-    For k hashes m = -kn / ln(1 - p^(1/k)); the best k is near log2(1/p).
+    For k hashes m = -kn / ln(1 - p^(1/k)), and k/4 + 1 more; the best k is near log2(1/p). The formula is the limit for
+    many keys. With few, the share of bits that are set varies, and the mean of its k-th power is larger by about
+    (0.15 k (k - 1) + 0.35 k) / m of itself (Bose et al. 2008). That costs 0.22 k + 0.3 bits, whatever n is.
     """
     ideal = -math.log2(error_rate)
     candidates = {max(1, math.floor(ideal)), max(1, math.ceil(ideal))}
     return min(
-        (math.ceil(-hashes * capacity / math.log1p(-(error_rate ** (1 / hashes)))), hashes)
+        (
+            math.ceil(-hashes * capacity / math.log1p(-(error_rate ** (1 / hashes))))
+            + hashes // 4
+            + 1,
+            hashes,
+        )
         for hashes in candidates
     )
 
@@ -126,8 +133,9 @@ def beside(error_rate: float) -> tuple[float, float]:
 
 
 def bitmap_size(capacity: int, error_rate: float) -> int:
-    """The fewest bits that keep 1 - e^(-n/m) at `error_rate` for n = `capacity`: -n / ln(1 - p)."""
-    return math.ceil(min(-capacity / math.log1p(-error_rate), FLOAT_MAX))
+    """The fewest bits that keep 1 - (1 - 1/m)^n at `error_rate` for n = `capacity`: 1 / (1 - (1 - p)^(1/n))."""
+    share = max(-math.log1p(-error_rate) / capacity, sys.float_info.min)
+    return math.ceil(-1 / math.expm1(-share))
 
 
 def counter_reaches(count: int, counters: int, hashes: int, keys: float) -> float:

@@ -5,6 +5,7 @@ import random
 import threading
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,34 @@ async def test_a_batch_that_decompresses_to_much_is_decoded_beside_the_loop(
     assert [one.next_offset for one in found] == [1, 2, 3, 4]
     assert len(threads) == 1
     assert threading.get_ident() not in threads
+
+
+async def test_what_was_decoded_is_gone_once_it_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the thread that decoded it gets no time to end its call."""
+    decoded: list[weakref.ref[Any]] = []
+    given, goes_on = Future.set_result, threading.Event()
+
+    def watched(batches: Sequence[RecordBatch]) -> Records:
+        records = decode(batches)
+        decoded.append(weakref.ref(records.offsets))
+        return records
+
+    def slow(future: "Future[Any]", result: Any) -> None:
+        given(future, result)
+        del result
+        goes_on.wait(10)
+
+    monkeypatch.setattr(decoding, "decode", watched)
+    monkeypatch.setattr(Future, "set_result", slow)
+    large = next(fetched(bomb(1)))
+    assert isinstance(large, PendingDecode)
+    await large.done()
+    assert decoded[0]() is not None
+    large.drop(lambda: None)
+    try:
+        assert decoded[0]() is None
+    finally:
+        goes_on.set()
 
 
 @pytest.mark.parametrize("codec", [0, 1, 4])

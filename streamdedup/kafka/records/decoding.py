@@ -123,9 +123,16 @@ class PendingDecode:
     async def done(self) -> None:
         """Wait until decoding has ended. If the call is cancelled, decoding goes on, and another call waits for it."""
         if self._task is None:
-            self._task = asyncio.create_task(asyncio.to_thread(decode, [self._batch]))
+            self._task = asyncio.create_task(self._decoded())
         await asyncio.wait([self._task])
         self._task.exception()  # mark an error as retrieved, in case nobody takes the events
+
+    async def _decoded(self) -> Records:
+        held: list[
+            Records
+        ] = []  # a thread of the pool holds what its call returned for longer than the waiter
+        await asyncio.to_thread(lambda: held.append(decode([self._batch])))
+        return held.pop()
 
     def drop(self, then: Callable[[], None]) -> None:
         """Release what was decoded, and call `then`: at once, or when the thread that still decodes has ended."""
