@@ -129,6 +129,12 @@ def present(seen: Filter) -> list[str]:
     return KEYS[len(REMOVED) :] if isinstance(seen, Removable) else KEYS
 
 
+def removed_with_others(seen: Filter) -> list[str]:
+    """The keys of `present` that a set does not find: they rested on the cells of keys that were removed."""
+    found = seen.contains_many(seen.digests(present(seen)))
+    return [key for key, is_found in zip(present(seen), found, strict=True) if not is_found]
+
+
 def false_positives(seen: Filter) -> list[int]:
     """Which of `ABSENT` it reports present, the first ones."""
     found = seen.contains_many(seen.digests(ABSENT)).nonzero()[0]

@@ -16,6 +16,7 @@ from tests.golden import (
     false_positives,
     lists,
     records,
+    removed_with_others,
 )
 
 
@@ -36,6 +37,7 @@ def make(directory: Path, recipes: Sequence[Golden]) -> list[str]:
                 "keys": len(seen),
                 "header": seen.header(),
                 "false_positives": false_positives(seen),
+                "removed_with_others": removed_with_others(seen),
             }
             manifest.write_text(json.dumps(entries, indent=2, sort_keys=True) + "\n")
             made.append(recipe.name)
