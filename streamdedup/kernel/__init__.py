@@ -30,6 +30,7 @@ from streamdedup.kernel.cache import CACHE_ENV, LOCK, KernelCache, cache_root, p
 
 __all__ = [
     "CACHE_ENV",
+    "COMPILING",
     "KERNELS",
     "Words",
     "cache_root",
@@ -59,6 +60,12 @@ Words = npt.NDArray[np.uint64]  # what most kernels work on, such as the table o
 
 KERNELS: list[Any] = []  # every kernel, as numba's dispatcher
 
+# What a command says meanwhile.
+COMPILING = (
+    "compiling inner loops that never ran here before; this takes half a minute, on a busy machine minutes, and the"
+    " result is kept"
+)
+
 _MAPPING = re.compile(
     rb"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<rights>\S+) .*/libllvmlite\S*$"
     rb"(?:\n\w+:.*)*?\nAnonymous: +(?P<anonymous>\d+) kB$"
@@ -70,9 +77,8 @@ _KERNEL = re.compile(rb"^@(kernel|inlined)\b", re.MULTILINE)
 _IMPORTS = re.compile(rb"^[ \t]*from (streamdedup[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
 _numba_log = logging.getLogger("numba")
-if (
-    _numba_log.level == logging.NOTSET
-):  # else a program that logs at DEBUG, as Scrapy does, gets 5 MB a filter
+# A program that logs at DEBUG, as Scrapy does, would get 5 MB a filter.
+if _numba_log.level == logging.NOTSET:
     _numba_log.setLevel(logging.INFO)
 
 
@@ -175,7 +181,8 @@ def unwritten(listed: bytes) -> Iterator[tuple[int, int]]:
 def sources(package: Path) -> dict[str, bytes]:
     """The modules below `package` that kernels are made of, by name: no other source can change a kernel.
 
-    These are the modules that define a kernel, and all that they import, directly or not.
+    These are the modules that define a kernel, and all that they import, directly or not. A package is imported with
+    each of its modules, but counts only if a name is taken from its own `__init__`.
     """
     texts = {_module(path, package): path.read_bytes() for path in package.rglob("*.py")}
     found: dict[str, bytes] = {}
@@ -185,8 +192,9 @@ def sources(package: Path) -> dict[str, bytes]:
         if name in texts and name not in found:
             found[name] = texts[name]
             for module, names in _IMPORTS.findall(texts[name]):
-                members = re.findall(r"\w+", names.decode())
-                waiting += [module.decode(), *(f"{module.decode()}.{member}" for member in members)]
+                origin = module.decode()
+                members = [f"{origin}.{member}" for member in re.findall(r"\w+", names.decode())]
+                waiting += members if texts.keys() >= set(members) else [origin, *members]
     return found
 
 

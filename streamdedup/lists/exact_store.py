@@ -15,9 +15,10 @@ from typing import Any, Self
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.filters.base import Mask
 from streamdedup.keys.hashing import Digests
+from streamdedup.lists.digest_blocks import warm_up
 from streamdedup.lists.facts import Facts
 from streamdedup.lists.key_list import KeyList
-from streamdedup.lists.sorted_digests import SortedDigests, warm_up
+from streamdedup.lists.sorted_digests import SortedDigests
 from streamdedup.snapshot import files
 from streamdedup.snapshot.header import field
 

@@ -20,19 +20,15 @@ from crc32c import crc32c
 from streamdedup.errors import SnapshotError
 from streamdedup.events import Integers
 from streamdedup.filters.base import Mask
-from streamdedup.filters.exact.digest_map import first_not_below, is_at, is_below
-from streamdedup.kernel import kernel
 from streamdedup.keys.hashing import Digests, checked, frozen
+from streamdedup.lists.digest_blocks import BLOCK_ROWS, is_ascending, locate, search
 from streamdedup.snapshot import files
 from streamdedup.snapshot.header import DamagedFileError, number
 from streamdedup.snapshot.read import ScanningReader
 
 ROW = np.dtype(("<u8", 2))
-BLOCK_ROWS = 256
 BLOCK_BYTES = BLOCK_ROWS * ROW.itemsize
 DIGESTS_AT_A_TIME = 128  # their blocks take 512 KiB, which stay in the processor's cache
-
-_1 = np.uint64(1)
 
 
 class SortedDigests:
@@ -70,10 +66,10 @@ class SortedDigests:
         for start in range(0, len(digests), DIGESTS_AT_A_TIME):
             asked = checked(digests[start : start + DIGESTS_AT_A_TIME])
             blocks: Integers = np.empty(len(asked), dtype=np.int64)
-            _locate(self._firsts, asked, blocks)
+            locate(self._firsts, asked, blocks)
             distinct, places = np.unique(blocks, return_inverse=True)
             ends = np.minimum(BLOCK_ROWS, self.count - distinct * BLOCK_ROWS)
-            _search(
+            search(
                 frozen(self._read(distinct.tolist()), np.uint64),
                 frozen(ends, np.int64),
                 frozen(places, np.int64),
@@ -131,7 +127,7 @@ class _Index:
         """Take the next chunk, which is at byte `at` of the file. All but the last consist of whole blocks."""
         self.start = self.start or at
         rows = frozen(np.frombuffer(chunk, dtype=ROW), np.uint64)
-        if not _is_ascending(self._last, rows):
+        if not is_ascending(self._last, rows):
             raise DamagedFileError("its digests are not in ascending order")
         self._last = checked(rows[-1:].copy())
         for start in range(0, len(chunk), BLOCK_BYTES):
@@ -141,52 +137,3 @@ class _Index:
     def firsts(self) -> Digests:
         """Return the first digest of each block, (blocks, 2)."""
         return frozen(np.frombuffer(self._firsts, dtype=ROW), np.uint64)
-
-
-def warm_up() -> None:
-    """Compile the kernels or load them from the cache. Called at set-up, so that no batch waits for it."""
-    rows = checked(np.zeros((1, 2), dtype=np.uint64))
-    blocks, ends = np.zeros(1, dtype=np.int64), frozen(np.ones(1), np.int64)
-    _locate(rows, rows, blocks)
-    _search(rows, ends, frozen(blocks, np.int64), rows, np.zeros(1, dtype=np.bool_))
-
-
-@kernel
-def _is_ascending(last: Digests, rows: Digests) -> bool:
-    """Return whether each of `rows` is above the row before it, and the first above `last` (0 or 1, 2)."""
-    for row in range(np.uint64(rows.shape[0])):
-        if row:
-            a, b = rows[row - _1, 0], rows[row - _1, 1]
-        elif last.shape[0]:
-            a, b = last[0, 0], last[0, 1]
-        else:
-            continue
-        at = np.uint64(row)
-        if is_below(rows, at, a, b) or is_at(rows, at, a, b):
-            return False
-    return True
-
-
-@kernel
-def _locate(firsts: Digests, digests: Digests, blocks: Integers) -> None:
-    """Write for each digest the last block that begins with it or below it, or 0, into `blocks`."""
-    for row in range(digests.shape[0]):
-        a, b = digests[row, 0], digests[row, 1]
-        at = first_not_below(firsts, np.uint64(0), np.uint64(firsts.shape[0]), a, b)
-        if not is_at(firsts, at, a, b) and at:
-            at -= _1
-        blocks[row] = np.int64(at)
-
-
-@kernel
-def _search(rows: Digests, ends: Integers, places: Integers, digests: Digests, found: Mask) -> None:
-    """Set `found` for each digest that is in its block.
-
-    `places[i]` is the number of its block among those in `rows`, and `ends` is the number of rows of each block.
-    """
-    for row in range(digests.shape[0]):
-        a, b = digests[row, 0], digests[row, 1]
-        start = np.uint64(places[row] * BLOCK_ROWS)
-        end = start + np.uint64(ends[places[row]])
-        at = first_not_below(rows, start, end, a, b)
-        found[row] = at < end and is_at(rows, at, a, b)

@@ -33,13 +33,9 @@ from streamdedup.lists.build.proof import prove
 from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.build.spill_files import Spill
 from streamdedup.lists.build.store import StoreBuilder
+from streamdedup.lists.digest_blocks import BLOCK_ROWS
 from streamdedup.lists.exact_store import ExactStore, Owner, place_of, versions_in
-from streamdedup.lists.sorted_digests import (
-    BLOCK_BYTES,
-    BLOCK_ROWS,
-    DIGESTS_AT_A_TIME,
-    SortedDigests,
-)
+from streamdedup.lists.sorted_digests import BLOCK_BYTES, DIGESTS_AT_A_TIME, SortedDigests
 from streamdedup.snapshot.format import pieces
 from streamdedup.snapshot.header import Header
 from tests.lists.tools import (

@@ -29,10 +29,11 @@ from streamdedup.keys.normalizers.base import EXACT, DomainEntry
 from streamdedup.keys.normalizers.email import EmailNormalizer
 from streamdedup.lists.build.store import StoreBuilder
 from streamdedup.lists.changed_list import ChangedList
+from streamdedup.lists.digest_blocks import BLOCK_ROWS, search
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.progress import BuildProgress
-from streamdedup.lists.sorted_digests import BLOCK_ROWS, SortedDigests, _search
+from streamdedup.lists.sorted_digests import SortedDigests
 from streamdedup.rules.lists import (
     NO_LISTS,
     BlockedRows,
@@ -145,7 +146,7 @@ MUTANTS = (
     Mutant(
         "last-block-to-its-end",
         "what fills up the last block of a store is no digest",
-        lambda: recompiled(_search, _through_whole_blocks),
+        lambda: recompiled(search, _through_whole_blocks),
         ("test_the_last_block_may_be_of_any_length",),
         fresh_kernels=True,
     ),
