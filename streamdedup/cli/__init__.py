@@ -39,7 +39,7 @@ from streamdedup.cli.lists import add_lists
 from streamdedup.cli.pipe import add_pipe
 from streamdedup.cli.plan import add_plan
 from streamdedup.cli.reset import add_reset
-from streamdedup.cli.streams import is_unread, put, say
+from streamdedup.cli.streams import compiling, is_unread, put, say
 from streamdedup.cli.trial import add_try
 from streamdedup.errors import (
     ConfigError,
@@ -208,7 +208,7 @@ def _compile(_arguments: argparse.Namespace) -> int:
     from streamdedup.kafka.records import encoding, origin_header
     from streamdedup.rules import warm_up_all
 
-    with kernel.compiling(lambda: say("streamdedup: compiling, for about 20 seconds")):
+    with compiling():
         warm_up_all()
         encoding.warm_up()
         origin_header.warm_up()

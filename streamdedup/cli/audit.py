@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from streamdedup.cli.arguments import ACROSS_PARTITIONS, Commands, add_settings, loaded
-from streamdedup.cli.streams import put, say_compiling
+from streamdedup.cli.streams import compiling, put
 
 TELL_EVERY_S = 0.5
 CLEARED = "\r\x1b[K"  # go to the beginning of the line and erase it
@@ -37,13 +37,12 @@ def _audit(arguments: argparse.Namespace) -> int:
 
     from streamdedup import logs
     from streamdedup.commands.audit import audit
-    from streamdedup.kernel import compiling
 
     tree = loaded(arguments)
     logs.set_up()
     shows_progress = sys.stderr is not None and sys.stderr.isatty()
     try:
-        with compiling(say_compiling):
+        with compiling():
             report = asyncio.run(
                 audit(
                     tree,

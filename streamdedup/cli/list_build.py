@@ -158,7 +158,7 @@ def _whole(text: str) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    from streamdedup.kernel import compiling
+    from streamdedup.kernel import COMPILING, compiling
     from streamdedup.lists.build.builder import BuildRequest, build
     from streamdedup.lists.build.inputs import inputs_of
     from streamdedup.lists.build.proof import prove
@@ -192,10 +192,10 @@ def _build(arguments: argparse.Namespace) -> int:
     )
     is_seen = sys.stderr is not None and sys.stderr.isatty()
     progress = BuildProgress(sys.stderr, live=arguments.progress or is_seen)
-    with compiling(lambda: progress.say("compiling, only in the first run, for some seconds")):
+    with compiling(lambda: progress.say(COMPILING)):
         made = build(recipe, inputs, output, rejects, progress)
-        if rejects.count:
-            progress.say(rejects.summary())
+        if said := rejects.summary():
+            progress.say(said)
         if said := rejects.swallowed():
             progress.say(f"warning: {said}")
         if arguments.check:

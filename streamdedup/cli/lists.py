@@ -9,7 +9,7 @@ from typing import Any
 from streamdedup.cli.arguments import Commands, Intermixed, add_overrides
 from streamdedup.cli.list_build import add_build
 from streamdedup.cli.list_options import add_config, add_hash_key, configured, settings_of, stdin
-from streamdedup.cli.streams import put, say, write
+from streamdedup.cli.streams import compiling, put, say, write
 
 
 def add_lists(commands: Commands) -> None:
@@ -70,7 +70,6 @@ def _add_check(parts: Commands) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from streamdedup.kernel import compiling
     from streamdedup.lists.check import Verdicts, loaded
     from streamdedup.lists.exact_store import ExactStore, place_of
     from streamdedup.lists.key_list import load_for_worker
@@ -82,7 +81,7 @@ def _check(arguments: argparse.Namespace) -> int:
     allow = load(arguments.allow, hash_key) if arguments.allow else None
     store = ExactStore.open(place_of(arguments.file), block) if arguments.exact else None
     verdicts = Verdicts(block, allow, store)
-    with compiling(lambda: say("streamdedup: compiling, only in the first run, for some seconds")):
+    with compiling():
         if arguments.keys in ([], ["-"]):
             for verdict in verdicts.of_lines(iter(_read1(), b"")):
                 write(verdict)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from streamdedup.cli.arguments import Commands, add_key, as_configured
-from streamdedup.cli.streams import is_unread, say, say_compiling, stdin, write
+from streamdedup.cli.streams import compiling, is_unread, say, stdin, write
 from streamdedup.errors import ConfigError
 from streamdedup.filters import GROWTH, KINDS, STATIC
 
@@ -91,7 +91,6 @@ def _pipe(arguments: argparse.Namespace) -> int:
     from streamdedup.commands.lines import line_reader, opened, url_rules
     from streamdedup.commands.pipe import Summary, deduplicate
     from streamdedup.filters import build
-    from streamdedup.kernel import compiling
 
     write(b"")  # fails if standard output is closed
     read = line_reader(
@@ -108,11 +107,8 @@ def _pipe(arguments: argparse.Namespace) -> int:
     with opened(arguments.file, "FILE", lambda: stdin(_INSTEAD)) as source:
         summary = Summary()
         try:
-            with (
-                _terminable(),
-                compiling(say_compiling),
-                suppress(BrokenPipeError),
-            ):  # the reader of standard output has stopped
+            # A broken pipe: the reader of standard output has stopped.
+            with _terminable(), compiling(), suppress(BrokenPipeError):
                 deduplicate(
                     source,
                     write,

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from streamdedup.cli.arguments import Commands, Reader, add_key, as_configured, refusing
-from streamdedup.cli.streams import put, say, stdin
+from streamdedup.cli.streams import compiling, put, stdin
 
 
 def add_plan(commands: Commands) -> None:
@@ -73,10 +73,8 @@ def _quantity(name: str) -> Reader:
 def _plan(arguments: argparse.Namespace) -> int:
     from streamdedup.commands.plan import command
 
-    text = command.output(
-        vars(arguments),
-        stdin=lambda: stdin("give it lines: streamdedup plan --sample - <FILE"),
-        on_step=lambda text: say(f"streamdedup: {text}"),
-    )
+    instead = "give it lines: streamdedup plan --sample - <FILE"
+    with compiling():
+        text = command.output(vars(arguments), stdin=lambda: stdin(instead))
     put(text + "\n")
     return 0

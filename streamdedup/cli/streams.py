@@ -9,7 +9,8 @@ import os
 import select
 import stat
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import BinaryIO, TextIO
 
 from typing_extensions import Buffer, override
@@ -39,12 +40,13 @@ def say(text: str) -> None:
             _write(sys.stderr, escaped(text, keep="\n") + "\n")
 
 
-def say_compiling() -> None:
-    """Say why a command is silent for some seconds, or on a busy machine for minutes."""
-    say(
-        "streamdedup: compiling inner loops that never ran here before; this takes half a minute, on a busy machine"
-        " minutes, and the result is kept"
-    )
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Within this context, say once that kernels are compiled, which is why the command is silent."""
+    from streamdedup import kernel  # imports numba
+
+    with kernel.compiling(lambda: say(f"streamdedup: {kernel.COMPILING}")):
+        yield
 
 
 def _print(data: str | bytes) -> None:

@@ -11,7 +11,7 @@ from streamdedup.cli.arguments import (
     loaded,
     refusing,
 )
-from streamdedup.cli.streams import put, say_compiling
+from streamdedup.cli.streams import compiling, put
 
 
 def add_try(commands: Commands) -> None:
@@ -53,11 +53,10 @@ def _try(arguments: argparse.Namespace) -> int:
 
     from streamdedup import logs
     from streamdedup.commands.trial import tried
-    from streamdedup.kernel import compiling
 
     tree = loaded(arguments)
     logs.set_up()
-    with compiling(say_compiling):
+    with compiling():
         found = asyncio.run(tried(tree, arguments.events))
     put(json.dumps(found.as_json()) + "\n" if arguments.json else found.as_text())
     if found.is_odd:  # before all that is counted by keys, which are probably wrong

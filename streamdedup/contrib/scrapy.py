@@ -290,11 +290,11 @@ def _setting(name: str) -> str:
 
 def _warm_up(options: Options) -> None:
     """Compile all kernels, or load them from the cache: a small filter gets keys one by one and together, and grows."""
-    from streamdedup.kernel import compiling
+    from streamdedup.kernel import COMPILING, compiling
     from streamdedup.rules.duplicates import adder
 
     small = options.empty(capacity=10)
-    with compiling(lambda: _log.info("compiling, only in the first crawl, for some seconds")):
+    with compiling(lambda: _log.info(COMPILING)):
         for number in range(20):
             small.add(str(number))
         adder(small)(small.digests([str(number) for number in range(15, 50)]))

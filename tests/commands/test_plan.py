@@ -29,12 +29,13 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Filter, Removable, Static, Unionable
 from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.sizing import false_positive_table
+from streamdedup.kernel import COMPILING
 from tests.filters.cases import band, random_digests
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "streamdedup", "plan"]
 DAY_S = 86_400
-COMPILES = b"streamdedup: compiling, only in the first run, for half a minute\n"
+COMPILES = f"streamdedup: {COMPILING}\n".encode()
 TABLE_BYTES_MAX = 50_000_000  # what a test may allocate
 
 # Bits a key at 1 %, 0.1 % and 0.01 %, of a hundred million keys, as publications and measurements have them.

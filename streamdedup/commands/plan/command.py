@@ -9,7 +9,6 @@ from streamdedup.commands.plan import report, sample
 from streamdedup.commands.plan.compare import plan
 from streamdedup.commands.plan.job import Asked, job_of
 from streamdedup.errors import ConfigError
-from streamdedup.kernel import compiling
 from streamdedup.keys.options import Normalization
 
 ERROR_RATE = 1e-6  # the default of the worker and of `pipe`
@@ -27,12 +26,9 @@ _OF_A_JOB = (
 )
 
 
-def output(
-    given: Mapping[str, Any], stdin: Callable[[], BinaryIO], on_step: Callable[[str], None]
-) -> str:
-    """Return the text for the options `given`, by name.
+def output(given: Mapping[str, Any], stdin: Callable[[], BinaryIO]) -> str:
+    """Return the text for the options `given`, by name. `stdin` returns the stream of a sample.
 
-    `stdin` returns the stream of a sample, and `on_step` reports steps that take long.
     ConfigError if options do not fit.
     """
     if given["table"]:
@@ -50,9 +46,8 @@ def output(
         rate=given["rate"],
         partitions=given["partitions"],
     )
-    with compiling(lambda: on_step("compiling, only in the first run, for half a minute")):
-        read = _sampled(given, stdin) if given["sample"] else None
-        made = plan(job_of(asked, read), read)
+    read = _sampled(given, stdin) if given["sample"] else None
+    made = plan(job_of(asked, read), read)
     return _as_json(report.as_json(made)) if given["json"] else report.as_text(made)
 
 
