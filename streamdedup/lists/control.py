@@ -17,7 +17,7 @@ from streamdedup.keys.normalizers.base import (
     DomainNormalizer,
     Normalizer,
 )
-from streamdedup.lists.entry import hinted, refuse_wildcard
+from streamdedup.lists.entry import hinted, wildcard
 from streamdedup.lists.overlay import ADDED, REMOVED, UNCHANGED
 
 ENTRY_BYTES_MAX = 4096
@@ -73,10 +73,11 @@ def _normalized(entry: bytes, normal: Normalizer | None) -> tuple[bytes, bytes]:
         try:
             if entry.lstrip()[:1] in (EXACT, BELOW):
                 return _of_domain(normal.of_domain_entry(entry))
-            refuse_wildcard(text, normal)
+            if why := wildcard(text, normal):
+                raise MalformedError(why)
             key = normal.of_key(entry)
-        except MalformedError as reason:
-            raise hinted(reason, text, normal) from None
+        except MalformedError as error:
+            raise MalformedError(hinted(str(error), text, normal)) from None
     if not key:
         raise MalformedError("the entry is empty")
     return key, key

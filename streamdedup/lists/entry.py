@@ -41,36 +41,29 @@ _OWN_NAMES = frozenset(
 )
 
 
-def refuse_wildcard(entry: str, normal: DomainNormalizer) -> None:
-    """Raise MalformedError if `entry`, an address or a URL, is written as a pattern: nothing would match it."""
+def wildcard(entry: str, normal: DomainNormalizer) -> str:
+    """Return why `entry`, an address or a URL, is malformed if it is written as a pattern; else an empty text."""
     is_url = isinstance(normal, UrlNormalizer)
-    if _is_wild_url(entry) if is_url else _is_wild_address(entry):
-        how = _URLS if is_url else _ADDRESSES
-        raise MalformedError(f"the entry has a wildcard, which would match nothing: {how}")
+    if not (_is_wild_url(entry) if is_url else _is_wild_address(entry)):
+        return ""
+    how = _URLS if is_url else _ADDRESSES
+    return f"the entry has a wildcard, which would match nothing: {how}"
 
 
-def hinted(reason: MalformedError, entry: str, normal: DomainNormalizer) -> MalformedError:
+def hinted(reason: str, entry: str, normal: DomainNormalizer) -> str:
     """Return `reason`, for which `entry` is malformed, or a better one if it is plain what the entry stands for."""
     text, is_url = entry.strip(), isinstance(normal, UrlNormalizer)
     how = _URLS if is_url else _ADDRESSES
     if not 0 < len(text) <= HINTED_CHARACTERS_MAX:
         return reason
-    try:
-        refuse_wildcard(text, normal)
-    except MalformedError as wild:
+    if wild := wildcard(text, normal):
         return wild
     if _BARE.fullmatch(text) and (is_url or not text[-1].isdecimal()):
-        return MalformedError(
-            f"the entry is a {'host' if is_url else 'domain'} without a mark: {how}"
-        )
+        return f"the entry is a {'host' if is_url else 'domain'} without a mark: {how}"
     if text.startswith("||") or text.split(maxsplit=1)[0] in _NOWHERE:
-        return MalformedError(
-            "the entry is a line of a hosts file or a filter list: build with --entries hosts"
-        )
+        return "the entry is a line of a hosts file or a filter list: build with --entries hosts"
     if not is_url and (text[: len(_MAILTO)].lower() == _MAILTO or _NAMED.fullmatch(text)):
-        return MalformedError(
-            "the entry has a name or mailto: beside the address: build with --entries mailboxes"
-        )
+        return "the entry has a name or mailto: beside the address: build with --entries mailboxes"
     return reason
 
 

@@ -23,7 +23,7 @@ from streamdedup.lists.entry import (
     bare_address,
     hinted,
     marked,
-    refuse_wildcard,
+    wildcard,
 )
 from streamdedup.lists.progress import BuildProgress
 
@@ -90,8 +90,7 @@ class EntryKeys:
         keys, malformed = normal.of_column(cells) if normal else (cells, {})
         if isinstance(normal, DomainNormalizer):
             malformed = {
-                row: str(hinted(MalformedError(why), _text(cells[row]), normal))
-                for row, why in malformed.items()
+                row: hinted(why, _text(cells[row]), normal) for row, why in malformed.items()
             }
         rows = np.flatnonzero(keys.sizes > 0)
         keys = keys.take(rows)
@@ -111,14 +110,14 @@ class EntryKeys:
 
     def _domain_keys(self, cell: bytes, normal: DomainNormalizer) -> Iterator[list[bytes]]:
         """Yield the keys of each domain that an entry stands for. MalformedError, at the end, if one is none."""
-        text, wrong = text_of(cell), None
+        text, wrong = text_of(cell), ""
         for entry in marked(text, self.entries) if self.entries in ("domains", "hosts") else [text]:
             try:
                 yield normal.of_domain_entry(entry.encode()).keys
-            except MalformedError as reason:
-                wrong = wrong or hinted(reason, entry, normal)
+            except MalformedError as error:
+                wrong = wrong or hinted(str(error), entry, normal)
         if wrong:
-            raise wrong
+            raise MalformedError(wrong)
 
 
 def _bare(cells: Column) -> Column:
@@ -134,14 +133,9 @@ def _bare(cells: Column) -> Column:
 
 def _refused(cells: Column, normal: DomainNormalizer) -> dict[int, str]:
     """Return why rows that are written as patterns have no key. Only rows with a byte of patterns are looked into."""
-    bad = dict[int, str]()
     wanted = WILD_IN_URLS if isinstance(normal, UrlNormalizer) else WILD
-    for row in _with_bytes(cells, wanted):
-        try:
-            refuse_wildcard(_text(cells[row]), normal)
-        except MalformedError as reason:
-            bad[row] = str(reason)
-    return bad
+    found = {row: wildcard(_text(cells[row]), normal) for row in _with_bytes(cells, wanted)}
+    return {row: why for row, why in found.items() if why}
 
 
 def _with_bytes(cells: Column, wanted: bytes) -> Iterable[int]:

@@ -112,7 +112,7 @@ class Rejects:
         most = self._reasons.most_common(REASONS_SHOWN)
         reasons = [f"{reason} ({count:,})" for reason, count in most]
         if more := self.count - sum(count for _, count in most):
-            reasons.append(f"other reasons ({more:,})")
+            reasons.append(f"{_OTHER} ({more:,})")
         share = self.count / max(1, self._lines)
         lines = f"{counted(self.count, 'bad line')} of {self._lines:,} ({share:.2%})"
         return f"{lines} left out: {'; '.join(reasons)}"
