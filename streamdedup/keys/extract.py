@@ -104,19 +104,6 @@ class Extractor:
     mixed: tuple[Part, ...] = ()
 
     @classmethod
-    def of_format(
-        cls,
-        format_: Format,
-        fields: tuple[str, ...],
-        tombstones: Tombstones = "pass",
-        normalizer: Normalizer | None = None,
-        framing: Framing = "auto",
-    ) -> "Extractor":
-        """Return what takes `fields` of values of this format, and knows no schema yet."""
-        parts = tuple(Part("json", (field,)) for field in fields)
-        return cls.of_parts(parts, tombstones, normalizer, format_, framing)
-
-    @classmethod
     def of_parts(
         cls,
         parts: tuple[Part, ...],
@@ -241,17 +228,13 @@ class Extractor:
 
             join.warm_up()
         if fields := _of("json", self.parts):
-            from streamdedup.keys.formats import (
-                json_exact,  # imported here, because it imports numba
-            )
+            # Imported here, because they import numba.
+            from streamdedup.keys.formats import json_exact
 
             json_keys(fields, Column.of([b""]))
             json_exact.warm_up()
             if self.format != "json":
-                from streamdedup.keys.formats import (  # imported here, because they import numba
-                    frames,
-                    framing,
-                )
+                from streamdedup.keys.formats import frames, framing
 
                 framing.warm_up()
                 frames.warm_up()

@@ -247,9 +247,9 @@ def _find(kind: str, texts: Sequence[str], data: bytes) -> None:
     for prefix in (b"", *(b"\0" + number.to_bytes(4) for number in range(len(texts) + 1))):
         cells = [AFTER[0], prefix + data, *AFTER]
         for which in range(len(PATHS)):
-            keys, kinds = schemas.read(which, Column.of(cells))
+            keys, kinds = schemas.known.read(which, Column.of(cells))
             assert (keys.sizes >= 0).tolist() == (kinds == FramedKind.KEY).tolist()
-            alone, kind_alone = schemas.read(which, Column.of([prefix + data]))
+            alone, kind_alone = schemas.known.read(which, Column.of([prefix + data]))
             assert (alone[0], kind_alone[0]) == (keys[1], kinds[1])
     schemas.compiled(Schema(schemas.type, data.decode(errors="replace")))
 
@@ -267,7 +267,7 @@ def schema_and_value_target(kind: str, data: bytes) -> None:
     schemas.take(1, compiled)
     for which in range(len(PATHS)):
         framed = b"\0\0\0\0\1" + value
-        keys, kinds = schemas.read(which, Column.of([framed, *AFTER, framed]))
+        keys, kinds = schemas.known.read(which, Column.of([framed, *AFTER, framed]))
         assert (keys.sizes >= 0).tolist() == (kinds == FramedKind.KEY).tolist()
         assert keys[0] == keys[len(keys) - 1]
         assert len(keys[0] or b"") <= max(len(value), compiled.programs[which].room_bytes, 40)

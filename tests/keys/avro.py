@@ -163,7 +163,7 @@ def of_schema(schema: Any, *paths: tuple[str, ...], references: Sequence[Any] = 
 def found(schemas: Schemas, *bodies: bytes, between: bytes = b"\2a\4") -> list[Found]:
     """Return what is found in values of the schema 1 with these bodies, which stand between other bytes."""
     column = Column.of([cell for body in bodies for cell in (between, framed(1, body))] + [between])
-    keys, kinds = schemas.read(0, column)
+    keys, kinds = schemas.known.read(0, column)
     return [
         key if key is not None else FramedKind(kind)
         for key, kind in list(zip(keys, kinds.tolist(), strict=True))[1::2]

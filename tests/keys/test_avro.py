@@ -167,7 +167,7 @@ def test_a_schema_that_cannot_be_read_says_why(text: str, why: str) -> None:
     schemas = Schemas("avro", [("id",)])
     schemas.take(1, schemas.compiled(Schema("AVRO", text)))
     assert found(schemas, b"\0") == [FramedKind.UNREADABLE]
-    assert schemas.why_not(1) == why
+    assert schemas.known.why_not(1) == why
 
 
 def test_a_schema_that_would_make_a_huge_program_is_refused() -> None:
@@ -175,7 +175,7 @@ def test_a_schema_that_would_make_a_huge_program_is_refused() -> None:
     names = [f"R{number}" for number in range(40)]
     each = [record(("a", names[: at + 1]), name=name) for at, name in enumerate(names)]
     schemas = of_schema(each, ("a",) * 8)
-    assert schemas.why_not(1) == "it is too large"
+    assert schemas.known.why_not(1) == "it is too large"
 
 
 def test_a_primitive_stands_alone_without_quotes() -> None:
@@ -198,7 +198,7 @@ def test_each_value_is_read_by_its_own_schema() -> None:
         number = random.choice((70_000, 3, 2**32 - 1))
         keys.append(b"%d" % row)
         cells.append(framed(number, b"\2a" * (number % 3) + zigzag(row)))
-    column, kinds = schemas.read(0, Column.of(cells))
+    column, kinds = schemas.known.read(0, Column.of(cells))
     assert list(column) == keys
     assert not np.any(kinds)
 
@@ -212,9 +212,9 @@ def test_unknown_ids_are_reported_once_each() -> None:
     assert schemas.unresolved(values) == [2, 9]
     schemas.give_up([9])
     assert schemas.unresolved(values) == [2]
-    kinds = schemas.read(0, values)[1]
+    kinds = schemas.known.read(0, values)[1]
     unknown, unframed = FramedKind.UNKNOWN, FramedKind.UNFRAMED
     assert kinds.tolist() == [unknown, unframed, unframed, FramedKind.UNFIT, unknown, unknown]
     schemas.ask_again()
     assert schemas.unresolved(values) == [2, 9]
-    assert schemas.read(0, Column.of([framed(1, b"\2k")]))[0][0] == b"k"
+    assert schemas.known.read(0, Column.of([framed(1, b"\2k")]))[0][0] == b"k"

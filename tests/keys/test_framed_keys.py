@@ -8,6 +8,7 @@ from streamdedup.events import Column
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.keys.options import Format
+from streamdedup.keys.parts import Part
 from tests.keys.avro import framed, written
 from tests.registry.stand_ins import record
 
@@ -36,7 +37,7 @@ def test_a_field_that_the_schema_lacks_is_told_from_one_that_the_value_lacks(
     format_: Format, field: str, *, is_there: bool
 ) -> None:
     """A misspelled path leads nowhere in any value of the schema, and the reason says so."""
-    extractor = Extractor.of_format(format_, (field,))
+    extractor = Extractor.of_parts((Part("json", (field,)),), format_=format_)
     assert extractor.schemas is not None
     extractor.schemas.take(7, extractor.schemas.compiled(SCHEMAS[format_]))
     _, reasons = extractor.keys_of(Column.of([framed(7, EMPTY[format_])]))

@@ -13,6 +13,7 @@ from streamdedup.keys.formats import frames
 from streamdedup.keys.formats.schema_registry import NUMBER_MAX, VALUE_HEADER, Framing
 from streamdedup.keys.hashing import frozen
 from streamdedup.keys.options import Format
+from streamdedup.keys.parts import Part
 from tests.keys.avro import written
 from tests.keys.test_framed_keys import AVRO, SCHEMAS
 
@@ -20,6 +21,7 @@ GUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 WIDE = 0x0102030405060708
 
 Event = tuple[bytes | None, bytes | None]  # the header, and the value
+ID = Part("json", ("id",))
 
 
 def body(format_: Format, key: str) -> tuple[bytes, bytes]:
@@ -71,7 +73,7 @@ def batch(events: Sequence[Event]) -> EventBatch:
 
 def extractor(format_: Format, framing: Framing, *numbers: int | UUID) -> Extractor:
     """Return what extracts `id` by the schema of the format, which has these ids."""
-    made = Extractor.of_format(format_, ("id",), framing=framing)
+    made = Extractor.of_parts((ID,), format_=format_, framing=framing)
     assert made.schemas is not None
     for each in numbers:
         number = each if isinstance(each, int) else made.schemas.number_of(each.bytes)
@@ -181,7 +183,7 @@ def test_a_frame_that_is_not_the_named_one_gives_no_key(framing: Framing, event:
 )
 def test_a_frame_around_json_is_skipped(framing: Framing, value: bytes, key: bytes | None) -> None:
     """With key.format: json_schema, which needs no registry."""
-    made = Extractor.of_format("json_schema", ("id",), framing=framing)
+    made = Extractor.of_parts((ID,), format_="json_schema", framing=framing)
     header = b"\0\0\0\0\7" if framing == "header" else None
     assert list(made.extract(batch([(header, value + b'{"id":"a"}')])).keys) == [key]
 
@@ -218,7 +220,7 @@ def test_a_value_without_room_is_not_copied() -> None:
 
 def test_the_numbers_of_guids_that_were_given_up_are_free_again() -> None:
     """Whoever writes events may name any."""
-    made = Extractor.of_format("avro", ("id",))
+    made = Extractor.of_parts((ID,), format_="avro")
     assert made.schemas is not None
     for at in range(50):
         events = batch([headed("avro", UUID(int=at * 100 + each), "a") for each in range(100)])

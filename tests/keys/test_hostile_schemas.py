@@ -53,7 +53,7 @@ def in_a_oneof(count: int) -> str:
 def why_not(kind: str, text: str, path: str = "id") -> str:
     """Return why no key can be found by a schema."""
     schemas = of_text(path, text) if kind == "protobuf" else of_schema(json.loads(text), (path,))
-    return schemas.why_not(1)
+    return schemas.known.why_not(1)
 
 
 @pytest.mark.parametrize("logical", [[], {}, 7, None])
@@ -360,7 +360,7 @@ def test_numbers_are_read_in_each_notation(number: str, is_number: int) -> None:
     text = f"enum C {{ A = -{number}; B={number}; }} message E {{ C id = {number}; }}"
     schemas = of_text("id", text)
     if not is_number:
-        assert schemas.why_not(1) == "it holds a field whose number is wrong"
+        assert schemas.known.why_not(1) == "it holds a field whose number is wrong"
     else:
         body = tag(is_number, 0) + bytes([is_number])
         assert found(schemas, body) == [b"B"]
@@ -413,7 +413,7 @@ def test_what_many_messages_have_in_common_is_compiled_once() -> None:
     schemas = of_text("m.id", serialized(file))
     assert len(schemas.known.programs.code) < 30_000
     column = Column.of([framed(1, zigzag(1) + zigzag(1_000) + piece(1, tag(1, 0) + b"\7"))])
-    assert list(schemas.read(0, column)[0]) == [b"S7"]
+    assert list(schemas.known.read(0, column)[0]) == [b"S7"]
 
 
 def test_a_program_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,7 +428,7 @@ def test_a_schema_that_was_not_read_is_no_other_one() -> None:
     schemas = Schemas("avro", [("id",)])
     schemas.expect({1: "0123456789abcdef"})
     schemas.take(1, schemas.compiled(Schema("", "", why_not="it has more than 4 MiB")))
-    assert schemas.why_not(1) == "it has more than 4 MiB"
+    assert schemas.known.why_not(1) == "it has more than 4 MiB"
     assert schemas.met == {1: "0123456789abcdef"}
     schemas.take(2, schemas.compiled(Schema("", "", why_not="it has more than 4 MiB")))
     assert 2 not in schemas.met

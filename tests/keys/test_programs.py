@@ -13,7 +13,7 @@ from streamdedup.keys.formats import programs, schemas
 from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.programs import TOTAL_MAX
 from streamdedup.keys.formats.schema import Reference, Schema
-from streamdedup.keys.formats.schemas import Compiled, Schemas
+from streamdedup.keys.formats.schemas import Compiled, Known, Schemas
 from tests.keys.avro import framed
 from tests.keys.test_avro import record, zigzag
 
@@ -42,7 +42,7 @@ def taken(numbers: Sequence[int]) -> Schemas:
     return made
 
 
-def keys_of(known: Schemas, number: int) -> list[bytes | None]:
+def keys_of(known: Known, number: int) -> list[bytes | None]:
     """Return the key of each field of a value of that schema."""
     return [
         known.read(which, Column.of([value(number, b"k")]))[0][0] for which in range(len(PATHS))
@@ -65,7 +65,9 @@ def test_equal_schemas_share_their_programs(others: list[Schema]) -> None:
     one = sum(len(each.code) for each in Schemas("avro", PATHS).compiled(schema(1)).programs)
     assert one <= made.known.programs.used <= 2 * one
     assert made.compiled(others[0]).programs == ()
-    assert [made.read(0, Column.of([framed(at, value(1, b"k")[5:])]))[0][0] for at in (0, 9)] == [
+    assert [
+        made.known.read(0, Column.of([framed(at, value(1, b"k")[5:])]))[0][0] for at in (0, 9)
+    ] == [
         b"k",
         b"k",
     ]
@@ -78,7 +80,7 @@ def test_schemas_that_differ_in_white_space_of_a_name_share_nothing() -> None:
     made = Schemas("avro", PATHS)
     for number, text in enumerate(texts):
         made.take(number, made.compiled(Schema("AVRO", text)))
-    found = [made.read(1, Column.of([framed(at, value(1, b"")[5:])]))[0][0] for at in (0, 1)]
+    found = [made.known.read(1, Column.of([framed(at, value(1, b"")[5:])]))[0][0] for at in (0, 1)]
     assert found == [b"S  1", b"S 1"]
 
 
@@ -90,8 +92,8 @@ def test_those_that_were_not_met_lately_are_dropped(monkeypatch: pytest.MonkeyPa
         made.unresolved(Column.of([value(2, b"")]))
         made.take(number, made.compiled(schema(number)))
         assert made.known.programs.used <= 100 * len(PATHS)
-        assert keys_of(made, number) == [b"k", f"S{number}".encode(), None]
-        assert keys_of(made, 2) == [b"k", b"S2", None]  # met all the time
+        assert keys_of(made.known, number) == [b"k", f"S{number}".encode(), None]
+        assert keys_of(made.known, 2) == [b"k", b"S2", None]  # met all the time
     known = [number for number in range(1, MANY) if made.knows(number)]
     assert 2 in known
     assert len(known) < MANY // 2
@@ -99,12 +101,12 @@ def test_those_that_were_not_met_lately_are_dropped(monkeypatch: pytest.MonkeyPa
         column = Column.of([value(number, b"k")])
         assert made.unresolved(column) == ([] if number in known else [number])
         if number in known:
-            assert keys_of(made, number) == [b"k", f"S{number}".encode(), None]
+            assert keys_of(made.known, number) == [b"k", f"S{number}".encode(), None]
             assert not made.known.has_field(2, number)
         else:
-            assert made.read(0, column)[1][0] == FramedKind.UNKNOWN
+            assert made.known.read(0, column)[1][0] == FramedKind.UNKNOWN
             made.take(number, made.compiled(schema(number)))
-            assert keys_of(made, number)[1] == f"S{number}".encode()
+            assert keys_of(made.known, number)[1] == f"S{number}".encode()
             known = [each for each in range(1, MANY) if made.knows(each)]
 
 
@@ -119,7 +121,7 @@ def test_a_reader_goes_on_by_what_it_knew(monkeypatch: pytest.MonkeyPatch) -> No
     assert not made.knows(1)
     column = Column.of([value(1, b"k"), value(MANY - 1, b"k")])
     assert list(before.read(1, column)[0]) == [b"S1", None]
-    assert list(made.read(1, column)[0]) == [None, f"S{MANY - 1}".encode()]
+    assert list(made.known.read(1, column)[0]) == [None, f"S{MANY - 1}".encode()]
 
 
 def test_what_is_taken_was_placed_before() -> None:

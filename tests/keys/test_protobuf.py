@@ -151,7 +151,7 @@ def found(schemas: Schemas, *bodies: bytes, indexes: bytes = b"\0") -> list[Foun
     """Return what is found in these messages, which stand between other bytes."""
     between = b"\x0a\x04"
     cells = [cell for body in bodies for cell in (between, framed(1, indexes + body))]
-    keys, kinds = schemas.read(0, Column.of([*cells, between]))
+    keys, kinds = schemas.known.read(0, Column.of([*cells, between]))
     every = list(zip(keys, kinds.tolist(), strict=True))[1::2]
     return [key if key is not None else FramedKind(kind) for key, kind in every]
 
@@ -432,7 +432,7 @@ def test_a_schema_that_cannot_be_read_says_why(text: str, why: str) -> None:
     """Its values have no keys; nothing of it is printed."""
     schemas = of_text("id", text)
     assert found(schemas, b"") == [FramedKind.UNREADABLE]
-    assert schemas.why_not(1) == why
+    assert schemas.known.why_not(1) == why
 
 
 def test_text_must_be_utf8() -> None:

@@ -250,20 +250,12 @@ class Schemas:
             del self._numbers[UUID(self.guids.pop(number)).bytes]
         self._given_up.clear()
 
-    def why_not(self, number: int) -> str:
-        """Return why the schema of an id cannot be read."""
-        return self.known.why_not(number)
-
-    def read(self, which: int, values: Column) -> tuple[Column, FramedKinds]:
-        """Return what `Known.read` does, by what is known now."""
-        return self.known.read(which, values)
-
     def warm_up(self) -> None:
         """Compile the kernels or load them from the cache. Called at set-up, so that no batch waits for it."""
         from streamdedup.keys.formats import framing  # imported here: it imports numba
 
         framing.warm_up()
-        self.read(0, Column.of([b""]))
+        self.known.read(0, Column.of([b""]))
 
     def _replace(self, programs: Programs) -> None:
         """Take all programs anew. The ids whose programs are no longer there are not known any more."""
