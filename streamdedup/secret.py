@@ -5,6 +5,7 @@ secret.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -105,6 +106,11 @@ def conflicting_secrets(
                 (f"{leaf}_file", leaf),
                 f"is set, and so is {section}.{leaf}; set one of the two",
             )
+
+
+def is_word(token: str) -> bool:
+    """Return whether a token is one word of a header: visible ASCII. A line end in it would begin another header."""
+    return re.fullmatch("[!-~]+", token) is not None
 
 
 def is_loopback(host: str) -> bool:

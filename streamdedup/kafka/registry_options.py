@@ -1,6 +1,5 @@
 """How the worker reaches a Schema Registry, as an operator configures it: `kafka.schema_registry`."""
 
-import re
 from collections.abc import Iterator
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from streamdedup.secret import (
     conflicting_secrets,
     half_certificates,
     is_loopback,
+    is_word,
     read_secret,
     sent_in_clear,
 )
@@ -78,8 +78,7 @@ class SchemaRegistryOptions(BaseModel):
     @field_validator("bearer_token")
     @classmethod
     def _check_token(cls, token: SecretStr | None) -> SecretStr | None:
-        """Refuse what would not be one word of a header: with a line end in it, it would be further headers."""
-        if token is not None and not re.fullmatch("[!-~]+", token.get_secret_value()):
+        if token is not None and not is_word(token.get_secret_value()):
             raise ValueError(
                 "must be one line of visible ASCII characters; take out line ends, blanks and all else"
             )

@@ -1,7 +1,6 @@
 """How to reach the cluster: the options that all clients share, and one bare client for requests of our own."""
 
 import asyncio
-import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib import import_module
@@ -38,6 +37,7 @@ from streamdedup.kafka.client.closing import close_client, starting
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.tls import TlsFault, fault_of, ssl_context
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.secret import is_word
 
 log = structlog.get_logger(__name__)
 
@@ -261,7 +261,7 @@ class _Checked(AbstractTokenProvider):
     async def token(self) -> str:
         """Return the provider's token. ConfigError if it is no word of visible ASCII."""
         token = await self._provider.token()
-        if not isinstance(token, str) or not re.fullmatch("[!-~]+", token):
+        if not isinstance(token, str) or not is_word(token):
             raise ConfigError(
                 "kafka.sasl_oauth_token_provider: its token is not one word of visible ASCII characters; return it"
                 " without line ends and blanks"
