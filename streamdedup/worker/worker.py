@@ -224,15 +224,19 @@ class Worker:
             await check_purge(cluster, self._settings.source.topic)
         gc.collect()
         gc.freeze()  # all modules are loaded; a full collection that visits them stalls the loop for 70 ms
+        await self._serve(recipe, services)
+
+    async def _serve(self, recipe: Recipe, services: Services) -> None:
+        """Join the group. Once it has admitted us, make the topics that are missing, and supervise the shards."""
+        group, cluster, status = self._settings.kafka.group_id, services.cluster, self._status
         log.info(
             "joining",
-            group=kafka.group_id,
+            group=group,
             note="if a member was killed, this waits until its session has ended",
         )
         self._source = status.source = services.source
-        status.clocks = clocks
-        status.phase = Phase.JOINING
-        watch = GroupWatch(cluster, services.source, kafka.group_id, recipe.meaning.name, status)
+        status.clocks, status.phase = services.clocks, Phase.JOINING
+        watch = GroupWatch(cluster, services.source, group, recipe.meaning.name, status)
         membership = Membership(services.source, cluster.patience, "the consumer")
         retention = RetentionWatch(self._settings, cluster, status)
         async with beside(
