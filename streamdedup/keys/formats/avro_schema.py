@@ -205,9 +205,7 @@ class _Compiler:
         self._called = set[str]()  # their names
         self._empty: dict[str, bool] = {}
         self._cores: dict[str, Node] = {}
-        self._symbols: dict[
-            str, list[int]
-        ] = {}  # the address of each symbol of an enum, by its name
+        self._symbols: dict[str, list[int]] = {}  # the addresses of an enum's symbols, by its name
 
     def program(self, root: Node, steps: tuple[str, ...]) -> Program:
         self._find(root, steps)

@@ -18,19 +18,7 @@ Rest = tuple[np.uint8, ...]
 NOWHERE = np.uint64(1 << 63)  # beyond the end of every text, even if a few bytes are added to it
 PLACE_BITS = np.uint64(56)  # of a fault, the lower bits are where it is, and those above the `Kind`
 NO_NAME, NO_COLON, NO_VALUE, NO_COMMA, REST, NUMBER, ESCAPE, CONTROL, NOT_UTF8, DEEP = (
-    np.uint64(1 << 63 | kind << 56)
-    for kind in (
-        Kind.NO_NAME,
-        Kind.NO_COLON,
-        Kind.NO_VALUE,
-        Kind.NO_COMMA,
-        Kind.REST,
-        Kind.NUMBER,
-        Kind.ESCAPE,
-        Kind.CONTROL,
-        Kind.NOT_UTF8,
-        Kind.DEEP,
-    )
+    np.uint64(1 << 63 | kind << 56) for kind in list(Kind)[Kind.NO_NAME :]
 )
 
 _0, _1, _2, _3, _4, _5, _6, _7, _8 = (np.uint64(number) for number in range(9))
