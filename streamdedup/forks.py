@@ -9,7 +9,7 @@ from threading import RLock
 from typing import Any, Final
 from weakref import ref
 
-# Who holds a lock may take those of later floors, never of earlier ones.
+# A thread that holds a lock may take locks of later floors, never of earlier ones.
 LOOKASIDE: Final = 0
 FILTER: Final = 1
 NORMALIZER: Final = 2

@@ -1,8 +1,8 @@
 """Opens the files that an operator names. To open one never blocks, whatever is at its path.
 
 What is mapped or watched must be a regular file, also behind links: Kubernetes mounts secrets so. What is read once may
-be a pipe, too, as `<(...)` makes one; then the time to wait for whoever writes to it is limited. Here are also how
-directories are made, for this user alone, and who else could write to one.
+be a pipe, too, as `<(...)` makes one; then the time to wait for its writer is limited. This module also makes
+directories, for this user alone, and finds out who else could write to one.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""The standard streams of a command, by their descriptors: what is written is written whole, and a pause is no end.
+"""The standard streams of a command, by their descriptors: all output is written, and a pause does not end an input.
 
 Python's own streams do not do that. With PYTHONUNBUFFERED, `write` may write a part and say so only by its result; if
 a descriptor does not block, a read that finds nothing looks like the end.
@@ -63,7 +63,7 @@ def _print(data: str | bytes) -> None:
 def _write(stream: TextIO, data: str | bytes) -> None:
     try:
         descriptor = stream.fileno()
-    except io.UnsupportedOperation:  # whoever calls `main` collects the output in memory
+    except io.UnsupportedOperation:  # the caller of `main` collects the output in memory
         stream.write(data) if isinstance(data, str) else stream.buffer.write(data)
         stream.flush()
         return
@@ -97,7 +97,7 @@ def stdin(instead: str) -> BinaryIO:
         raise StreamdedupError(f"standard input is closed; {instead}")
     try:
         return io.BufferedReader(_Input(sys.stdin.fileno()))
-    except io.UnsupportedOperation:  # whoever calls `main` gives the input in memory
+    except io.UnsupportedOperation:  # the caller of `main` gives the input in memory
         return sys.stdin.buffer
 
 

@@ -30,7 +30,7 @@ _CHECKSUM = struct.Struct("<I")
 _FRAME = struct.Struct("<II")
 _CHECKED = struct.Struct("<IQI")
 
-# A link that somebody put there would have another file cut short.
+# Through a link, another file would be cut short.
 _TO_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 _log = logging.getLogger(__name__)

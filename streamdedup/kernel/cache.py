@@ -1,8 +1,8 @@
 """Where compiled kernels are kept.
 
 To load a kernel is to run what its file holds: numba unpickles the index of a cache before it compares anything. So a
-directory is used only if nobody but this user and root may write to it, or replace it (`others_may_write`). Of the
-processes that lack a kernel one compiles it, and the others wait until it has, or has ended.
+directory is used only if nobody but this user and root may write to it, or replace it (`others_may_write`). If several
+processes lack a kernel, one compiles it, and the others wait until it is compiled, or until that process has ended.
 """
 
 import fcntl
@@ -101,7 +101,7 @@ class _Impl(_caching.CompileResultCacheImpl):
 
 
 class KernelCache(_caching.FunctionCache):
-    """Loads the kernels of one function from a place. What another process compiles now is waited for."""
+    """Loads the kernels of one function from a place. It waits for a kernel that another process compiles."""
 
     _impl_class = _Impl
 
@@ -134,7 +134,7 @@ class KernelCache(_caching.FunctionCache):
 
 
 class _Files(_caching.IndexDataCacheFile):
-    """The files of one function's kernels. What somebody else could have written is not loaded."""
+    """The files of one function's kernels. Those that another user could have written are not loaded."""
 
     @override
     def _load_index(self) -> Any:
@@ -187,7 +187,7 @@ class _Lock:
     def take(self, directory: Path) -> bool:
         """Take it, or wait for it. Return whether it was not taken before.
 
-        If the file system has no locks, nobody waits for anybody.
+        If the file system has no locks, no process waits for another.
         """
         if self._is_taken:
             return False

@@ -52,9 +52,8 @@ class BuildProgress:
 
     def say(self, text: str) -> None:
         """Write a line that stays, above the updates."""
-        self._write(
-            f"{_CLEAR if self._terminal and self._live else ''}streamdedup: {escaped(text, keep=chr(10))}\n"
-        )
+        line = escaped(text, keep="\n")
+        self._write(f"{_CLEAR if self._terminal and self._live else ''}streamdedup: {line}\n")
 
     def end(self) -> None:
         """End the step, and write its totals."""

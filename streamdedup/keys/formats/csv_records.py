@@ -1,4 +1,4 @@
-"""Reads records of CSV out of lines. A record is read to its end, or is bad as a whole; reading goes on behind it.
+"""Reads records of CSV out of lines. A record is read to its end, or is bad as a whole; reading goes on after it.
 
 Python's reader, in strict mode, reads what has no fault and no cell above its limit. For the rest, the end of a record
 is where that reader would find it if it were not strict. A quote that is not closed would swallow all lines up to the
@@ -8,9 +8,9 @@ next one, so such a record is bad, and reading goes on with its second line:
 - if it takes more than LINES_PLAUSIBLE lines, and its quotes do not match, its key takes so many lines, or each line
   has as many cells as a record.
 
-All else that is written with its quotes doubled is one record, however long it is. So whoever writes a long note does
-not choose which records there are, or the reason of a bad record says what it takes. If each of its lines could be a
-record, two stray quotes may have made it, so the number of these lines is to be reported (`swallowed`).
+All else that is written with its quotes doubled is one record, however long it is. So lines of a long note become
+records only if the note looks like an unclosed quote, and then a bad record reports that. If each line of a record
+could be a record, two stray quotes may have made it, so the number of these lines is to be reported (`swallowed`).
 """
 
 import csv

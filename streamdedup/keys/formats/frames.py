@@ -107,7 +107,7 @@ def _of_headers(
 def _reframed(
     values: Column, rows: Integers, numbers: Integers, middles: Column, skipped: Integers
 ) -> Column:
-    """Return the values, of which `rows` get a prefix with their number, and `middles` behind it."""
+    """Return the values, of which `rows` get a prefix with their number, and `middles` after it."""
     if not len(rows):
         return values
     heads = np.zeros((len(rows), PREFIX_BYTES), dtype=np.uint8)
@@ -142,7 +142,7 @@ def warm_up() -> None:
 
 @kernel
 def put(buffer: Bytes, starts: Integers, sizes: Integers, out: Bytes, places: Integers) -> int:
-    """Copy the cells at `starts`, of `sizes` bytes, to their `places` in `out`, and move these behind them.
+    """Copy the cells at `starts`, of `sizes` bytes, to their `places` in `out`, and move these to where the cells end.
 
     A cell that does not lie in the buffer, or has no room, is left out. The kernel returns how many rows are done, at
     least one: it stops once it has read `BYTES_A_CALL` bytes.

@@ -1,6 +1,6 @@
 """The programs of schemas in one array, as a kernel takes them. Equal schemas share theirs, and the total is bounded.
 
-Nothing that a reader holds ever changes: programs are only added behind what is used, or copied to a new array. So a
+Nothing that a reader holds ever changes: programs are only added after what is used, or copied to a new array. So a
 thread that reads by them needs no lock, and any thread may make the next `Programs` of these.
 """
 

@@ -12,9 +12,7 @@ SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 
 CODE_MAX = 1 << 20  # numbers of a program
 STEPS_MAX = 1 << 19  # of reading a schema and all that it refers to: some seconds, and some 100 MB
-NODE_STEPS = (
-    4  # of a type, a message or a field, which takes some 500 bytes while the schema is compiled
-)
+NODE_STEPS = 4  # of a type, a message or a field: some 500 bytes while the schema is compiled
 ROW_BYTES = 40  # of a key that is no part of its value: digits, or a UUID; a symbol comes on top
 # Of a full name, or a symbol: many that have a long one in common would fill the memory.
 NAME_CHARS_MAX = 1_000
@@ -32,7 +30,7 @@ def checked_name(name: str) -> str:
 
 
 class Work:
-    """The steps that are left for one schema: whoever registers it bounds neither their time nor their memory."""
+    """The steps that are left for one schema. They bound the time and the memory that it may take."""
 
     def __init__(self) -> None:
         self._left = STEPS_MAX

@@ -81,7 +81,7 @@ def refuse_unknown_column(given: Input) -> None:
 def _cut(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield `chunks`, with the end of each line of more than LINE_BYTES_MAX bytes cut off, so memory is bounded.
 
-    If what is cut has an odd number of quotes, one is left: so the same records are open behind that line.
+    If what is cut has an odd number of quotes, one is left: so the same records are open after that line.
     """
     held, is_odd = 0, False
     for chunk in chunks:
