@@ -127,6 +127,11 @@ class Deployment:
         """Where the snapshots of the output lie."""
         return self.directory / "snapshots" / self.group / self.sink
 
+    def delete_snapshots(self) -> None:
+        """Delete them, so that the next worker folds the output."""
+        for path in self.snapshots.rglob("*.snapshot"):
+            path.unlink()
+
     def write_config(self) -> Path:
         """The configuration as a file, which another worker may be reading."""
         path = self.directory / "config.yaml"

@@ -103,8 +103,7 @@ async def settled(there: Deployment, start: Start, passed: Sequence[str]) -> Non
     """Work to the end, twice more by a fold, and once from a snapshot: each key is in the output once."""
     for forget in (False, False, True):
         if forget:
-            for file in there.snapshots.rglob("*.snapshot"):
-                file.unlink()
+            there.delete_snapshots()
         worker = await start(there).to_the_end()
         assert not worker.lines("malformed")
         assert not worker.lines("snapshot_refused")

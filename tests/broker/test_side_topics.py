@@ -77,8 +77,7 @@ def test_malformed_events_pass_without_a_dead_letter_topic(deployment: Deploymen
     run_to_the_end(deployment)
     expected = [b'{"id": 7}', b"not json", b"not json"]
     assert values(deployment, deployment.sink) == expected
-    for path in deployment.snapshots.rglob("*.snapshot"):
-        path.unlink()
+    deployment.delete_snapshots()
     deployment.feed([GOOD[0], BAD[0]])
     second = run_to_the_end(deployment)
     (folded,) = second.lines("output_folded")

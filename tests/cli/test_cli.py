@@ -25,6 +25,7 @@ import streamdedup
 from streamdedup.cli import main
 from streamdedup.errors import StreamdedupError
 from streamdedup.filters.options import Kind
+from streamdedup.kernel import COMPILING
 from streamdedup.keys.formats import texts
 from tests.broker.base import DEADLINE_S, wait_until
 
@@ -645,42 +646,18 @@ def test_a_worker_leaves_no_core_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "place"),
-    [("try", "streamdedup.commands.trial.tried"), ("audit", "streamdedup.commands.audit.audit")],
+    ("arguments", "place"),
+    [
+        (["try", "-c", str(EXAMPLE)], "streamdedup.commands.trial.tried"),
+        (["audit", "-c", str(EXAMPLE)], "streamdedup.commands.audit.audit"),
+        (["pipe"], "streamdedup.commands.pipe.adder"),
+        (["plan", "--sample", "-"], "streamdedup.commands.plan.sample.digests_of"),
+        (["compile"], "streamdedup.rules.warm_up_all"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 @pytest.mark.parametrize("compiles", [True, False])
 def test_a_command_that_compiles_says_so(
-    command: str,
-    place: str,
-    compiles: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """It may take two minutes. A command that finds all in the cache says nothing."""
-
-    async def work(*_: object, **__: object) -> None:
-        if compiles:
-            numba.njit(lambda number: number + 1)(1)
-            numba.njit(lambda number: number + 2)(1)
-        raise StreamdedupError("enough")
-
-    monkeypatch.setattr(place, work)
-    assert main([command, "-c", str(EXAMPLE)]) == 1
-    said = capsys.readouterr().err
-    assert said.count("compiling inner loops") == compiles
-    assert said.endswith("streamdedup: enough\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "place"),
-    [
-        (["pipe"], "streamdedup.commands.pipe.adder"),
-        (["plan", "--sample", "-"], "streamdedup.commands.plan.sample.digests_of"),
-    ],
-    ids=["pipe", "plan"],
-)
-@pytest.mark.parametrize("compiles", [True, False])
-def test_a_command_of_lines_that_compiles_says_so(
     *,
     arguments: list[str],
     place: str,
@@ -688,13 +665,15 @@ def test_a_command_of_lines_that_compiles_says_so(
     monkeypatch: pytest.MonkeyPatch,
     call: Call,
 ) -> None:
-    """Also while it reads its lines, which comes first."""
+    """Once, also while it reads lines, which comes first. A command that finds all in the cache says nothing."""
 
-    def work(*_: object) -> None:
+    def work(*_: object, **__: object) -> None:
         if compiles:
             numba.njit(lambda number: number + 1)(1)
+            numba.njit(lambda number: number + 2)(1)
         raise StreamdedupError("enough")
 
     monkeypatch.setattr(place, work)
     done = call(*arguments, given=b"a\n")
-    assert (done.returncode, done.stderr.count(b"compiling")) == (1, compiles)
+    assert (done.returncode, done.stderr.count(COMPILING.encode())) == (1, compiles)
+    assert done.stderr.endswith(b"streamdedup: enough\n")

@@ -118,8 +118,7 @@ def test_versions_and_json_are_one_key(play: Callable[[Scene], None]) -> None:
         stage.feed(*reversed(every("abcd")))
         worker = await stage.start().through(16)  # from the snapshot
         assert stage.output()[3:] == [every("d")[3]]
-        for file in stage.deployment.snapshots.rglob("*.snapshot"):
-            file.unlink()
+        stage.deployment.delete_snapshots()
         stage.feed(*every("abcd"))
         worker = await stage.start().through(16)
         assert worker.lines("output_folded")[-1]["events"] == 4
@@ -230,8 +229,7 @@ def test_more_schemas_than_there_is_room_for_find_the_same_keys(
         stage.feed(*every("abc"))
         await stage.start().through(12)
         assert stage.output() == every("abc")[::4]
-        for file in stage.deployment.snapshots.rglob("*.snapshot"):
-            file.unlink()
+        stage.deployment.delete_snapshots()
         stage.feed(*reversed(every("abcd")))
         await stage.start().through(16)
         assert stage.output()[3:] == [every("d")[3]]
@@ -262,8 +260,7 @@ def test_ids_in_headers_are_read_by_a_worker_and_a_fold(
         feed("a", "b")
         await stage.start().through(4)
         assert stage.output() == [value(1, key)[5:] for key in "ab"]
-        for file in stage.deployment.snapshots.rglob("*.snapshot"):
-            file.unlink()
+        stage.deployment.delete_snapshots()
         stage.client.asked.clear()
         feed("a", "b", "c")
         await stage.start().through(6)
