@@ -162,7 +162,7 @@ def expand_home(path: Path) -> Path:
     """
     if path == Path():
         raise ValueError("is empty, must be a path")
-    if "\0" in str(path) or not _is_encodable(path):
+    if not can_be_path(path):
         raise ValueError("has a character that no name of a file has; write another path")
     if any(len(os.fsencode(part)) > NAME_BYTES_MAX for part in path.parts):
         raise ValueError(
@@ -176,12 +176,12 @@ def expand_home(path: Path) -> Path:
         ) from None
 
 
-def _is_encodable(path: Path) -> bool:
+def can_be_path(path: Path) -> bool:
+    """Return whether a file can have this path; for another one, the system's functions raise ValueError."""
     try:
-        os.fsencode(path)
+        return b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:
         return False
-    return True
 
 
 def counted(number: int, what: str) -> str:
@@ -204,7 +204,7 @@ LocalPath = Annotated[Path, AfterValidator(expand_home)]
 _NUMBER = r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?"
 _QUANTITY = re.compile(rf"\s*(?P<number>-?{_NUMBER})\s*(?P<unit>[A-Za-z]*(/[a-z]+)?)\s*")
 _LENGTH_MAX = 40
-NAME_BYTES_MAX = 255  # of every usual file system
+NAME_BYTES_MAX = 255  # NAME_MAX of every file system in use
 
 _PLAIN_WORDS = frozenset(
     ("", "~", "null", "true", "false", "yes", "no", "on", "off", "nan", "inf", "-inf")

@@ -33,6 +33,7 @@ from streamdedup.snapshot.read import (
     MappedReader,
     SnapshotReader,
 )
+from streamdedup.units import can_be_path
 from streamdedup.version import __version__
 
 NO_FILE = "it is no regular file"
@@ -133,12 +134,8 @@ def check_target(target: Path) -> None:
 
 
 def _check_name(path: Path) -> None:
-    """SnapshotError if no file can have this name; the system's functions would raise ValueError."""
-    try:
-        is_name = b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        is_name = False
-    if not is_name:
+    """SnapshotError if no file can have this name."""
+    if not can_be_path(path):
         raise SnapshotError(
             f"cannot use {str(path)!r}: no file can have that name; write another one"
         )

@@ -46,6 +46,7 @@ from streamdedup.snapshot.header import (
     Log,
 )
 from streamdedup.snapshot.read import CopyingReader, ScanningReader
+from streamdedup.units import NAME_BYTES_MAX
 
 INSTEAD = "set snapshot.directory to another place"
 COUNTER_MAX = 10**15 - 1  # one generation a second lasts for 31 million years
@@ -455,7 +456,6 @@ class Store:
 _NAME = re.compile(r"(0\d{15})\.(tmp|snapshot|snapshot\.broken)", re.ASCII)
 _LIKE_OURS = re.compile(r"\d{16,}\.(tmp|snapshot|snapshot\.broken)", re.ASCII)
 _FOREIGN = f"it is none of ours: its counter is above {COUNTER_MAX}; no load reads it; remove it"
-_NAME_BYTES_MAX = 255  # NAME_MAX of every file system in use
 
 
 def _name(counter: int) -> str:
@@ -471,7 +471,7 @@ def _segment(name: str) -> str:
     quoted = quote(name, safe="", errors="surrogatepass")
     if name in {".", ".."}:
         return quoted.replace(".", "%2E")
-    if not 0 < len(quoted) <= _NAME_BYTES_MAX:
+    if not 0 < len(quoted) <= NAME_BYTES_MAX:
         # Percent-encoding never yields "%-", so this cannot equal an encoded name.
         return f"{quoted[:180]}%-{sha256(quoted.encode()).hexdigest()}"
     return quoted
