@@ -1,8 +1,7 @@
-"""Claims about compiled functions: their cache follows the sources, none is needed to work, and no type was guessed.
+"""Claims about compiled functions: what they are made of, what the compiler makes of them, and no type was guessed.
 
-The cache is chosen at import: so each claim about it runs in a process of its own, most of them with a copy of the
-package. A kernel that comes from the cache has forgotten what was inferred, so that is inferred again, without a
-compiler (`inferred`).
+A kernel that comes from the cache has forgotten what was inferred, so that is inferred again, without a compiler
+(`inferred`).
 """
 
 import json
@@ -10,7 +9,6 @@ import operator
 import os
 import pkgutil
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter, deque
@@ -52,6 +50,8 @@ from streamdedup.rules.window import DuplicatesWithin
 from tests.filters.cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import built, rows_by_chance
+from tests.test_kernel_cache import run
+from tests.test_kernel_cache import sources as sources  # noqa: PLC0414 - a fixture
 from tests.watching import watched
 
 pytestmark = pytest.mark.slow
@@ -59,21 +59,6 @@ pytestmark = pytest.mark.slow
 types: Any = numba.types  # its classes are made in ways that no type checker knows
 compiler: Any = untyped_compiler
 machinery: Any = untyped_machinery
-
-PROBE = """
-import numba
-outer = numba.config.CACHE_DIR
-from streamdedup.kernel import kernel
-
-@kernel
-def double(number):
-    return number + number
-
-assert double(21) == 42
-assert numba.config.CACHE_DIR == outer
-assert double.targetoptions["nogil"]
-print(sum(double.stats.cache_hits.values()), sum(double.stats.cache_misses.values()))
-"""
 
 GIVEN_BACK = """
 from pathlib import Path
@@ -99,29 +84,10 @@ assert "a" not in build({"kind": "bloom", "capacity": 1000})
 """
 
 
-@pytest.fixture
-def sources(tmp_path: Path) -> Path:
-    """Make a directory with a copy of the package and a module that has a kernel."""
-    root = tmp_path / "sources"
-    package = Path(streamdedup.__file__).parent
-    shutil.copytree(package, root / "streamdedup", ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "probe.py").write_text(PROBE)
-    return root
-
-
-def test_a_second_process_loads_what_the_first_compiled(sources: Path, tmp_path: Path) -> None:
-    """The cache is where STREAMDEDUP_CACHE says, serves the next process, and is nowhere else."""
-    cache = tmp_path / "cache"
-    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (0, 1)
-    assert len(_kernels(cache)) == 2  # the index and the machine code
-    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (1, 0)
-    assert _kernels(sources) == []
-
-
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="no list of mappings")
 def test_the_memory_of_the_compiler_is_given_back(tmp_path: Path) -> None:
     """What was loaded goes on, and another kernel is loaded, or compiled, as before."""
-    before, after = map(int, _run(["-c", GIVEN_BACK], tmp_path).stdout.split())
+    before, after = map(int, run(["-c", GIVEN_BACK], tmp_path).stdout.split())
     assert after < before / 4
     assert before > 20 << 10
 
@@ -156,23 +122,6 @@ def test_kernels_are_made_of_nothing_that_the_cache_does_not_know() -> None:
                 assert used in known, f"{name} uses {used}"
     others = r"streamdedup(\.(cli|worker|delivery|settings|snapshot|library|lookaside)|$)"
     assert not {name for name in known if re.match(others, name)}
-
-
-def test_a_change_in_any_module_makes_a_new_cache(sources: Path, tmp_path: Path) -> None:
-    """After an edit in another module than the kernel's, nothing compiled before is used."""
-    cache = tmp_path / "cache"
-    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (0, 1)
-    (other,) = (sources / "streamdedup" / "keys").glob("hashing.py")
-    other.write_text(other.read_text() + "\nCHANGED = True\n")
-    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (0, 1)
-    assert len({path.parents[1] for path in _kernels(cache)}) == 2
-
-
-def test_bounds_checking_has_a_cache_of_its_own(sources: Path, tmp_path: Path) -> None:
-    """With NUMBA_BOUNDSCHECK the unchecked machine code is not used."""
-    cache = tmp_path / "cache"
-    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (0, 1)
-    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache), NUMBA_BOUNDSCHECK="1") == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -214,94 +163,9 @@ def test_a_program_that_logs_all_gets_no_log_of_the_compiler(
 ) -> None:
     """As under Scrapy, whose level is DEBUG: numba would log each instruction. If its level is set, that holds."""
     source = f"import logging; logging.basicConfig(level=logging.DEBUG); logging.getLogger('numba').setLevel('{level}')"
-    done = _run(["-c", f"{source}; import probe"], sources, STREAMDEDUP_CACHE=str(tmp_path))
+    done = run(["-c", f"{source}; import probe"], sources, STREAMDEDUP_CACHE=str(tmp_path))
     assert done.stdout.split() == ["0", "1"]
     assert ("DEBUG:numba" in done.stderr) == (level == "DEBUG")
-
-
-@pytest.mark.parametrize("variable", ["STREAMDEDUP_CACHE", "XDG_CACHE_HOME", "HOME"])
-def test_without_a_writable_directory_there_is_no_cache(sources: Path, variable: str) -> None:
-    """Where no directory can be made, kernels compile and work, each time anew, say so once, and leave nothing.
-
-    Below /dev/null nobody can write, not even root.
-    """
-    for _ in range(2):
-        done = _run(["probe.py"], sources, **{variable: "/dev/null/none"})
-        assert done.stdout.split() == ["0", "1"]
-        (line,) = done.stderr.splitlines()
-        assert "(NotADirectoryError)" in line
-        assert "set STREAMDEDUP_CACHE" in line
-    assert _kernels(sources) == []
-
-
-READ_ONLY = """
-import tempfile
-
-def refuse(**_options):
-    raise OSError(30, "Read-only file system")
-
-tempfile.TemporaryFile = refuse  # by which we, and numba, see whether a directory can be written to
-import probe
-"""
-
-
-def test_what_is_kept_is_loaded_where_nothing_can_be_written(sources: Path, tmp_path: Path) -> None:
-    """A cache on a read-only disk, as in an image, serves as any other, and nobody is warned."""
-    cache = str(tmp_path / "cache")
-    first = _run(["-c", "import probe"], sources, STREAMDEDUP_CACHE=cache)
-    second = _run(["-c", READ_ONLY], sources, STREAMDEDUP_CACHE=cache)
-    assert (first.stdout.split(), second.stdout.split()) == (["0", "1"], ["1", "0"])
-    assert second.stderr == ""
-
-
-def test_on_another_processor_a_read_only_cache_does_no_harm(sources: Path, tmp_path: Path) -> None:
-    """What was compiled for another processor is passed over: kernels compile, say so once, and are not kept."""
-    cache = tmp_path / "cache"
-    _run(["-c", "import probe"], sources, STREAMDEDUP_CACHE=str(cache), NUMBA_CPU_NAME="generic")
-    kept = _kernels(cache)
-    done = _run(["-c", READ_ONLY], sources, STREAMDEDUP_CACHE=str(cache))
-    assert done.stdout.split() == ["0", "1"]
-    assert "(OSError)" in done.stderr
-    assert _kernels(cache) == kept != []
-
-
-def test_a_process_that_compiles_nothing_says_nothing(sources: Path) -> None:
-    """That there is no cache is of no interest where nothing would be in it."""
-    source = "import streamdedup.rules.duplicates"
-    assert _run(["-c", source], sources, STREAMDEDUP_CACHE="/dev/null/none").stderr == ""
-
-
-def _hits_and_misses(sources: Path, **environment: str) -> tuple[int, int]:
-    """Call one kernel in a process: what it found in a cache, what it had to compile."""
-    done = _run(["probe.py"], sources, **environment)
-    assert done.stderr == ""
-    hits, misses = done.stdout.split()
-    return int(hits), int(misses)
-
-
-def _run(
-    arguments: list[str], directory: Path, **environment: str
-) -> "subprocess.CompletedProcess[str]":
-    """Run Python in `directory`, from whose modules it imports."""
-    ours = {"STREAMDEDUP_CACHE", "XDG_CACHE_HOME", "NUMBA_BOUNDSCHECK", "NUMBA_CACHE_DIR"}
-    inherited = {name: value for name, value in os.environ.items() if name not in ours}
-    made = {"PYTHONPATH": str(directory), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=directory,
-        env={**inherited, **made, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def _kernels(root: Path) -> list[Path]:
-    """List what numba wrote below `root`."""
-    return [path for path in root.rglob("*") if path.suffix in {".nbi", ".nbc"}]
 
 
 LISTING = """
@@ -343,7 +207,7 @@ def test_an_inlined_function_is_never_called(sources: Path) -> None:
     for way in ("kernel", "inlined"):
         (sources / "probe.py").write_text(LISTING.replace("WAY", way))
         calls[way], prefetches = map(
-            int, _run(["probe.py"], sources, STREAMDEDUP_CACHE="/dev/null/none").stdout.split()
+            int, run(["probe.py"], sources, STREAMDEDUP_CACHE="/dev/null/none").stdout.split()
         )
         assert prefetches  # an instruction of the processor's
     assert calls["inlined"] < calls["kernel"]
@@ -355,7 +219,7 @@ def test_an_inlined_function_is_never_called(sources: Path) -> None:
 @pytest.fixture(scope="module")
 def used() -> dict[str, list[str]]:
     """Give the report of a process that used all kinds of filter, and so every kernel."""
-    done = _run(
+    done = run(
         ["-c", "from tests.test_kernel import report; report()"],
         Path(__file__).parent.parent,
         STREAMDEDUP_CACHE=str(cache_root()),
@@ -380,7 +244,7 @@ def test_nothing_compiles_after_the_warm_up(used: dict[str, list[str]]) -> None:
 
 def test_compile_leaves_nothing_to_compile() -> None:
     """What `streamdedup compile` puts into a cache is all that a worker warms up, whatever its filter and hash."""
-    done = _run(
+    done = run(
         ["-c", "from tests.test_kernel import report_left; report_left()"],
         Path(__file__).parent.parent,
         STREAMDEDUP_CACHE=str(cache_root()),

@@ -1,11 +1,12 @@
-"""Claims about who decides what a kernel's cache holds, and about processes that lack the same kernels.
+"""Claims about the cache of kernels: it follows the sources, only this user fills it, and it is not needed to work.
 
-numba unpickles the index of a cache before it compares anything, so each index here is code that leaves a mark.
+The cache is chosen at import, so each claim runs in processes of its own.
 """
 
 import fcntl
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,13 +18,14 @@ from typing import Any
 import numba
 import pytest
 
-from streamdedup.kernel import cache
+import streamdedup
 from streamdedup.kernel.cache import CACHE_ENV, LOCK, KernelCache, Place, place_of
 
 NOBODY = 65534
+PACKAGE = Path(streamdedup.__file__).parent
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
 
-# The mark is left as the index is unpickled, not as it is looked up.
+# numba unpickles the index of a cache before it compares anything. The mark is left then, not at the look-up.
 HOSTILE = """
 import pickle
 from pathlib import Path
@@ -40,6 +42,8 @@ with index.open("wb") as file:
 
 
 PROBE = """
+import numba
+outer = numba.config.CACHE_DIR
 from streamdedup.kernel import kernel
 
 @kernel
@@ -47,6 +51,8 @@ def double(number):
     return number + number
 
 assert double(21) == 42
+assert numba.config.CACHE_DIR == outer
+assert double.targetoptions["nogil"]
 print(sum(double.stats.cache_hits.values()), sum(double.stats.cache_misses.values()))
 """
 
@@ -64,6 +70,93 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Name a directory for caches, which is not there yet."""
     monkeypatch.setenv(CACHE_ENV, str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.mark.slow
+def test_a_second_process_loads_what_the_first_compiled(sources: Path, tmp_path: Path) -> None:
+    """The cache is where STREAMDEDUP_CACHE says, serves the next process, and is nowhere else."""
+    cache = tmp_path / "cache"
+    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (0, 1)
+    assert len(_kernels(cache)) == 2  # the index and the machine code
+    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (1, 0)
+    assert _kernels(sources) == []
+
+
+@pytest.mark.slow
+def test_a_change_in_a_source_of_kernels_makes_a_new_cache(sources: Path, tmp_path: Path) -> None:
+    """After an edit in another module than the kernel's, nothing compiled before is used. Others change nothing."""
+    shutil.copytree(PACKAGE, sources / "streamdedup", ignore=shutil.ignore_patterns("__pycache__"))
+    cache = str(tmp_path / "cache")
+    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=cache) == (0, 1)
+    for name, found in (("library.py", (1, 0)), ("keys/hashing.py", (0, 1))):
+        with (sources / "streamdedup" / name).open("a") as file:
+            file.write("\nCHANGED = True\n")
+        assert _hits_and_misses(sources, STREAMDEDUP_CACHE=cache) == found
+    assert len({path.parents[1] for path in _kernels(tmp_path / "cache")}) == 2
+
+
+@pytest.mark.slow
+def test_bounds_checking_has_a_cache_of_its_own(sources: Path, tmp_path: Path) -> None:
+    """With NUMBA_BOUNDSCHECK the unchecked machine code is not used."""
+    cache = tmp_path / "cache"
+    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (0, 1)
+    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache), NUMBA_BOUNDSCHECK="1") == (0, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variable", ["STREAMDEDUP_CACHE", "XDG_CACHE_HOME", "HOME"])
+def test_without_a_writable_directory_there_is_no_cache(sources: Path, variable: str) -> None:
+    """Where no directory can be made, kernels compile and work, each time anew, say so once, and leave nothing.
+
+    Below /dev/null nobody can write, not even root.
+    """
+    for _ in range(2):
+        done = run(["probe.py"], sources, **{variable: "/dev/null/none"})
+        assert done.stdout.split() == ["0", "1"]
+        (line,) = done.stderr.splitlines()
+        assert "(NotADirectoryError)" in line
+        assert "set STREAMDEDUP_CACHE" in line
+    assert _kernels(sources) == []
+
+
+READ_ONLY = """
+import tempfile
+
+def refuse(**_options):
+    raise OSError(30, "Read-only file system")
+
+tempfile.TemporaryFile = refuse  # by which we, and numba, see whether a directory can be written to
+import probe
+"""
+
+
+@pytest.mark.slow
+def test_what_is_kept_is_loaded_where_nothing_can_be_written(sources: Path, tmp_path: Path) -> None:
+    """A cache on a read-only disk, as in an image, serves as any other, and nobody is warned."""
+    cache = str(tmp_path / "cache")
+    first = run(["-c", "import probe"], sources, STREAMDEDUP_CACHE=cache)
+    second = run(["-c", READ_ONLY], sources, STREAMDEDUP_CACHE=cache)
+    assert (first.stdout.split(), second.stdout.split()) == (["0", "1"], ["1", "0"])
+    assert second.stderr == ""
+
+
+@pytest.mark.slow
+def test_on_another_processor_a_read_only_cache_does_no_harm(sources: Path, tmp_path: Path) -> None:
+    """What was compiled for another processor is passed over: kernels compile, say so once, and are not kept."""
+    cache = tmp_path / "cache"
+    run(["-c", "import probe"], sources, STREAMDEDUP_CACHE=str(cache), NUMBA_CPU_NAME="generic")
+    kept = _kernels(cache)
+    done = run(["-c", READ_ONLY], sources, STREAMDEDUP_CACHE=str(cache))
+    assert done.stdout.split() == ["0", "1"]
+    assert "(OSError)" in done.stderr
+    assert _kernels(cache) == kept != []
+
+
+@pytest.mark.slow
+def test_a_process_that_compiles_nothing_says_nothing(sources: Path) -> None:
+    """That there is no cache is of no interest where nothing would be in it."""
+    source = "import streamdedup.rules.duplicates"
+    assert run(["-c", source], sources, STREAMDEDUP_CACHE="/dev/null/none").stderr == ""
 
 
 def test_directories_are_for_this_user_alone(root: Path) -> None:
@@ -185,14 +278,16 @@ def test_an_index_of_others_is_not_unpickled(
     """What it holds is not run, and the kernel is compiled. If all is ours, it is run: the test could see it."""
     cached, mark = tmp_path / "cache", tmp_path / "mark"
     environment = {CACHE_ENV: str(cached)}
-    assert _probe(sources, environment).stdout.split() == ["0", "1"]
+    assert run(["probe.py"], sources, **environment).stdout.split() == ["0", "1"]
     written = {"MARK": str(mark), "CACHE": str(cached), "numba_version": numba.__version__}
     exec(HOSTILE, written)  # noqa: S102 - what another user would do
     if change:
         change(cached)
-        assert _probe(sources, environment).stdout.split() == ["0", "1"]
+        assert run(["probe.py"], sources, **environment).stdout.split() == ["0", "1"]
     else:
-        assert _probe(sources, environment, fails=True).returncode == 1
+        process = _started(["probe.py"], sources, **environment)
+        process.communicate(timeout=240)
+        assert process.returncode == 1
     assert mark.exists() == (change is None)
 
 
@@ -212,7 +307,7 @@ def test_a_file_in_the_working_directory_does_not_set_numba_up(
         "print(c.DISABLE_JIT, c.BOUNDSCHECK, int(c.OPT), c.CPU_NAME)"
     )
     for variable, level in (({}, "3"), ({"NUMBA_OPT": "1"}, "1")):
-        done = _python(["-c", code], sources, {CACHE_ENV: str(tmp_path / level), **variable})
+        done = run(["-c", code], sources, **{CACHE_ENV: str(tmp_path / level)}, **variable)
         assert done.stdout.splitlines() == ["0 1", f"0 None {level} None"]
         assert done.stderr == ""
 
@@ -221,7 +316,7 @@ def test_a_file_in_the_working_directory_does_not_set_numba_up(
 def test_of_processes_that_lack_a_kernel_one_compiles_it(sources: Path, tmp_path: Path) -> None:
     """The others wait, and load what it kept."""
     environment = {CACHE_ENV: str(tmp_path / "cache")}
-    running = [_started(["probe.py"], sources, environment) for _ in range(4)]
+    running = [_started(["probe.py"], sources, **environment) for _ in range(4)]
     found = [process.communicate(timeout=120)[0].split() for process in running]
     assert sorted(found) == [["0", "1"], *[["1", "0"]] * 3]
 
@@ -240,10 +335,10 @@ sys.stdin.read()
 def test_a_dead_process_keeps_nobody_waiting(sources: Path, tmp_path: Path, number: int) -> None:
     """Who waits says for what, and goes on once the process that compiles has ended, however it ends."""
     environment = {CACHE_ENV: str(tmp_path / "cache")}
-    holder = _started(["-c", HOLDS], sources, environment)
+    holder = _started(["-c", HOLDS], sources, **environment)
     assert holder.stdout
     assert holder.stdout.readline() == "held\n"
-    waiting = _started(["probe.py"], sources, environment)
+    waiting = _started(["probe.py"], sources, **environment)
     assert waiting.stderr
     line = waiting.stderr.readline()
     assert re.match(
@@ -324,27 +419,28 @@ def _is_locked(path: Path) -> bool:
         return False
 
 
-def _probe(
-    sources: Path, environment: dict[str, str], *, fails: bool = False
-) -> "subprocess.CompletedProcess[str]":
-    return _python(["probe.py"], sources, environment, fails=fails)
+def _hits_and_misses(sources: Path, **environment: str) -> tuple[int, int]:
+    """Call one kernel in a process: what it found in a cache, what it had to compile."""
+    done = run(["probe.py"], sources, **environment)
+    assert done.stderr == ""
+    hits, misses = done.stdout.split()
+    return int(hits), int(misses)
 
 
-def _python(
-    arguments: list[str], directory: Path, environment: dict[str, str], *, fails: bool = False
+def run(
+    arguments: list[str], directory: Path, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
-    process = _started(arguments, directory, environment)
+    """Run Python in `directory`; it imports the package from there, or else the one under test."""
+    process = _started(arguments, directory, **environment)
     out, err = process.communicate(timeout=240)
-    assert fails or process.returncode == 0, err
+    assert process.returncode == 0, err
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
-def _started(
-    arguments: list[str], directory: Path, environment: dict[str, str]
-) -> "subprocess.Popen[str]":
-    """Start Python in `directory`; it imports the package from there, or else the one under test."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
-    path = os.pathsep.join([str(directory), str(Path(cache.__file__).parents[2])])
+def _started(arguments: list[str], directory: Path, **environment: str) -> "subprocess.Popen[str]":
+    ours = ("NUMBA_", CACHE_ENV, "XDG_CACHE_HOME")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    path = os.pathsep.join([str(directory), str(PACKAGE.parent)])
     return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=directory,
@@ -354,3 +450,8 @@ def _started(
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def _kernels(root: Path) -> list[Path]:
+    """List what numba wrote below `root`."""
+    return [path for path in root.rglob("*") if path.suffix in {".nbi", ".nbc"}]
