@@ -89,13 +89,11 @@ class DuplicatesWithin:
         if not self._sealed:
             self.seal()
         group = self._sealed[0]
-        if group.dated:
-            before, generation = group.dated
-            yield from self._admit_first(before)
+        before, generation = group.dated or (0, None)
+        yield from self._admit_first(before)
+        if generation is not None:
             yield from self._filter.date(generation)
-            yield from self._admit_first(group.keys - before)
-        else:
-            yield from self._admit_first(group.keys)
+        yield from self._admit_first(group.keys - before)
         yield from self._reach(group.marks)
         self._sealed.popleft()
 

@@ -60,14 +60,12 @@ class OutputWatch:
             status.output_shared = None
         elif self._lines.due(now_s):
             groups, partition = await self._groups(), min(fenced)
-            remedy = (
-                "stop one of the two, or give it an output of its own"
-                if groups
-                else "find it: kafka-consumer-groups.sh --bootstrap-server SERVER --list names all groups, and"
+            find = (
+                "find it: kafka-consumer-groups.sh --bootstrap-server SERVER --list names all groups, and"
                 " kafka-transactions.sh --bootstrap-server SERVER describe --transactional-id"
-                f" {self._output.name}/{partition} its producer; then stop one of the two, or give it an output of its"
-                " own"
+                f" {self._output.name}/{partition} its producer; then "
             )
+            remedy = f"{'' if groups else find}stop one of the two, or give it an output of its own"
             reason = (
                 f"others came between our events in {counted(len(fenced), 'partition')} of {self._output.name} (one is"
                 f" {partition}) {FENCINGS} times or more within {FENCINGS_S / 60:g} minutes, although the group"
