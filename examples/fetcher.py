@@ -1,8 +1,8 @@
 """A small fetcher on the frontier of docs/crawler.md: `python examples/fetcher.py my.yaml`, the worker's configuration.
 
 It fetches each URL that is due, and writes the links of the page to the frontier. At least once: after a crash some
-pages are fetched again. It reads no robots.txt, and asks a host as often as its pages are due. Links are written by
-strangers, so it connects to public addresses only: nobody has it ask a host behind the firewall, or this machine.
+pages are fetched again. It reads no robots.txt, and asks a host as often as its pages are due. Strangers write the
+links, so it connects to public addresses only: no link makes it ask a host behind the firewall, or this machine.
 """
 
 import asyncio
@@ -28,9 +28,8 @@ AT_ONCE = 20
 PAGE_BYTES_MAX = 1 << 20  # links after that are not found
 TRIES_MAX = 3
 RETRY_S = 60.0
-NAT64 = IPv6Network(
-    "64:ff9b::/96"
-)  # RFC 6052: the last four bytes are an IPv4 address, of any network
+# RFC 6052: the last four bytes are an IPv4 address, of any network.
+NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_public(address: str) -> bool:
@@ -142,9 +141,8 @@ async def fetch(
                 batches = await consumer.getmany(timeout_ms=1000, max_records=AT_ONCE)
                 events = [event for batch in batches.values() for event in batch]
                 await asyncio.gather(*(one(event, wait_s) for event in events))
-                await (
-                    producer.flush()
-                )  # the links are in the frontier before the page counts as fetched
+                # The links are in the frontier before the page counts as fetched.
+                await producer.flush()
                 await consumer.commit()
 
     async with (

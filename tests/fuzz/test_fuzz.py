@@ -20,10 +20,8 @@ from tests.golden.lists import letters_then
 
 SEED = 1
 FILES = ("list", "exact-store", "snapshot")
-RUN = (
-    "avro-schema",
-    "protobuf-schema",
-)  # again with the check of bounds: programs that strangers wrote
+# Run again with the check of bounds: strangers write these programs.
+RUN = ("avro-schema", "protobuf-schema")
 
 
 @pytest.mark.parametrize(

@@ -97,9 +97,8 @@ def test_another_deployment_on_the_same_output_is_named(
             assert (line["output"], line["log_level"]) == (stage.output, "warning")
             assert line["groups"][0].startswith(f"{other}, with ")
             assert "give it an output of its own" in line["remedy"]
-            assert (
-                len(worker.lines("doubt")) <= 8
-            )  # of many fencings: two times FENCINGS, and one a minute
+            # Of many fencings: two times FENCINGS, and one a minute.
+            assert len(worker.lines("doubt")) <= 8
             await worker.until(partial(warns, worker), "a warning")
             (warning,), gauge = shown(worker)
             assert f"(the group {other}, with " in warning
