@@ -1,7 +1,8 @@
 """`streamdedup try`: what the configuration would do to the newest events of the input.
 
 It joins no group and writes nothing. Duplicates are found among the events that are read, partition by partition,
-exactly, whatever the worker's filter is.
+exactly, whatever the worker's filter is. A window forgets, and has late events, as in the worker; it begins with the
+first event that is read.
 """
 
 import asyncio
@@ -13,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from streamdedup.commands.audit.window_time import clock_of
 from streamdedup.commands.fit import Fit, Seen
+from streamdedup.commands.window_trial import WindowTrial
 from streamdedup.delivery.cross_partition import REMEDY, Evidence, record_keys_matter, suspicion
 from streamdedup.delivery.emit import refused_by
 from streamdedup.delivery.recipe import Recipe
@@ -51,6 +54,10 @@ STALL_S_MAX = 10.0
 REPARTITIONED = (
     "source.repartition is set, so a key counts once, in whichever partitions its events are"
 )
+NO_WINDOW = (
+    "source.repartition is set, so the window of a partition there is not known: keys that come again after"
+    " filter.retention count as duplicates, and none as late"
+)
 UNTESTED = (
     "keys are compared by a hash of this run's own: with filter.hash: murmur3, a worker also drops events whose keys"
     " somebody chose to collide, which is not tested here; only an audit finds them"
@@ -64,7 +71,8 @@ class Trial:
     `first` has the first event of each reason, and how its own reason goes on with that byte.
 
     `matched` counts the events that the blocklist blocks, by what it matched; `exempt` those that the allowlist lets
-    pass; `false_positives` those that its exact store lets pass. `in_several` counts the keys that come in several
+    pass; `false_positives` those that its exact store lets pass. `late` counts the events that are older than the
+    window, which drops them if `late_drop`. `in_several` counts the keys that come in several
     partitions, and `unseen` the events that pass for that reason. `without_record_key` counts events, and
     `under_several` keys that come under several record keys; both are 0 if record keys do not matter. `fit` compares
     the keys with the filter, if that can be too small.
@@ -80,6 +88,8 @@ class Trial:
     matched: Counter[str] = field(default_factory=Counter)
     exempt: int = 0
     false_positives: int = 0
+    late: int = 0
+    late_drop: bool = False
     keyed: int = 0
     distinct: int = 0
     in_several: int = 0
@@ -101,7 +111,7 @@ class Trial:
     def is_odd(self) -> bool:
         """Whether an outcome, or a key, has so many of the events that the configuration is probably wrong."""
         share = max(EVENTS_MIN, SHARE_MIN * self.events)
-        prevails = any(self.verdicts[verdict] >= share for verdict in WATCHED)
+        prevails = self.late >= share or any(self.verdicts[verdict] >= share for verdict in WATCHED)
         return prevails or (self.fit is not None and self.fit.has_odd_keys)
 
     @property
@@ -133,6 +143,7 @@ class Trial:
             },
             "exempt": self.exempt,
             "false_positives": self.false_positives,
+            "late": self.late,
             "distinct_keys": self.distinct,
             "keys_in_several_partitions": self.in_several,
             "duplicates_across_partitions": self.unseen,
@@ -172,6 +183,9 @@ class Trial:
             lines.append(f"matched by the blocklist and exempted by the allowlist: {self.exempt:,}")
         if self.false_positives:
             lines.append(f"matched by the blocklist but not on it: {self.false_positives:,}")
+        if self.late:
+            what = "blocked, as filter.late: drop asks" if self.late_drop else "passed"
+            lines.append(f"later than the window, and {what}: {self.late:,}")
         if self.in_several:
             lines.append(f"keys in several partitions: {self.in_several:,}")
         if evidence := self.evidence:
@@ -200,6 +214,7 @@ class _Trying:
         self._lists, self._threads, self._seen = ListsInForce(), Threads(), Seen()
         self._partitions_of: dict[bytes, set[tuple[str, int]]] = {}  # by digest
         self._record_of: dict[bytes, int | None] = {}  # the same; None if it came under several
+        self._windows: dict[tuple[str, int], WindowTrial] = {}
 
     async def run(self, events: int) -> Trial:
         sink = self._settings.sink.topic
@@ -219,7 +234,10 @@ class _Trying:
         recipe = Recipe(self._settings, count)
         self._hash, self._extractor = Hash.draw(), recipe.extractor()
         await registry_answering(recipe)
-        self._repartitions = self._settings.source.repartition is not None
+        self._repartitions, self._clock = (
+            self._settings.source.repartition is not None,
+            clock_of(recipe),
+        )
         matter = record_keys_matter(self._settings.key, count)
         self._record_keys_matter = matter and not self._repartitions
         lists = ListLoader(
@@ -227,11 +245,18 @@ class _Trying:
         )
         await lists.begin()
         self._limits = self._limits_of(topology)
-        found = Trial(self._settings.source.shown, count, len(sources))
+        found = Trial(
+            self._settings.source.shown,
+            count,
+            len(sources),
+            late_drop=self._settings.filter.late == "drop",
+        )
         if self._settings.filter.remembers and self._settings.filter.hash == MURMUR3.name:
             found.notes.append(UNTESTED)
         if self._repartitions:
             found.notes.append(REPARTITIONED)
+            if self._clock:
+                found.notes.append(NO_WINDOW)
         if (output := topology.topics.get(sink)) and (
             short := shortfall(output, self._settings.filter.remembered_ms)
         ):
@@ -292,19 +317,35 @@ class _Trying:
         empty = int(np.count_nonzero(column.sizes[judged] == 0))
         self._seen.add(batch, rows[judged], digests[judged], empty)
         remembers, here = self._settings.filter.remembers, (batch.topic, batch.partition)
-        for row, digest in zip(rows.tolist(), digests, strict=True):
+        window, times = self._window(here), batch.timestamps[rows].tolist()
+        for row, time, digest in zip(rows.tolist(), times, digests, strict=True):
             if verdicts[row] == Verdict.BLOCKED:
                 continue
             found.keyed += 1
             places = self._partitions_of.setdefault(digest.tobytes(), set())
-            if remembers and (here in places or (places and self._repartitions)):
+            if window:
+                passes, is_late = window.judge(digest.tobytes(), time)
+                found.late += is_late
+                if not passes:
+                    verdicts[row] = Verdict.BLOCKED if is_late else Verdict.DUPLICATE
+            elif remembers and (here in places or (places and self._repartitions)):
                 verdicts[row] = Verdict.DUPLICATE
-            elif here not in places and places and remembers:
+            if here not in places and places and remembers and not self._repartitions:
                 found.unseen += 1
             places.add(here)
             if self._record_keys_matter and remembers:
                 self._compare_record(found, digest.tobytes(), batch.keys[row])
         self._count(found, batch, verdicts.tolist(), reasons)
+
+    def _window(self, here: tuple[str, int]) -> WindowTrial | None:
+        """Return the window of a partition; None without one, or if events of other partitions come to it."""
+        if self._clock is None or self._repartitions:
+            return None
+        options = self._settings.filter
+        made = WindowTrial(
+            self._clock, late_passes=options.late == "pass", refresh=bool(options.refresh)
+        )
+        return self._windows.setdefault(here, made)
 
     def _compare_record(self, found: Trial, digest: bytes, record_key: bytes | None) -> None:
         found.without_record_key += record_key is None
