@@ -17,8 +17,8 @@ from streamdedup.events import Verdict
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.deployment import Deployment
-from tests.local import Start
 from tests.lists.files import list_file
+from tests.local import Start
 from tests.spread import PARTITIONS, spread
 
 tried = trial.tried
