@@ -86,9 +86,10 @@ class ReportingLock:
         self.release()
 
 
-def reach(name: str) -> None:
-    """Do what this thread does there."""
+def reach(name: str) -> bool:
+    """Do what this thread does there. True, so that something may come after it."""
     HERE.__dict__.get("at", {}).get(name, lambda: None)()
+    return True
 
 
 def beside(first: Call, second: Call) -> str:
@@ -146,16 +147,16 @@ def watched(name: str, inner: Any) -> Any:
     """The same method, or property, which a thread reaches."""
     if isinstance(inner, property):
         read: Any = inner.fget
-        return property(lambda self: (reach(name), read(self))[1])
+        return property(lambda self: reach(name) and read(self))
     if in_steps(inner):
 
         def steps(*_: object) -> Iterator[None]:
             reach(f"a step of {name}")
             yield
 
-        return lambda *_: (reach(name), steps())[1]
+        return lambda *_: reach(name) and steps()
     wrap = Table if name == "buffers" else lambda found: found
-    return lambda *arguments, **named: (reach(name), wrap(inner(*arguments, **named)))[1]
+    return lambda *arguments, **named: reach(name) and wrap(inner(*arguments, **named))
 
 
 def in_steps(inner: Any) -> bool:
@@ -179,7 +180,8 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def watched_filter(kind: str, options: Mapping[str, Any]) -> Any:
     """A filter of the library whose calls may be stopped inside."""
     inner: Any = filters.build(config_of(kind, 100, options))
-    inner.__class__ = watched_class(type(inner))
+    class_: Any = type(inner)
+    inner.__class__ = watched_class(class_)
     return library.shared(inner)
 
 
@@ -255,7 +257,7 @@ def test_a_union_holds_both_filters_in_one_order(kind: str, options: Mapping[str
 @pytest.mark.usefixtures("waiting")
 def test_a_classic_filter_sets_and_reads_bits_for_one_caller_at_a_time() -> None:
     """The rest of it reads one number, or nothing that changes."""
-    seen = ClassicBloom(64, [lambda _key: reach("a bit") or 1])
+    seen = ClassicBloom(64, [lambda _key: int(reach("a bit"))])
     calls = [Call("a bit", partial(seen.add, "a")), Call("a bit", partial(seen.__contains__, "a"))]
     assert {beside(first, second) for first in calls for second in calls} == {"waits"}
     held = {"add", "__contains__", "__getstate__", "__setstate__"}
@@ -323,11 +325,11 @@ def test_of_four_threads_one_adds_a_key_and_one_removes_it(
 
     def add(number: int) -> int:
         new = np.count_nonzero(seen.add_many(batches[number], *at))
-        return int(new) + sum(seen.add(key, *in_time(seen, 0)) for key in singles[number])
+        return int(new) + sum(bool(seen.add(key, *in_time(seen, 0))) for key in singles[number])
 
     def discard(number: int) -> int:
         gone = np.count_nonzero(seen.remove_many(batches[number]))
-        return int(gone) + sum(seen.discard(key) for key in singles[number])
+        return int(gone) + sum(bool(seen.discard(key)) for key in singles[number])
 
     def look(number: int) -> None:
         path = tmp_path / f"{number}"

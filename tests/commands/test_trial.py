@@ -252,7 +252,7 @@ async def test_a_key_of_parts_is_predicted_as_a_worker_decides(stage: Stage, sta
     ]
     other: Any = [{"after": {"id": "7"}}, {"after": {"id": 8}}, {"before": {"id": 8}}]
     bad: Any = [{"after": {"id": {}}, "before": {"id": 7}}, {"after": {}}, {"before": None}, 7]
-    partitions = [
+    partitions: list[Any] = [
         [(b"acme", value) for value in hers + other + bad],
         [(b"acme", value) for value in hers] + [(None, value) for value in hers],
         [(tenant, value) for value in hers for tenant in (b"b", b"c")],
