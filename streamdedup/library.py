@@ -31,7 +31,11 @@ Method = Callable[..., Any]
 WARN, STOP, WARNED = "warn", "stop", "warned"
 UNWATCHED = sys.maxsize  # the room of a filter after its one warning
 FREE = ("digests", "from_parts", "hash")  # they read nothing that changes
-IN_STEPS = ("put_many", "rotate")  # they return iterators; between two steps others may work
+IN_STEPS = (
+    "put_many",
+    "date",
+    "rotate",
+)  # they return iterators; between two steps others may work
 OPERATORS = ("__contains__", "__len__", "__repr__")
 
 

@@ -18,6 +18,7 @@ from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.deployment import Deployment
 from tests.lists.files import list_file
+from tests.local import Start
 from tests.spread import PARTITIONS, spread
 
 tried = trial.tried
@@ -236,3 +237,45 @@ def test_events_without_a_key_have_a_status_too(
     status, text, fit = fitted(stage, monkeypatch, capsys, capacity=10_000)
     assert (status, fit) == (5, None)
     assert "malformed" in text
+
+
+async def test_a_key_of_parts_is_predicted_as_a_worker_decides(stage: Stage, start: Start) -> None:
+    """A header and a field with a fallback: each outcome as often as counted by hand, and as in a run."""
+    stage.deployment.config["key"] = {
+        "parts": [{"header": "tenant"}, {"field": ["after.id", "/before/id"]}]
+    }
+    broker, source = stage.broker, stage.deployment.source
+    hers: Any = [{"after": {"id": 7}}, {"before": {"id": 7}}, {"before": {"id": 7}, "after": None}]
+    hers += [
+        {"after": {"id": None}, "before": {"id": 7}},
+        {"after": {"id": 7}, "before": {"id": 8}},
+    ]
+    other: Any = [{"after": {"id": "7"}}, {"after": {"id": 8}}, {"before": {"id": 8}}]
+    bad: Any = [{"after": {"id": {}}, "before": {"id": 7}}, {"after": {}}, {"before": None}, 7]
+    partitions: list[Any] = [
+        [(b"acme", value) for value in hers + other + bad],
+        [(b"acme", value) for value in hers] + [(None, value) for value in hers],
+        [(tenant, value) for value in hers for tenant in (b"b", b"c")],
+        [(b"a", {"after": {"id": "cme"}}), (b"ac", {"after": {"id": "me"}})],
+    ]
+    for number, events in enumerate(partitions):
+        for tenant, value in events:
+            headers = () if tenant is None else (("tenant", tenant),)
+            record = (broker.now_ms(), None, json.dumps(value).encode(), headers)
+            broker.log(source, number).append([record], None)
+    found = await tried(load(stage.deployment.write_config()), 1000, connected_to(broker))
+    assert (found.distinct, found.in_several, found.unseen) == (6, 1, 1)
+    assert found.verdicts == {  # by partition
+        Verdict.PASS: 2 + 1 + 2 + 2,
+        Verdict.DUPLICATE: 6 + 4 + 8,
+        Verdict.MALFORMED: 4 + 5,
+    }
+    assert found.reasons == {
+        "the header tenant is missing": 5,
+        "the field after.id is missing, and the field before.id is missing": 3,
+        "the field after.id is an object": 1,
+    }
+    broker.create_topic(stage.deployment.sink, PARTITIONS)
+    async with start(stage.deployment, connect=connected_to(broker)) as worker:
+        await worker.consumed(found.events)
+    assert {verdict: worker.tally[verdict] for verdict in found.verdicts} == found.verdicts

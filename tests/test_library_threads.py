@@ -1,0 +1,441 @@
+"""Threads share a filter of the library as they share a `set`, and a fork leaves the child a whole one.
+
+That calls exclude each other is shown at each public method in turn, without luck: one thread stands still inside the
+method of the kind, and another one calls. What is lost without that shows where four threads add the same keys.
+"""
+
+import copy
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from inspect import Parameter, getattr_static, signature
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import pytest
+from typing_extensions import override
+
+import streamdedup
+from streamdedup import ClassicBloom, filters, forks, library
+from streamdedup.filters.base import Growing, Removable
+from tests.broker.base import DEADLINE_S
+from tests.library import WAYS, built, config_of, in_time, key_of, keys_of, ways
+
+THREADS = 4
+UNIONABLE = [
+    way
+    for way in WAYS
+    if way[0] in {"bitmap", "blocked", "bloom", "counting"} and "on_full" not in way[1]
+]
+STABLE = {"digests", "from_parts", "hash"}  # they read nothing that changes
+
+
+# --- one call at a time ---
+
+# What a thread does `at` a method of the kind, and as it `waits` for a lock; the locks that it has `taken`.
+HERE = threading.local()
+
+
+class StoppedError(Exception):
+    """A call has come as far as it should."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """Something that a thread does with a filter, up to the inner method `to`."""
+
+    to: str
+    run: Callable[[], object]
+
+    @override
+    def __repr__(self) -> str:
+        return self.to
+
+
+class ReportingLock:
+    """A lock whose waiting threads say so."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def acquire(self) -> bool:
+        """Take it, as `with` does."""
+        HERE.__dict__.setdefault("taken", []).append(self)
+        if not self._lock.acquire(blocking=False):
+            HERE.waits()
+            self._lock.acquire()
+        return True
+
+    def release(self) -> None:
+        """Give it back."""
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def reach(name: str) -> bool:
+    """Do what this thread does there. True, so that something may come after it."""
+    HERE.__dict__.get("at", {}).get(name, lambda: None)()
+    return True
+
+
+def beside(first: Call, second: Call) -> str:
+    """What another thread with the call `second` does while `first` is inside: it "waits", is "inside", or "failed"."""
+    reports: SimpleQueue[str] = SimpleQueue()
+    state = "never there"
+
+    def enter() -> None:
+        reports.put("inside")
+        raise StoppedError
+
+    def work() -> None:
+        HERE.waits, HERE.at = partial(reports.put, "waits"), {second.to: enter}
+        with suppress(StoppedError):
+            second.run()
+        reports.put("failed")
+
+    def stand() -> None:
+        nonlocal state
+        HERE.at = {}
+        thread.start()
+        state = reports.get(timeout=DEADLINE_S)
+        raise StoppedError
+
+    thread = threading.Thread(target=work, daemon=True)
+    HERE.at = {first.to: stand}
+    with suppress(StoppedError):
+        first.run()
+    HERE.at = {}
+    if state != "never there":
+        thread.join(DEADLINE_S)
+    return state
+
+
+def inner_methods(base: type) -> dict[str, Any]:
+    """All that a program can ask a filter for, by name: whatever is no constant, nor one of `STABLE`."""
+    own = [one for one in base.__mro__ if one.__module__.startswith("streamdedup.")]
+    operators = {name for one in own for name in vars(one) if name.startswith("__")} - {"__init__"}
+    names = {name for name in dir(base) if not name.startswith("_")} - STABLE | operators
+    found = {name: getattr_static(base, name) for name in sorted(names)}
+    return {name: one for name, one in found.items() if callable(one) or isinstance(one, property)}
+
+
+class Table(list[memoryview]):
+    """Buffers that notice when their first one is read, and when all of them were."""
+
+    @override
+    def __iter__(self) -> Iterator[memoryview]:
+        reach("the first of the table")
+        yield from super().__iter__()
+        reach("the end of the table")
+
+
+def watched(name: str, inner: Any) -> Any:
+    """The same method, or property, which a thread reaches."""
+    if isinstance(inner, property):
+        read: Any = inner.fget
+        return property(lambda self: reach(name) and read(self))
+    if in_steps(inner):
+
+        def steps(*_: object) -> Iterator[None]:
+            reach(f"a step of {name}")
+            yield
+
+        return lambda *_: reach(name) and steps()
+    wrap = Table if name == "buffers" else lambda found: found
+    return lambda *arguments, **named: reach(name) and wrap(inner(*arguments, **named))
+
+
+def in_steps(inner: Any) -> bool:
+    """Whether it returns an iterator, which works after the call."""
+    return not isinstance(inner, property) and "Iterator" in str(signature(inner).return_annotation)
+
+
+@cache
+def watched_class(base: type) -> type:
+    """The kind with methods that a thread reaches. A filter of the library is made over it."""
+    inner = {name: watched(name, method) for name, method in inner_methods(base).items()}
+    return type(base.__name__, (base,), inner)
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that wait for a filter say so."""
+    monkeypatch.setattr(forks, "lock", lambda _floor: ReportingLock())
+
+
+def watched_filter(kind: str, options: Mapping[str, Any]) -> Any:
+    """A filter of the library whose calls may be stopped inside."""
+    inner: Any = filters.build(config_of(kind, 100, options))
+    class_: Any = type(inner)
+    inner.__class__ = watched_class(class_)
+    return library.shared(inner)
+
+
+def calls_of(seen: Any) -> list[Call]:
+    """One of each method, operator and property. What they are given does not matter: none gets to work with it."""
+    calls = []
+    for name, inner in inner_methods(type(seen).__mro__[3]).items():
+        if isinstance(inner, property):
+            calls.append(Call(name, partial(getattr, seen, name)))
+            continue
+        taken = list(signature(inner).parameters.values())[1:]
+        required = [one for one in taken if one.default is Parameter.empty]
+        run = partial(getattr(type(seen), name), seen, *[None] * len(required))
+        calls.append(Call(name, run))
+        if in_steps(inner):
+            calls.append(Call(f"a step of {name}", lambda run=run: next(run())))  # type: ignore[misc]
+    return calls
+
+
+@ways
+@pytest.mark.usefixtures("waiting")
+def test_no_two_calls_are_inside_a_filter_at_one_time(
+    kind: str, options: Mapping[str, Any]
+) -> None:
+    """Whichever two: public methods, properties and operators, found by introspection, and steps of iterators."""
+    seen = watched_filter(kind, options)
+    calls = calls_of(seen)
+    assert {"add", "add_many", "contains_many", "__contains__", "__len__"} <= {
+        call.to for call in calls
+    }
+    together = [
+        (first, second, state)
+        for first in calls
+        for second in calls
+        if (state := beside(first, second)) != "waits"
+    ]
+    assert together == []
+
+
+@ways
+@pytest.mark.parametrize("at", ["the first of the table", "the end of the table"])
+@pytest.mark.usefixtures("waiting")
+def test_nobody_adds_while_a_filter_is_copied_or_saved(
+    kind: str, options: Mapping[str, Any], at: str, tmp_path: Path
+) -> None:
+    """From the first byte to the last. Only a save of bits that are only set lets others in."""
+    seen = watched_filter(kind, options)
+    add = Call("add_many", lambda: seen.add_many(None))
+    for way in (copy.copy, copy.deepcopy, pickle.dumps):
+        assert beside(Call(at, lambda way=way: way(seen)), add) == "waits"  # type: ignore[misc]
+    save = Call(at, lambda: streamdedup.save(seen, tmp_path / "saved"))
+    bits = seen.only_sets_bits and not isinstance(seen, Growing)
+    assert beside(save, add) == ("inside" if bits else "waits")
+
+
+@pytest.mark.parametrize(("kind", "options"), UNIONABLE, ids=str)
+@pytest.mark.usefixtures("waiting")
+def test_a_union_holds_both_filters_in_one_order(kind: str, options: Mapping[str, Any]) -> None:
+    """Nobody adds to either of them; `a |= b` and `b |= a` cannot wait for each other for ever."""
+    one, other = (watched_filter(kind, options) for _ in range(2))
+    orders = []
+    for left, right in ((one, other), (other, one), (one, one)):
+        unite = Call("__ior__", partial(type(left).__ior__, left, right))
+        for seen in (left, right):
+            assert beside(unite, Call("add_many", partial(seen.add_many, None))) == "waits"
+        HERE.taken = []
+        assert beside(unite, Call("__len__", partial(len, left))) == "waits"
+        orders.append(list(dict.fromkeys(HERE.taken)))
+    assert orders[0] == orders[1]
+    assert [len(order) for order in orders] == [2, 2, 1]
+
+
+@pytest.mark.usefixtures("waiting")
+def test_a_classic_filter_sets_and_reads_bits_for_one_caller_at_a_time() -> None:
+    """The rest of it reads one number, or nothing that changes."""
+    seen = ClassicBloom(64, [lambda _key: int(reach("a bit"))])
+    calls = [Call("a bit", partial(seen.add, "a")), Call("a bit", partial(seen.__contains__, "a"))]
+    assert {beside(first, second) for first in calls for second in calls} == {"waits"}
+    held = {"add", "__contains__", "__getstate__", "__setstate__"}
+    assert set(inner_methods(ClassicBloom)) - held == {
+        "__len__",
+        "error_rate_now",
+        "expected_error",
+        "fill_ratio",
+        "hashes",
+        "positions",
+        "size_bytes",
+    }
+
+
+# --- four threads ---
+
+
+@pytest.fixture
+def short_turns() -> Iterator[None]:
+    """Threads lose the interpreter as often as can be."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def run(rounds: int, *calls: Callable[[int], object]) -> list[list[Any]]:
+    """What each returned in each round, by call, each in a thread of its own. All begin a round at one time."""
+    start = threading.Barrier(len(calls), timeout=DEADLINE_S)
+    found: list[list[Any]] = [[] for _ in calls]
+    failed: list[BaseException] = []
+
+    def work(call: Callable[[int], object], answers: list[Any]) -> None:
+        try:
+            for number in range(rounds):
+                start.wait()
+                answers.append(call(number))
+        except BaseException as error:  # it is raised below
+            start.abort()
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=each) for each in zip(calls, found, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return found
+
+
+@ways
+@pytest.mark.usefixtures("short_turns")
+def test_of_four_threads_one_adds_a_key_and_one_removes_it(
+    kind: str, options: Mapping[str, Any], tmp_path: Path
+) -> None:
+    """In batches and one by one, while a fifth copies and saves it: each key is new once, and none is lost."""
+    rounds, batch, single = 5, (400 if (kind, options) == ("bitmap", {}) else 8_000), 50
+    total = rounds * (batch + single)
+    seen = built(kind, total // (8 if "on_full" in options else 1), **options)
+    numbers = np.arange(total).reshape(rounds, -1)
+    batches = [keys_of(seen, row[single:]) for row in numbers]
+    singles = [[key_of(seen, int(number)) for number in row[:single]] for row in numbers]
+    at = in_time(seen, np.zeros(batch, np.int64))
+
+    def add(number: int) -> int:
+        new = np.count_nonzero(seen.add_many(batches[number], *at))
+        return int(new) + sum(bool(seen.add(key, *in_time(seen, 0))) for key in singles[number])
+
+    def discard(number: int) -> int:
+        gone = np.count_nonzero(seen.remove_many(batches[number]))
+        return int(gone) + sum(bool(seen.discard(key)) for key in singles[number])
+
+    def look(number: int) -> None:
+        path = tmp_path / f"{number}"
+        streamdedup.save(seen, path)
+        assert len(copy.copy(seen)) >= len(streamdedup.load(path))
+        assert repr(seen)
+        assert seen.fill_ratio >= 0
+
+    *new, _ = run(rounds, *[add] * THREADS, look)
+    assert np.sum(new) == len(seen) == total
+    assert seen.contains_many(keys_of(seen, numbers.ravel())).all()
+    streamdedup.save(seen, tmp_path / "all")
+    assert streamdedup.load(tmp_path / "all").contains_many(keys_of(seen, numbers.ravel())).all()
+    if isinstance(seen, Removable) and (not seen.multiset or seen.copies_max >= THREADS):
+        gone = run(rounds, *[discard] * THREADS)
+        assert np.sum(gone) == total * (THREADS if seen.multiset else 1)
+        assert (
+            len(seen) == np.count_nonzero(seen.contains_many(keys_of(seen, numbers.ravel()))) == 0
+        )
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_of_four_threads_one_adds_a_key_to_a_classic_filter() -> None:
+    """A copy of it is whole, too."""
+    seen = ClassicBloom(1 << 18, 3)
+    new = run(4, *[lambda number: sum(seen.add(f"{number} {i}") for i in range(500))] * THREADS)
+    assert np.sum(new) == len(seen) == 2000
+    for other in (copy.copy(seen), copy.deepcopy(seen), pickle.loads(pickle.dumps(seen))):  # noqa: S301 - our own
+        assert "1 7" in other
+        assert other.add("another")
+        assert (len(other), len(seen)) == (2001, 2000)
+    assert "another" not in seen
+
+
+# --- forks ---
+
+
+def used(seen: Any) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Batches of additions, and a single one."""
+    many = seen.digests([f"key {number}" for number in range(100_000)])
+    return lambda: seen.add_many(many), lambda: seen.add("another")
+
+
+def filled() -> tuple[Callable[[], object], Callable[[], object]]:
+    """The same of what guards a store."""
+    stored: dict[str, str] = {}
+    guard = streamdedup.Lookaside(built("bloom", 200_000), stored.get)
+    keys = [f"key {number}" for number in range(5000)]
+
+    def fill() -> None:
+        with guard.fill() as scan:
+            scan.add_many(keys)
+
+    return fill, lambda: guard.add("another")
+
+
+def classic() -> tuple[Callable[[], object], Callable[[], object]]:
+    """The same of a filter of strings."""
+    seen = ClassicBloom(1 << 18, 3)
+    return lambda: [seen.add(f"{i}") for i in range(100)], lambda: seen.add("another")
+
+
+def normalized() -> tuple[Callable[[], object], Callable[[], object]]:
+    """The same of addresses that no kernel reads."""
+    seen = built("cuckoo", 2000, normalize="email")
+    keys = [f"ü{number}@bücher.example" for number in range(1000)]
+    return lambda: seen.digests(keys), lambda: seen.add("ä@bücher.example")
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its libraries refuse a fork among threads")
+@pytest.mark.parametrize(
+    "uses",
+    [
+        *(
+            pytest.param(lambda kind=kind: used(built(kind, 200_000)), id=kind)
+            for kind in ("cuckoo", "bloom", "exact")
+        ),
+        filled,
+        classic,
+        normalized,
+    ],
+)
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # that it has threads
+def test_a_child_can_use_what_a_thread_used_at_the_fork(
+    uses: Callable[[], tuple[Callable[[], object], Callable[[], object]]],
+) -> None:
+    """It finds no lock of a thread that it does not have."""
+    often, once = uses()
+    often()
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.is_set():
+            often()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(10):
+            time.sleep(0.01)
+            child = os.fork()
+            if not child:
+                signal.alarm(20)  # else it would wait for ever
+                once()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        ended.set()
+        thread.join(120)
