@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from streamdedup.numba_settings import ignore_file
 from streamdedup.version import __version__
 
 if TYPE_CHECKING:  # these import numpy and numba, which importing this package does not need
@@ -36,9 +35,6 @@ _CLASSES = {
     "FilterFullWarning": "streamdedup.errors",
     "Lookaside": "streamdedup.lookaside",
 }
-
-
-ignore_file()
 
 
 def __getattr__(name: str) -> object:

@@ -1,7 +1,7 @@
 """Keeps numba from reading `.numba_config.yaml` of the working directory: whoever may write there would set it up.
 
-numba looks for that file as it is imported, and again whenever it compiles. If a program imports numba before this
-package, that is the program's choice, and nothing is changed.
+numba looks for that file as it is imported, and again whenever it compiles. Only our commands do without it: in a
+program that imports this package, how numba is set up is the program's choice.
 """
 
 import os

@@ -291,6 +291,12 @@ def test_an_index_of_others_is_not_unpickled(
     assert mark.exists() == (change is None)
 
 
+COMMAND = "import sys, streamdedup.cli; sys.argv = ['streamdedup', 'config', 'schema']; streamdedup.cli.main()"
+SHOWN = (
+    "import numba; c = numba.config; print(c.DISABLE_JIT, c.BOUNDSCHECK, int(c.OPT), c.CPU_NAME)"
+)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
@@ -299,17 +305,26 @@ def test_an_index_of_others_is_not_unpickled(
 def test_a_file_in_the_working_directory_does_not_set_numba_up(
     sources: Path, tmp_path: Path, content: str
 ) -> None:
-    """It is not read at the import, nor when a kernel is compiled; a variable is."""
+    """A command does not read it at the import, nor when a kernel is compiled; a variable is read."""
     (sources / ".numba_config.yaml").write_text(content)
-    code = (
-        "import streamdedup.instructions, probe, numba\n"
-        "c = numba.config\n"
-        "print(c.DISABLE_JIT, c.BOUNDSCHECK, int(c.OPT), c.CPU_NAME)"
-    )
+    code = f"{COMMAND}; import streamdedup.instructions, probe; {SHOWN}"
     for variable, level in (({}, "3"), ({"NUMBA_OPT": "1"}, "1")):
         done = run(["-c", code], sources, **{CACHE_ENV: str(tmp_path / level)}, **variable)
-        assert done.stdout.splitlines() == ["0 1", f"0 None {level} None"]
+        assert done.stdout.splitlines()[-2:] == ["0 1", f"0 None {level} None"]
         assert done.stderr == ""
+
+
+@pytest.mark.parametrize("imports", ["", "streamdedup", "streamdedup.lookaside, streamdedup.cli"])
+def test_how_numba_is_set_up_in_a_program_is_the_programs_choice(
+    sources: Path, imports: str
+) -> None:
+    """Importing the package changes nothing of that, before numba and after it."""
+    (sources / ".numba_config.yaml").write_text("cpu_name: generic")
+    for code in (
+        f"import {imports or 'sys'}; {SHOWN}",
+        f"import numba, {imports or 'sys'}; {SHOWN}",
+    ):
+        assert run(["-c", code], sources).stdout == "0 None 3 generic\n"
 
 
 @pytest.mark.slow

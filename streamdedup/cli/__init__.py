@@ -47,6 +47,7 @@ from streamdedup.errors import (
     hide_messages,
     traceback_without_messages,
 )
+from streamdedup.numba_settings import ignore_file
 from streamdedup.version import __version__
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     if argv is None:  # as the process, and not by a program that has hooks of its own
         hide_messages()
+        ignore_file()
     # Otherwise Python's exit looks for unused objects among all that there are, most of them numba's, for 0.2 s.
     atexit.register(gc.freeze)
     try:

@@ -33,7 +33,12 @@ def add_build(parts: Commands) -> None:
         "inputs", nargs="+", metavar="INPUT", help="a file, a pipe, or - for standard input"
     )
     build.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="the file of the list"
+        "-o",
+        "--output",
+        type=refusing(_file),
+        required=True,
+        metavar="FILE",
+        help="the file of the list",
     )
     build.add_argument("--name", help="the name in logs and headers (default: as FILE)")
     _add_kind(build)
@@ -144,11 +149,17 @@ def _add_bad(build: argparse.ArgumentParser) -> None:
     )
     build.add_argument(
         "--rejects",
-        type=Path,
+        type=refusing(_file),
         metavar="FILE",
         help="the file for the bad lines, if there are any (default: OUTPUT.rejects)",
     )
     build.add_argument("--allow-empty", action="store_true", help="accept a list without entries")
+
+
+def _file(text: str) -> Path:
+    if text == "-":
+        raise ValueError("it is no file, and what is written here takes a file; name one")
+    return Path(text)
 
 
 def _whole(text: str) -> int:

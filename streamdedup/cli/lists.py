@@ -139,9 +139,11 @@ def _change(arguments: argparse.Namespace) -> int:
 
 def _entries(given: str) -> list[bytes]:
     """Return one entry, or those on the lines of standard input."""
-    from streamdedup.keys.formats.texts import BYTE_ORDER_MARK
+    from streamdedup.keys.formats.texts import BYTE_ORDER_MARK, refuse_utf16
 
     if given != "-":
         return [os.fsencode(given)]
-    lines = stdin().read().removeprefix(BYTE_ORDER_MARK).split(b"\n")
+    text = stdin().read()
+    refuse_utf16(text)
+    lines = text.removeprefix(BYTE_ORDER_MARK).split(b"\n")
     return [line for raw in lines if (line := raw.strip()) and not line.startswith(b"#")]

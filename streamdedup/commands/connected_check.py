@@ -12,9 +12,14 @@ from streamdedup.kafka.cluster import UNANSWERED, kafka_cluster, soon
 from streamdedup.kafka.retention import shortfall
 from streamdedup.kafka.topics import Topology
 from streamdedup.repartition.selection import Selection
-from streamdedup.repartition.startup import check_groups, check_not_staged, check_purge
+from streamdedup.repartition.startup import (
+    check_groups,
+    check_may_join,
+    check_not_staged,
+    check_purge,
+)
 from streamdedup.settings import Settings
-from streamdedup.settings.stages import deduplicating
+from streamdedup.settings.stages import copying_group, deduplicating
 from streamdedup.worker.list_changes import described
 from streamdedup.worker.startup import check_topics, check_unstaged
 
@@ -43,10 +48,10 @@ async def _plain(settings: Settings, cluster: Cluster) -> Topology:
 
 async def _staged(settings: Settings, cluster: Cluster) -> Topology:
     await check_groups(settings, cluster)
+    await check_may_join(cluster, settings.kafka.group_id, copying_group(settings))
     plan = await Selection(settings, cluster).plan()
     second = deduplicating(settings)
     middle = plan.topology[second.source.topic]
     topology = await check_topics(second, cluster, middle, plan.like)
-    if middle.name not in plan.missing:
-        await check_purge(cluster, middle.name)
+    check_purge(middle)
     return topology

@@ -123,6 +123,7 @@ class DupeFilter(RFPDupeFilter):
         self._queue = Path(path) / "requests.queue" if path else None
         self._queue_is_lost = False
         self._filter: Addable | None = None
+        self._add: Callable[[str], bool] = _not_open
         self._append: Callable[[str], None] = _drop
         self._said_full = False
         self._seen = _seen_in(Path(path)) if path else None
@@ -278,6 +279,12 @@ def _seen_in(job: Path) -> "Seen":
     from streamdedup.contrib.seen import Seen
 
     return Seen(job / "streamdedup")
+
+
+def _not_open(_fingerprint: str) -> bool:
+    raise RuntimeError(
+        "DupeFilter is not open, so it has no filter yet; call open() before request_seen(request)"
+    )
 
 
 def _drop(_fingerprint: str) -> None:

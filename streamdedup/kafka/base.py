@@ -325,11 +325,8 @@ class Cluster(Protocol):
         deletes nothing, and one above its end is an error of that partition. ValueError if one is negative.
         """
 
-    async def may_delete_records(self, topic: str) -> bool | None:
-        """Return whether we have the right Delete on `topic`; None if the broker does not report rights.
-
-        Raise UnknownTopicOrPartitionError if there is no such topic, or we may not see it.
-        """
+    async def may_join(self, group: str) -> bool:
+        """Return whether we have the right Read on `group`; True if the broker does not report rights."""
 
     async def transaction_ms_max(self) -> int | None:
         """Return the longest time-out of a transaction, in ms, that all brokers accept; None if none reports it."""

@@ -90,9 +90,9 @@ class KafkaCluster:
         """Delete the records below the offset `before` of each partition; return what failed, by partition."""
         return await log.delete_records(self._client, topic, before)
 
-    async def may_delete_records(self, topic: str) -> bool | None:
-        """Return whether we have the right Delete on `topic`; None if the broker does not report rights."""
-        return await topics.may_delete_records(self._client, topic)
+    async def may_join(self, group: str) -> bool:
+        """Return whether we have the right Read on `group`; True if the broker does not report rights."""
+        return await groups.may_join(self._client, group)
 
     async def supports_stable_offsets(self, group: str, topic: str) -> bool:
         """Return whether the brokers support stable OffsetFetch."""

@@ -29,14 +29,15 @@ from streamdedup.errors import DeliveryError
 from streamdedup.kafka.client.connection import asked_again
 from streamdedup.kafka.client.protocol import (
     ConsumerGroupDescribe,
+    GroupRights,
     ShareGroupDescribe,
     TopicsWithIds,
 )
 from streamdedup.kafka.offsets import RETRY_S, asked, check, inputs_of, middles_of, topics_of
+from streamdedup.kafka.topics import DESCRIBE, READ, RIGHTS_UNKNOWN
 
 GROUPS_ASKED_MAX = 1_000  # a cluster may have many more, and each takes a request
 AT_ONCE = 20
-DESCRIBE = 8  # an AclOperation code
 _STABLE, _ASSIGNMENT = "Stable", 4
 _CLIENT_ID, _HOST, _TYPE, _CLASSIC = 4, 5, 10, 0
 _SHARING_ID, _SHARING_HOST = 3, 4
@@ -85,6 +86,24 @@ async def in_force(client: Any, group: str) -> InForce:
     if classic.members:
         return classic
     return await _of_new_protocol(client, group) or await _of_share_group(client, group) or classic
+
+
+async def may_join(client: Any, group: str) -> bool:
+    """Return whether we have the right Read on `group`; True if the broker does not report rights.
+
+    This waits for the group's coordinator, so the caller sets a time-out.
+    """
+
+    def rights(response: Any) -> int:
+        code, *_, operations = response.groups[0]
+        check(code)
+        return int(operations)
+
+    try:
+        found = await asked(client, group, GroupRights(group), rights)
+    except (IncompatibleBrokerVersion, NotImplementedError):
+        return True
+    return found == RIGHTS_UNKNOWN or bool(found >> READ & 1)
 
 
 def _assigned(assignments: Iterable[bytes]) -> frozenset[tuple[str, int]] | None:

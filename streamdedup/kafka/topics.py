@@ -5,7 +5,8 @@ suit are refused before the worker joins its group; the message names each of th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,15 +21,15 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from streamdedup.errors import ConfigError
+from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.client.closing import starting
-from streamdedup.kafka.client.connection import client_arguments
+from streamdedup.kafka.client.connection import client_arguments, refusal
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.patience import is_away
 from streamdedup.kafka.client.protocol import TopicsWithIds, all_topics
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 
-READ, WRITE, DELETE = 3, 4, 6  # AclOperation codes
+READ, WRITE, DELETE, DESCRIBE = 3, 4, 6, 8  # AclOperation codes
 RIGHTS_UNKNOWN = -(1 << 31)
 TOPIC_RESOURCE = 2
 METADATA_RETRY_S = 0.1
@@ -118,9 +119,15 @@ class Topology:
     topics: Mapping[str, Topic]
     hidden: frozenset[str] = frozenset()
     """Names that were asked for and that we may not see, whether there are such topics or not."""
+    absent: Mapping[str, int] = field(default_factory=dict)
+    """Names of which there is no topic, each with the rights that we will have on it, if the broker reports them."""
 
     def __getitem__(self, name: str) -> Topic:
         return self.topics[name]
+
+    def rights_on(self, name: str) -> int:
+        """Return the rights on a topic that is not there; RIGHTS_UNKNOWN if the broker does not report them."""
+        return self.absent.get(name, RIGHTS_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +145,13 @@ class Changes:
 async def describe(client: Any, names: Sequence[str]) -> Topology:
     """Return those topics of `names` that exist, with their settings."""
     async with asyncio.timeout(METADATA_WAIT_S):
-        cluster_id, found, hidden = await _metadata(client, names)
+        cluster_id, found, hidden, absent = await _metadata(client, names)
     settings = await _settings(client, list(found))
     return Topology(
         cluster_id,
         {name: replace(topic, settings=settings.get(name, {})) for name, topic in found.items()},
         frozenset(hidden),
+        absent,
     )
 
 
@@ -191,18 +199,6 @@ def _created(response: Any) -> list[str]:
     return names
 
 
-async def may_delete_records(client: Any, topic: str) -> bool | None:
-    """Return whether we have the right Delete on `topic`; None if the broker does not report rights.
-
-    Raise UnknownTopicOrPartitionError if there is no such topic, or we may not see it.
-    """
-    async with asyncio.timeout(METADATA_WAIT_S):
-        _, found, _ = await _metadata(client, [topic])
-    if topic not in found:
-        raise UnknownTopicOrPartitionError(topic)
-    return None if found[topic].rights == RIGHTS_UNKNOWN else found[topic].may(DELETE)
-
-
 async def await_listed(
     describe: Callable[[Sequence[str]], Awaitable[Topology]],
     names: Sequence[str],
@@ -233,6 +229,21 @@ def refuse_missing(
                 for name in missing
             )
         )
+
+
+@contextmanager
+def naming(made: Collection[str]) -> Iterator[None]:
+    """Add the names of the topics that this start has `made` to an error by which it is refused in this context."""
+    try:
+        yield
+    except Exception as error:
+        refused = error if isinstance(error, ConfigError | DeliveryError) else refusal(error)
+        if refused is None or not made:
+            raise
+        raise type(refused)(
+            f"{refused}\nthis start made {', '.join(made)}; the next one takes them, so delete them only if their names"
+            " were wrong"
+        ) from error
 
 
 def sink_topics(sink: SinkOptions) -> list[str]:
@@ -368,8 +379,10 @@ async def _metadata(
     names: Sequence[str],
     *,
     with_leaders: bool = True,
-) -> tuple[str | None, dict[str, Topic], set[str]]:
-    """Return the cluster id, the topics that exist and have leaders (without settings), and the hidden names.
+) -> tuple[str | None, dict[str, Topic], set[str], dict[str, int]]:
+    """Return the cluster id, the topics that exist and have leaders (without settings), and which do not.
+
+    The latter are the hidden names, and the absent ones with the rights on them.
 
     `with_leaders`: wait until all that exist have leaders. Otherwise those without are hidden.
     """
@@ -386,7 +399,16 @@ async def _metadata(
     with_ids = response.API_VERSION >= 10
     topics = [_topic(row, with_ids) for row in rows if row[0] == 0]
     hidden = {name for name, error in errors.items() if error in _HIDING}
-    return getattr(response, "cluster_id", None), {topic.name: topic for topic in topics}, hidden
+    absent = {
+        row[1]: row[5]
+        for row in rows
+        if with_ids
+        and errors.get(row[1]) is UnknownTopicOrPartitionError
+        and row[5] >> DESCRIBE
+        & 1  # a broker that reports rights says "unknown" only if we have this one
+    }
+    cluster_id = getattr(response, "cluster_id", None)
+    return cluster_id, {topic.name: topic for topic in topics}, hidden, absent
 
 
 def _topic(row: tuple[Any, ...], with_ids: bool) -> Topic:
@@ -443,7 +465,7 @@ async def changed(client: Any, known: Topology) -> Changes:
     A topic that we may no longer see, or that has no leader, is not among them; the others are compared.
     """
     async with asyncio.timeout(METADATA_WAIT_S):
-        _, now, hidden = await _metadata(client, list(known.topics), with_leaders=False)
+        _, now, hidden, _ = await _metadata(client, list(known.topics), with_leaders=False)
     return changes(known, now, hidden)
 
 

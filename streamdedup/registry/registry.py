@@ -233,13 +233,21 @@ class Registry:
                 return  # it may have lost the id, and gives it to another schema later
         if ours is None or not theirs.digest or theirs.digest == ours.digest:
             return
+        remedy = (
+            "restore the registry's later schemas under their ids; or, if it is another registry, begin with a new"
+            f" sink.topic and delete the files of the old one, {self._cache.place}"
+        )
         self._others[number] = (
             f"the registry gives schema {number} to another schema than before ({theirs.digest}, and {ours.digest} on"
-            " disk), as one does that was restored from an older backup: events of both have this id. Restore the"
-            " registry's later schemas under their ids; or, if it is another registry, begin with a new sink.topic and"
-            f" delete the files of the old one, {self._cache.place}"
+            f" disk), as one does that was restored from an older backup: events of both have this id; {remedy}"
         )
-        log.error("schema_changed", schema_id=number, digest=theirs.digest, on_disk=ours.digest)
+        log.error(
+            "schema_changed",
+            schema_id=number,
+            digest=theirs.digest,
+            on_disk=ours.digest,
+            remedy=remedy,
+        )
 
     def _refuse_other(self, number: int | str) -> None:
         if isinstance(number, int) and (reason := self._others.get(number)):

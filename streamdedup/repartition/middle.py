@@ -180,7 +180,9 @@ def planned(settings: Settings, topology: Topology, inputs: Sequence[str]) -> Pl
     if settings.sink.create_topics:
         wanted |= {name: settings_like(like) for name in sink_topics(settings.sink)[1:]}
     to_make = {
-        name: Topic(name, None, options.partitions, like.replicas, settings=its)
+        name: Topic(
+            name, None, options.partitions, like.replicas, topology.rights_on(name), settings=its
+        )
         for name, its in wanted.items()
         if name not in topology.topics and name not in topology.hidden
     }
@@ -189,11 +191,16 @@ def planned(settings: Settings, topology: Topology, inputs: Sequence[str]) -> Pl
     return Plan(tuple(inputs), plan, tuple(to_make), like)
 
 
-async def made(settings: Settings, cluster: Cluster, plan: Plan) -> Topology:
-    """Make what is missing, and return all topics of `plan`. ConfigError if a broker refuses, or one does not suit."""
+async def made(settings: Settings, cluster: Cluster, plan: Plan, names: list[str]) -> Topology:
+    """Make what is missing, and return all topics of `plan`. ConfigError if a broker refuses, or one does not suit.
+
+    The names of those that it made are added to `names`.
+    """
     if not plan.missing:
         return plan.topology
-    for name in await cluster.create([plan.topology[name] for name in plan.missing]):
+    created = await cluster.create([plan.topology[name] for name in plan.missing])
+    names += created
+    for name in created:
         log.info("topic_created", topic=name, partitions=plan.topology[name].partitions)
     topology = await await_listed(cluster.describe, list(plan.topology.topics), plan.missing)
     check(topology, settings, plan.inputs)

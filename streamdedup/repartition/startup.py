@@ -7,7 +7,7 @@ import structlog
 
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
-from streamdedup.kafka.topics import Topic
+from streamdedup.kafka.topics import DELETE, Topic
 from streamdedup.repartition.middle import add_way_out, misfits, options_of, own_misfits, refuse
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import copying_group
@@ -121,14 +121,25 @@ async def check_owner(cluster: Cluster, middle: str, group: str) -> bool:
     return strangers is not None
 
 
-async def check_purge(cluster: Cluster, middle: str) -> None:
-    """ConfigError if we may not delete what was read from the middle topic, as far as the broker reports rights."""
+def check_purge(middle: Topic) -> None:
+    """ConfigError if we may not delete what was read from the `middle` topic, as far as the broker reports rights."""
+    if not middle.may(DELETE):
+        raise ConfigError(
+            f"the right Delete on topic {middle.name} is missing, without which its disk fills up: what was read is"
+            " deleted from it; grant it (docs/security.md)"
+        )
+
+
+async def check_may_join(cluster: Cluster, *groups: str) -> None:
+    """ConfigError if we may not join one of the `groups`, as far as the broker reports rights."""
     async with asyncio.timeout(ANSWER_S_MAX):
-        if await cluster.may_delete_records(middle) is False:
-            raise ConfigError(
-                f"the right Delete on topic {middle} is missing, without which its disk fills up: what was read is"
-                " deleted from it; grant it (docs/security.md)"
-            )
+        refused = [group for group in groups if not await cluster.may_join(group)]
+    refuse(
+        [
+            f"kafka.group_id: the right Read on group {group} is missing; grant it (docs/security.md)"
+            for group in refused
+        ]
+    )
 
 
 async def check_not_staged(settings: Settings, cluster: Cluster) -> None:

@@ -20,7 +20,7 @@ from aiokafka.errors import (
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.records.records import Record
-from streamdedup.kafka.topics import FOREVER, Topic
+from streamdedup.kafka.topics import FOREVER, RIGHTS_UNKNOWN, Topic
 from streamdedup.testing.groups import Group
 from streamdedup.testing.log import Logged, MemoryLog
 from streamdedup.testing.network import Connection, DirectNetwork, Network
@@ -70,6 +70,7 @@ class MemoryBroker:
         self.rebalance_s = REBALANCE_S
         self.fetch_events_max = FETCH_EVENTS_MAX
         self.lists_groups = True  # whether clients have the right to list all groups
+        self.absent_rights: dict[str, int] = {}  # on topics that are not there, by name
         self._ids = count(1)
 
     def create_topic(self, name: str, partitions: int = 1, **settings: str | int) -> None:
@@ -78,7 +79,8 @@ class MemoryBroker:
             raise ConfigError(f"the topic {name} exists already; delete it first")
         given = {key.replace("_", "."): str(value) for key, value in settings.items()}
         topic_id = str(UUID(int=next(self._ids)))
-        topic = Topic(name, topic_id, partitions, 1, settings={**SETTINGS, **given})
+        rights = self.absent_rights.get(name, RIGHTS_UNKNOWN)
+        topic = Topic(name, topic_id, partitions, 1, rights, {**SETTINGS, **given})
         self.topics[name] = MemoryTopic(topic, [MemoryLog(self.now_ms) for _ in range(partitions)])
 
     def delete_topic(self, name: str, *, with_offsets: bool = True) -> None:

@@ -16,7 +16,6 @@ from aiokafka.errors import (
     KafkaError,
     OffsetOutOfRangeError,
     TopicAuthorizationFailedError,
-    UnknownTopicOrPartitionError,
 )
 
 from streamdedup.errors import ConfigError
@@ -38,7 +37,6 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
 from streamdedup.kafka.topics import (
     DELETE,
-    RIGHTS_UNKNOWN,
     Changes,
     Topic,
     Topology,
@@ -118,7 +116,9 @@ class MemoryCluster:
         def act(_now: float) -> Topology:
             topics = self._broker.topics
             known = {name: topics[name].topic for name in names if name in topics}
-            return Topology(self._broker.cluster_id, known)
+            rights = self._broker.absent_rights
+            absent = {name: rights[name] for name in names if name in rights.keys() - known.keys()}
+            return Topology(self._broker.cluster_id, known, absent=absent)
 
         return await self._broker.request(self._connection, "metadata", act)
 
@@ -176,12 +176,9 @@ class MemoryCluster:
         except KafkaError as error:
             return dict.fromkeys(before, type(error).__name__)
 
-    async def may_delete_records(self, topic: str) -> bool | None:
-        """Return whether we have the right Delete on `topic`; None if the broker does not report rights."""
-        found = (await self.describe([topic])).topics.get(topic)
-        if found is None:
-            raise UnknownTopicOrPartitionError(topic)
-        return None if found.rights == RIGHTS_UNKNOWN else found.may(DELETE)
+    async def may_join(self, group: str) -> bool:  # noqa: ARG002 - this broker refuses nobody
+        """Return True: this broker reports no rights on groups."""
+        return True
 
     async def transaction_ms_max(self) -> int | None:
         """Return None: this broker takes any time-out."""

@@ -22,7 +22,7 @@ from streamdedup.kafka.broker_clock import BrokerClock
 from streamdedup.kafka.client.patience import start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.partitions import InputPartition
-from streamdedup.kafka.topics import Topology
+from streamdedup.kafka.topics import Topic, Topology, naming
 from streamdedup.metrics.counts import Meters
 from streamdedup.repartition import middle
 from streamdedup.repartition.heads import Heads
@@ -30,7 +30,12 @@ from streamdedup.repartition.inputs import SHOWN_MAX, Inputs, PatternWatch
 from streamdedup.repartition.offsets import TRANSACTION_S
 from streamdedup.repartition.selection import Selection
 from streamdedup.repartition.stage import Stage
-from streamdedup.repartition.startup import check_groups, check_owner, warn_of_former
+from streamdedup.repartition.startup import (
+    check_groups,
+    check_may_join,
+    check_owner,
+    warn_of_former,
+)
 from streamdedup.repartition.unread import Unread
 from streamdedup.server import Phase, Status, serving
 from streamdedup.server.status import COPYING_TROUBLE, Copying
@@ -72,21 +77,27 @@ class Copier:
         self._selection: Selection | None = None
         self._stage: Stage | None = None
         self._working: asyncio.Task[None] | None = None
+        self.made = list[str]()  # the topics that this start made
+        self._is_made = asyncio.Event()
 
     async def prepare(self, cluster: Cluster) -> middle.Plan:
         """Choose the inputs, and check groups and topics. ConfigError if something does not fit. Nothing is made."""
         await check_groups(self._written, cluster)
+        await check_may_join(cluster, self._settings.kafka.group_id)
         if self._selection is None:
             self._selection = self.copying.selection = Selection(self._written, cluster)
         self._cluster, self._plan = cluster, await self._selection.plan()
+        self._topology = self._plan.topology
         self._topics = self._plan.inputs
         known = (*self._topics, *self._selection.left_out)
         await warn_of_former(self._written, cluster, known)
         return self._plan
 
-    async def make(self) -> None:
-        """Make the topics of the plan that are missing. ConfigError if a broker refuses."""
-        self._topology = await middle.made(self._settings, self._cluster, self._plan)
+    async def middle(self) -> Topic:
+        """Return the middle topic once it is there. A missing one is made once the first stage's group admits us."""
+        if self._plan.missing:
+            await self._is_made.wait()
+        return self._topology[self._options.topic]
 
     async def check(self) -> None:
         """Ask the registry, and compile. ConfigError if it refuses us. Nothing is made."""
@@ -100,9 +111,10 @@ class Copier:
         )
 
     async def run(self) -> None:
-        """Join the group and copy, until cancelled.
+        """Join the group, make the topics that are missing, and copy, until cancelled.
 
-        DeliveryError if the group or a broker refuses us; ConfigError if another group begins to read the middle topic.
+        DeliveryError if the group or a broker refuses us; ConfigError if a broker refuses to make a topic, or another
+        group begins to read the middle topic.
         """
         recipe, cluster, status = self._recipe, self._cluster, self.copying.status
         settings = self._settings
@@ -149,17 +161,6 @@ class Copier:
         self.copying.stage, self.copying.unread = stage, unread
         watch = GroupWatch(cluster, source, group, name, status)
         is_pattern = settings.source.pattern is not None
-        topics = TopicWatch(
-            cluster, self._topology, status, may_go=self._topics if is_pattern else ()
-        )
-        pattern = PatternWatch(
-            self._written,
-            cluster,
-            inputs,
-            self._topology,
-            lambda now: topics.follow(now, inputs.topics),
-            suited=self._suited,
-        )
         membership = Membership(source, cluster.patience, "the consumer of the first stage")
         log.info(
             "repartition_starts",
@@ -176,6 +177,26 @@ class Copier:
         )
         async with beside(enduring("group", watch.run, self._meters)):
             await membership.join()
+            while self._plan.missing and source.assigned is None:  # until the group admits us
+                await self._stay(membership)
+            with naming(self.made):
+                self._topology = await start_patiently(
+                    lambda: middle.made(settings, cluster, self._plan, self.made),
+                    "the middle topic",
+                    cluster.patience,
+                )
+            self._is_made.set()
+            topics = TopicWatch(
+                cluster, self._topology, status, may_go=self._topics if is_pattern else ()
+            )
+            pattern = PatternWatch(
+                self._written,
+                cluster,
+                inputs,
+                self._topology,
+                lambda now: topics.follow(now, inputs.topics),
+                suited=self._suited,
+            )
             status.phase = Phase.SERVING
             self._working = asyncio.create_task(stage.run())
             try:
@@ -192,12 +213,16 @@ class Copier:
                             each.epoch = source.epoch
                         if self._working.done() and status.phase is not Phase.DRAINING:
                             self._working.result()
-                        await membership.keep_alive()
-                        cluster.patience.check()
-                        status.check_registry()
+                        await self._stay(membership)
             finally:
                 self._working.cancel()
                 await asyncio.wait([self._working], timeout=LEAVING_S_MAX)
+
+    async def _stay(self, membership: Membership) -> None:
+        """Stay a member of the group for a turn. DeliveryError if a broker or the registry is away for too long."""
+        await membership.keep_alive()
+        self._cluster.patience.check()
+        self.copying.status.check_registry()
 
     async def _suited(self, topology: Topology, names: Sequence[str]) -> Sequence[str]:
         return await self._selection.suited(topology, names) if self._selection else names
@@ -308,8 +333,8 @@ class CopyingWorker:
     async def run(self) -> None:
         """Copy until `stop` is called.
 
-        ConfigError if settings or topics do not fit, before the group is joined. DeliveryError if the broker or the
-        group refuses the worker.
+        ConfigError if settings or topics do not fit: before the group is joined, but for topics that are made once it
+        has admitted the worker. DeliveryError if the broker or the group refuses it.
         """
         drain_s = self._settings.delivery.drain_s
         async with AsyncExitStack() as stack:
@@ -327,10 +352,9 @@ class CopyingWorker:
         log.info("connecting", version=__version__, bootstrap_servers=kafka.bootstrap_servers)
         cluster = await stack.enter_async_context(self._connect(kafka))
         self._status.cluster = cluster
-        copier, patience = self._copier, cluster.patience
-        await start_patiently(lambda: copier.prepare(cluster), "the topics", patience)
+        copier = self._copier
+        await start_patiently(lambda: copier.prepare(cluster), "the topics", cluster.patience)
         await copier.check()
-        await start_patiently(copier.make, "the middle topic", patience)
         self._status.phase = Phase.SERVING
         async with beside(self._log_progress()):
             await self._copier.run()

@@ -53,33 +53,30 @@ _COMPILING = (
 
 
 async def made_topics(
-    settings: Settings, cluster: Cluster, *, like: Topic | None = None
+    settings: Settings, cluster: Cluster, made: list[str], *, like: Topic | None = None
 ) -> Topology:
     """Return the topics; missing ones are created if `sink.create_topics` is set. ConfigError if one does not fit.
 
-    They keep events as long as the topic `like`, if it is given; else as long as the topic that is read. The output
-    keeps them at least as long as its filter remembers their keys. The control topic of the block list is not among
-    them: `list_changes` watches it, and it holds up nothing.
+    The names of those that it created are added to `made`. They keep events as long as the topic `like`, if it is
+    given; else as long as the topic that is read. The output keeps them at least as long as its filter remembers their
+    keys. The control topic of the block list is not among them: `list_changes` watches it, and it holds up nothing.
 
     All else is checked before this is called, so that a start that is refused leaves no topic behind.
     """
-    names, made = [settings.source.topic, *sink_topics(settings.sink)], list[str]()
+    names = [settings.source.topic, *sink_topics(settings.sink)]
     topology = await cluster.describe(names)
     if source := topology.topics.get(settings.source.topic):
         missing = _to_make(settings, topology, source, like or source)
         if missing:
-            made = await cluster.create(list(missing.values()))
-            for name in made:
+            created = await cluster.create(list(missing.values()))
+            made += created
+            for name in created:
                 kept = missing[name].settings.get("retention.ms", "the broker's default")
                 log.info(
                     "topic_created", topic=name, partitions=source.partitions, retention_ms=kept
                 )
             topology = await await_listed(cluster.describe, names, missing)
-    try:
-        await _check(settings, cluster, topology)
-    except ConfigError as error:  # rights on a topic are known only once it is there
-        left = f"\nthis start made {', '.join(made)}, and wrote nothing there" if made else ""
-        raise ConfigError(f"{error}{left}") from None
+    await _check(settings, cluster, topology)
     return topology
 
 
@@ -108,7 +105,10 @@ async def _planned(
     """Return the topics that are `found`, and those that will be made. ConfigError if one does not suit."""
     source = found.topics.get(settings.source.topic)
     made = _to_make(settings, found, source, like or source) if source else {}
-    planned = {name: replace(topic, settings={}) for name, topic in made.items()}
+    planned = {
+        name: replace(topic, settings={}, rights=found.rights_on(name))
+        for name, topic in made.items()
+    }
     whole = replace(found, topics={**planned, **found.topics})
     await _check(settings, cluster, whole)
     return whole

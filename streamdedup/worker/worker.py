@@ -28,7 +28,7 @@ from streamdedup.kafka.base import Cluster, Connect, Source
 from streamdedup.kafka.broker_clock import BrokerClock
 from streamdedup.kafka.client.patience import start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
-from streamdedup.kafka.topics import Topic, Topology
+from streamdedup.kafka.topics import Topic, Topology, naming
 from streamdedup.keys.hashing import SYSTEM, RandomSource
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters, Tally
@@ -39,6 +39,7 @@ from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.startup import (
     await_middle,
     check_groups,
+    check_may_join,
     check_not_staged,
     check_purge,
 )
@@ -220,8 +221,6 @@ class Worker:
         )
         if self._copier:
             await self._copier.check()
-            await start_patiently(self._copier.make, "the middle topic", cluster.patience)
-            await check_purge(cluster, self._settings.source.topic)
         gc.collect()
         gc.freeze()  # all modules are loaded; a full collection that visits them stalls the loop for 70 ms
         await self._serve(recipe, services)
@@ -244,15 +243,19 @@ class Worker:
             enduring("retention", retention.run, status.meters),
             *([self._copier.run()] if self._copier else []),
         ):
-            await membership.join()
-            status.phase = Phase.SERVING
-            while services.source.assigned is None:  # until the group admits us
-                await self._stay(membership, cluster)
-            topology = await start_patiently(
-                lambda: made_topics(self._settings, cluster, like=self._like),
-                "the topics",
-                cluster.patience,
-            )
+            made = self._copier.made if self._copier else list[str]()
+            with naming(made):
+                if self._copier:
+                    check_purge(await self._copier.middle())
+                await membership.join()
+                status.phase = Phase.SERVING
+                while services.source.assigned is None:  # until the group admits us
+                    await self._stay(membership, cluster)
+                topology = await start_patiently(
+                    lambda: made_topics(self._settings, cluster, made, like=self._like),
+                    "the topics",
+                    cluster.patience,
+                )
             output = topology[self._settings.sink.topic]
             retention.note(output)
             warn_unprotected(self._settings, output)
@@ -273,13 +276,12 @@ class Worker:
         if self._copier:
             plan = await self._copier.prepare(cluster)
             middle, self._like = plan.topology[source], plan.like
-            is_there = source not in plan.missing
+            await check_may_join(cluster, self._settings.kafka.group_id)
         else:
             await check_groups(self._written, cluster)
-            middle, is_there = await await_middle(self._written, cluster, self._note_wait), True
+            middle = await await_middle(self._written, cluster, self._note_wait)
             self._like = await like_all(self._written, cluster)
-        if is_there:
-            await check_purge(cluster, source)
+        check_purge(middle)
         return await check_topics(self._settings, cluster, middle, self._like or middle)
 
     def _note_wait(self, waits: str | None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import ProducerFenced, UnknownTopicOrPartitionError
+from aiokafka.errors import ProducerFenced
 
 from streamdedup.errors import ConfigError
 from streamdedup.events import EventBatch
@@ -19,7 +19,7 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import RefusedError
-from streamdedup.kafka.topics import READ, Topic
+from streamdedup.kafka.topics import DELETE, READ, Topic
 from streamdedup.testing.writer import MemoryProducer
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.needs import AHEAD
@@ -403,11 +403,14 @@ class Claims:
             await cluster.delete_records(output, {0: -1})
         assert await cluster.first_offset(output, 0) == 2
 
-    async def test_the_right_to_delete_is_told(self, stage: Stage) -> None:
-        """Or that it is not known; a topic that is missing is an error."""
-        assert await stage.cluster.may_delete_records(stage.output) in (True, None)
-        with pytest.raises(UnknownTopicOrPartitionError):
-            await stage.cluster.may_delete_records(unique_name("missing"))
+    async def test_rights_that_nobody_took_are_there(self, stage: Stage) -> None:
+        """Also on topics and groups that do not exist, as far as the broker reports them."""
+        missing = unique_name("missing")
+        found = await stage.cluster.describe([stage.output, missing])
+        assert found[stage.output].may(DELETE)
+        assert missing not in found.topics
+        assert Topic(missing, None, 1, 1, found.rights_on(missing)).may(DELETE)
+        assert await stage.cluster.may_join(unique_name("group"))
 
     async def test_a_topic_is_created_once_with_its_settings(self, stage: Stage) -> None:
         """The second time, it is there already; what no broker takes is refused by its name."""
@@ -450,11 +453,9 @@ class TestMemory(Claims):
         broker = stage.lab.broker
         broker.lists_groups = False
         assert await stage.cluster.groups_on(stage.source, []) is None
-        assert await stage.cluster.may_delete_records(stage.output) is None
         known = broker.topics[stage.output]
         known.topic = replace(known.topic, rights=1 << READ)
         stage.lab.produce(stage.output, 0, [b"a"])
-        assert await stage.cluster.may_delete_records(stage.output) is False
         failed = await stage.cluster.delete_records(stage.output, {0: 1})
         assert failed == {0: "TopicAuthorizationFailedError"}
         assert await stage.cluster.first_offset(stage.output, 0) == 0

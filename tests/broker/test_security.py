@@ -32,6 +32,7 @@ from tests.broker.secure import (
     make_certificates,
     secure_broker,
 )
+from tests.broker.test_deleted_topics import exists
 from tests.broker.topics import Event, create_topic, is_purged, produce, read_all, unique_name
 from tests.broker.versions import wanted
 from tests.deployment import Deployment, keyed, lost_and_doubled
@@ -434,8 +435,33 @@ async def test_a_right_that_repartition_lacks_is_named(
         lambda: f"{needed} is not missed: {worker.lines()[-3:]}",
     )
     check_named(worker, missing)
-    if missing.operation == "Delete":
-        assert not worker.lines("joining")
+    if missing.resource != "transactional-id":  # which is known once the topic is written to
+        assert not exists(staged, staged.config["source"]["repartition"]["topic"])
+
+
+@pytest.mark.parametrize(
+    ("resource", "operation"),
+    [("group", "Read"), ("topic", "Read"), ("topic", "Write"), ("letters", "Write")],
+)
+async def test_a_start_without_a_right_makes_no_topic(
+    secure: SecureBroker, staged: Deployment, start: Start, resource: str, operation: str
+) -> None:
+    """Rights on the second stage's group, and on topics that are not there yet, are looked at first."""
+    made = {name: unique_name(name) for name in ("output", "letters")}
+    staged.sink = made["output"]
+    sink = {"topic": staged.sink, "dead_letter_topic": made["letters"], "create_topics": True}
+    staged.config["sink"] = sink
+    name = {"group": staged.group, "topic": staged.sink}.get(resource, made["letters"])
+    missing = Right("group" if resource == "group" else "topic", name, operation)
+    rights = [*documented(staged), *documented(staged, REPARTITION)]
+    rights += [Right("topic", topic, "Create") for topic in made.values()]
+    secure.allow(right for right in rights if right != missing)
+    assert missing in rights
+    worker = start(staged)
+    await asyncio.wait({worker.task}, timeout=DEADLINE_S)
+    check_named(worker, missing)
+    middle = staged.config["source"]["repartition"]["topic"]
+    assert not any(exists(staged, topic) for topic in (middle, *made.values()))
 
 
 def test_settings_that_may_not_be_seen_are_told_of(

@@ -1,5 +1,6 @@
 """Claims about `pipe`: the first of equal lines passes, byte for byte, however it arrives."""
 
+import codecs
 import csv
 import gzip
 import io
@@ -438,6 +439,17 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(data: bytes, key: str) ->
         assert marked == texts.BYTE_ORDER_MARK + out
         assert summary.malformed == 0
     assert len(_run(b"a\n\xef\xbb\xbfa\n")[0].splitlines()) == 2
+
+
+@pytest.mark.parametrize("key", ["line", "json:id", "csv:id"])
+@pytest.mark.parametrize("text", ["a\na\n", "a", "\u4e00\n\u4e00\n", '{"id": 1}\n'])
+def test_utf_16_is_refused_before_anything_is_written(text: str, key: str) -> None:
+    """Its lines are none of bytes: the first has the mark, and each newline is cut in two."""
+    for mark, encoding in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+        data = mark + text.encode(encoding)
+        for sizes in ([], [1] * len(data)):
+            with pytest.raises(ConfigError, match=r"is UTF-16; convert it first, .* iconv"):
+                _run(data, sizes, key=key)
 
 
 def test_reasons_are_counted_and_have_places() -> None:

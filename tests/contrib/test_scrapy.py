@@ -83,6 +83,14 @@ class TestFiltering:
             _ = dupefilter.fingerprints
         assert not hasattr(dupefilter, "fingerprints")
 
+    def test_it_is_asked_once_it_is_open(self) -> None:
+        """Before, the message says what to call, and names no attribute of ours; nothing is remembered."""
+        dupefilter = DupeFilter()
+        with pytest.raises(RuntimeError, match=r"not open, .* call open\(\) before request_seen"):
+            dupefilter.request_seen(FIRST)
+        dupefilter.open()
+        assert not dupefilter.request_seen(FIRST)
+
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("on_full", ["grow", "warn"])
     def test_a_request_is_new_once(self, kind: str, on_full: str) -> None:

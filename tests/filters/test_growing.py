@@ -56,6 +56,30 @@ def of_stages(seen: Filter) -> list[tuple[int, int, float]]:
     return [(len(stage), stage.capacity, stage.error_rate) for stage in made]
 
 
+@every
+def test_an_addition_while_a_stage_is_made_adds_no_stage_twice(
+    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As by a signal handler of the same thread: the file had a stage twice, and could not be loaded."""
+    seen, made, late = growing(kind, 64), Chain._made, itertools.count()
+
+    def interrupted(self: Chain, place: int) -> Any:
+        stage = made(self, place)
+        with monkeypatch.context() as patch:
+            patch.setattr(Chain, "_made", made)
+            self.add(f"late {next(late)}")
+        return stage
+
+    monkeypatch.setattr(Chain, "_made", interrupted)
+    for number in range(500):
+        seen.add(f"{number}")
+    assert next(late) > 1
+    streamdedup.save(seen, tmp_path / "filter")
+    restored = streamdedup.load(tmp_path / "filter")
+    assert all(f"{number}" in restored for number in range(500))
+    assert all(f"late {number}" in restored for number in range(next(late) - 1))
+
+
 # --- stages ---
 
 

@@ -826,6 +826,8 @@ def test_times_that_do_not_fit_are_refused() -> None:
         (LATEST + 1, "a time of 253402300800001 is not ms since 1970: .*divide ns by 1,000,000"),
         (EARLIEST - 1, "a time of -62135596800001 is not ms since 1970"),
         (1 << 63, "is not ms since 1970"),
+        (-1, "a time of -1 is how Kafka says .* no timestamp, .* which is the filter's watermark"),
+        (np.int64(-1), "a time of -1 is how Kafka says"),
     ],
 )
 def test_a_time_that_is_no_ms_is_refused(time: Any, said: str) -> None:
@@ -835,7 +837,8 @@ def test_a_time_that_is_no_ms_is_refused(time: Any, said: str) -> None:
         window.add("a", time)
     assert len(window) == 0
     assert window.add("a", EARLIEST)
-    assert window.add("b", LATEST)
+    assert window.add("b", -2)  # in 1969
+    assert window.add("c", LATEST)
 
 
 @pytest.mark.parametrize(
@@ -846,6 +849,8 @@ def test_a_time_that_is_no_ms_is_refused(time: Any, said: str) -> None:
         (np.array([1, 2.0]), r"not float64, shape \(2,\)"),
         (np.array([1, 1_700_000_000_000_000_000]), "a time of 1700000000000000000 .*divide ns"),
         (np.array([-(1 << 63), 1]), "is not ms since 1970"),
+        (np.array([-1, 5]), "a time of -1 is how Kafka says"),
+        (np.array([-5, -1]), "a time of -1 is how Kafka says"),
     ],
 )
 def test_times_that_are_no_ms_are_refused(times: Any, said: str) -> None:

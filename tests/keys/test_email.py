@@ -19,7 +19,7 @@ from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.normalizers import normalizer
-from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
+from streamdedup.keys.normalizers.address_limits import LABELS_MAX
 from streamdedup.keys.normalizers.domains import candidates
 from streamdedup.keys.normalizers.email import LONG_LOCAL, TOO_LONG, EmailNormalizer
 from streamdedup.keys.normalizers.email_column import plain

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
+from streamdedup.keys.normalizers.address_limits import LABELS_MAX
 from streamdedup.keys.normalizers.base import DomainEntry
-from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 from streamdedup.keys.normalizers.host_column import candidates, find, hosts
 from streamdedup.keys.normalizers.hosts import (
     DECODED_CHARACTERS_MAX,

@@ -3,6 +3,7 @@
 A build that fails leaves the list as it was.
 """
 
+import codecs
 import gzip
 import io
 import os
@@ -312,8 +313,9 @@ def test_an_input_that_is_not_what_its_name_says_is_told(ending: str, lists: Com
         (gzip.compress(b"a"), "is compressed by gzip; give it a name that ends in .gz"),
         (zstd(b"a"), "is compressed by zstd; give it a name that ends in .zst"),
         ("a\nb".encode("utf-16"), "is UTF-16; convert it first"),
+        (codecs.BOM_UTF16_BE + "a\nb".encode("utf-16-be"), "is UTF-16; convert it first"),
     ],
-    ids=["gzip", "zstd", "utf-16"],
+    ids=["gzip", "zstd", "utf-16", "utf-16-be"],
 )
 def test_what_is_no_text_is_refused_by_its_first_bytes(
     data: bytes, said: str, lists: Commands
@@ -324,6 +326,47 @@ def test_what_is_no_text_is_refused_by_its_first_bytes(
         found = lists("build", given, "-o", "out.list", stdin=stdin)
         assert found.status == 2
         assert f"{given} {said}" in found.errors
+    assert left_in(lists.directory) == {"in.txt"}
+
+
+@pytest.mark.parametrize(
+    ("data", "bad", "said"),
+    [
+        (b"a\rb\rc\r", 1, "carriage return before its end"),
+        (b"a\rb\nc\n", 1, "carriage return before its end"),
+        (b"a\r\r\nc\r\n", 1, "carriage return before its end"),
+        (b"# a\rb\nc\n", 1, "carriage return before its end"),
+        (b"# a\r\n\r\nc\r\n# d\r", 0, ""),
+        (b"c\r\nd\r\n\r\ne\r", 0, ""),
+        ("a\nb\n".encode("utf-16-le"), 3, "a byte 0; if the file is UTF-16"),
+        ("a\nb\n".encode("utf-16-be"), 2, "a byte 0; if the file is UTF-16"),
+        (b"c\na\x00b\n", 1, "a byte 0; if the file is UTF-16"),
+    ],
+)
+def test_bytes_that_no_text_has_within_a_line_are_bad_lines(
+    data: bytes, bad: int, said: str, lists: Commands
+) -> None:
+    """Of a file whose lines end in another way, or that is UTF-16 without a mark: all of it might be one entry."""
+    (lists.directory / "in.txt").write_bytes(data)
+    build = ("build", "in.txt", "-o", "out.list", "--allow-empty", "--check")
+    refused = lists(*build)
+    assert (refused.status == 0) == (not bad)
+    built = lists(*build, "--bad-max", "3")
+    assert built.status == 0
+    assert said in built.errors
+    assert f"{bad} bad line" in built.errors or not bad
+    if b"c" in data.replace(b"\r\n", b"\n").split(b"\n"):
+        assert holds(load(lists.directory / "out.list"), "c")
+
+
+@pytest.mark.parametrize("option", ["-o", "--output", "--rejects"])
+def test_a_file_is_not_standard_output(option: str, lists: Commands) -> None:
+    """It is replaced as a whole; a file of that name is not made."""
+    written(lists.directory / "in.txt", ["a"])
+    named = ("-o", "out.list", option) if option == "--rejects" else (option,)
+    with pytest.raises(SystemExit) as refused:
+        lists("build", "in.txt", *named, "-")
+    assert refused.value.code == 2
     assert left_in(lists.directory) == {"in.txt"}
 
 

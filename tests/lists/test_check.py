@@ -49,6 +49,15 @@ def test_keys_come_from_standard_input(arguments: tuple[str, ...], lists: Comman
     )
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_keys_in_utf_16_are_refused(encoding: str, lists: Commands) -> None:
+    """None of them could match."""
+    built(lists.directory, ["a", "b"])
+    said = lists("check", "out.list", stdin="\ufeffa\nb\n".encode(encoding))
+    assert (said.status, said.out) == (2, b"")
+    assert "the input is UTF-16; convert it first" in said.errors
+
+
 @pytest.mark.parametrize("beyond", [1, 2, 1 << 20])
 def test_a_line_that_is_too_long_is_malformed(beyond: int, lists: Commands) -> None:
     """It is cut, so there is no verdict; one as long as it may be has one."""

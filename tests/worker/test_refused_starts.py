@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.errors import GroupAuthorizationFailedError, InvalidSessionTimeoutError
 
 from streamdedup.errors import StreamdedupError
-from streamdedup.kafka.topics import DELETE, RIGHTS_UNKNOWN
+from streamdedup.kafka.topics import DELETE, READ, RIGHTS_UNKNOWN, WRITE, Topology
 from streamdedup.registry import registry
 from streamdedup.testing import MemoryBroker, connected_to
+from streamdedup.testing.cluster import MemoryCluster
+from streamdedup.testing.source import MemoryMember
 from tests.deployment import Deployment
 from tests.lists.files import list_file
 from tests.local import LocalWorker, Start, on_virtual_clock
@@ -20,6 +23,8 @@ from tests.registry.stand_ins import PlayedClient
 Prepare = Callable[["Stage"], None]
 REFUSED_S_MAX = 600.0  # of the virtual clock
 MIDDLE = {"topic": "middle", "partitions": 3}
+ALL = (1 << 16) - 1
+RIGHTS = {"Read": READ, "Write": WRITE, "Delete": DELETE}
 
 
 class Stage:
@@ -162,10 +167,135 @@ def test_the_middle_is_not_made_if_its_owner_may_not_purge(tmp_path: Path) -> No
             stage.broker.delete_topic(name)
         there = stage.broker.topics["middle"]
         assert there.topic.rights == RIGHTS_UNKNOWN
-        there.topic = replace(there.topic, rights=(1 << 16) - 1 & ~(1 << DELETE))
+        there.topic = replace(there.topic, rights=ALL & ~(1 << DELETE))
         worker = start(stage.deployment, connect=connected_to(stage.broker))
         with pytest.raises(StreamdedupError, match="the right Delete on topic middle is missing"):
             await asyncio.wait_for(worker.task, REFUSED_S_MAX)
         assert stage.broker.topics.keys() == {stage.deployment.source, "middle"}
+
+    on_virtual_clock(scene)
+
+
+RIGHTS_MISSING = [
+    *(
+        (staged, *right)
+        for staged in (False, True)
+        for right in (
+            ("output", "Read"),
+            ("output", "Write"),
+            ("letters", "Write"),
+            ("duplicates", "Write"),
+        )
+    ),
+    *((True, "middle", right) for right in RIGHTS),
+]
+
+
+def lacks(stage: Stage, topic: str, right: str) -> str:
+    """Take the `right` on a topic that is not there yet; return the topic's name."""
+    name = stage.deployment.sink if topic == "output" else topic
+    stage.broker.absent_rights[name] = ALL & ~(1 << RIGHTS[right])
+    return name
+
+
+@pytest.mark.parametrize(("staged", "topic", "right"), RIGHTS_MISSING)
+def test_a_right_on_a_topic_to_come_is_missed_before_it_is_made(
+    tmp_path: Path, topic: str, right: str, *, staged: bool
+) -> None:
+    """Brokers report the rights on a topic that is not there, too."""
+
+    async def scene(start: Start) -> None:
+        stage = Stage(tmp_path, staged=staged)
+        name = lacks(stage, topic, right)
+        before = set(stage.broker.topics)
+        worker = start(stage.deployment, connect=connected_to(stage.broker))
+        with pytest.raises(StreamdedupError, match=f"the right {right} on topic {name} is missing"):
+            await asyncio.wait_for(worker.task, REFUSED_S_MAX)
+        assert stage.broker.topics.keys() == before
+
+    on_virtual_clock(scene)
+
+
+@pytest.mark.parametrize(("staged", "topic", "right"), RIGHTS_MISSING)
+def test_what_a_refused_start_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str, right: str, *, staged: bool
+) -> None:
+    """If the broker reports rights only on topics that are there."""
+    monkeypatch.setattr(Topology, "rights_on", lambda *_: RIGHTS_UNKNOWN)
+
+    async def scene(start: Start) -> None:
+        stage = Stage(tmp_path, staged=staged)
+        lacks(stage, topic, right)
+        before = set(stage.broker.topics)
+        worker = start(stage.deployment, connect=connected_to(stage.broker))
+        with pytest.raises(StreamdedupError, match=f"the right {right} on topic") as refusal:
+            await asyncio.wait_for(worker.task, REFUSED_S_MAX)
+        (line,) = [line for line in str(refusal.value).splitlines() if "this start made" in line]
+        assert all(name in line for name in stage.broker.topics.keys() - before)
+        assert "delete them only if" in line
+
+    on_virtual_clock(scene)
+
+
+@pytest.mark.parametrize("error", [GroupAuthorizationFailedError, InvalidSessionTimeoutError])
+def test_a_first_stage_that_its_group_refuses_makes_no_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """The middle topic is made once that group has admitted the worker."""
+    enter = MemoryMember._enter
+
+    def refusing(self: MemoryMember, now: float) -> str:
+        if self._group_id.endswith("-repartition"):
+            raise error
+        return enter(self, now)
+
+    monkeypatch.setattr(MemoryMember, "_enter", refusing)
+
+    async def scene(start: Start) -> None:
+        stage = Stage(tmp_path, staged=True)
+        worker = start(stage.deployment, connect=connected_to(stage.broker))
+        with pytest.raises(StreamdedupError, match=error.__name__):
+            await asyncio.wait_for(worker.task, REFUSED_S_MAX)
+        assert stage.broker.topics.keys() == {stage.deployment.source}
+
+    on_virtual_clock(scene)
+
+
+@pytest.mark.parametrize("suffix", ["", "-repartition"])
+def test_a_group_that_may_not_be_joined_is_named_before_the_middle_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """Of both stages, because the second stage can only join once the middle topic is there."""
+
+    async def scene(start: Start) -> None:
+        stage = Stage(tmp_path, staged=True)
+        refused = f"{stage.deployment.group}{suffix}"
+
+        async def may_join(_self: MemoryCluster, group: str) -> bool:
+            return group != refused
+
+        monkeypatch.setattr(MemoryCluster, "may_join", may_join)
+        worker = start(stage.deployment, connect=connected_to(stage.broker))
+        with pytest.raises(StreamdedupError, match=f"the right Read on group {refused} is missing"):
+            await asyncio.wait_for(worker.task, REFUSED_S_MAX)
+        assert stage.broker.topics.keys() == {stage.deployment.source}
+
+    on_virtual_clock(scene)
+
+
+def test_a_first_stage_of_another_configuration_makes_no_topic(tmp_path: Path) -> None:
+    """It waits for its group, and the topic of dead letters that it would write to is not made."""
+
+    async def scene(start: Start) -> None:
+        stage = Stage(tmp_path, staged=True)
+        connect = connected_to(stage.broker)
+        first: LocalWorker = start(stage.deployment, connect=connect)
+        await first.live(3)
+        made = set(stage.broker.topics)
+        stage.set(sink={"dead_letter_topic": "misspelled"}, key={"normalize": "trim"})
+        second = start(stage.deployment, connect=connect)
+        await second.logged("group_of_another_configuration")
+        await second.stop()
+        assert stage.broker.topics.keys() == made
 
     on_virtual_clock(scene)

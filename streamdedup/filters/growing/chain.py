@@ -275,7 +275,12 @@ class Chain(DigestFilter):
     def _append(self) -> None:
         due = len(self._stages)
         stage = self._parked.get(due)
-        self._stages.append(self._made(due) if stage is None else stage)
+        if stage is None:
+            stage = self._made(due)
+        if (
+            len(self._stages) == due
+        ):  # else a signal handler has added a key while the stage was made
+            self._stages.append(stage)
         # Only now, after the append: `grow` in another thread finds the stage here or there at every moment.
         self._parked.pop(due, None)
 

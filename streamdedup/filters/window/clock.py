@@ -95,7 +95,7 @@ def clipped(time: int) -> int:
 def checked_time(clock: Clock, time: int | None) -> int:
     """The time of one key as the kernels take it.
 
-    Raises ConfigError if it does not fit the clock, or is not an integer of ms within the years 1 to 9999.
+    Raises ConfigError if it does not fit the clock, is not an integer of ms within the years 1 to 9999, or is -1.
     """
     if (time is None) is not clock.by_count:
         raise ConfigError(_MISFIT[clock.by_count])
@@ -106,24 +106,31 @@ def checked_time(clock: Clock, time: int | None) -> int:
             f"a time is an integer of ms since 1970, not {named(time)}; for a datetime, give int(time.timestamp() *"
             " 1000)"
         ) from None
-    if not EARLIEST <= moment <= LATEST:
-        raise _no_ms(moment)
+    if time == NO_TIMESTAMP or not EARLIEST <= moment <= LATEST:
+        raise _no_time(moment)
     return moment
 
 
 def given_times(clock: Clock, times: Times | None, rows: int) -> Times:
     """Check `times` as `checked_times` does, for a caller who may have taken another unit for ms.
 
-    In addition, raises ConfigError if a time is beyond the years 1 to 9999.
+    In addition, raises ConfigError if a time is beyond the years 1 to 9999, or is -1.
     """
     moments = checked_times(clock, times, rows)
     for time in (moments.min(), moments.max()) if len(moments) else ():
         if not EARLIEST <= time <= LATEST:
-            raise _no_ms(int(time))
+            raise _no_time(int(time))
+        if time < 0 and np.any(moments == NO_TIMESTAMP):
+            raise _no_time(NO_TIMESTAMP)
     return moments
 
 
-def _no_ms(time: int) -> ConfigError:
+def _no_time(time: int) -> ConfigError:
+    if time == NO_TIMESTAMP:
+        return ConfigError(
+            f"a time of {time} is how Kafka says that an event has no timestamp, and not a time; give such a key the"
+            " greatest time so far, which is the filter's watermark, or leave it out"
+        )
     return ConfigError(
         f"a time of {time} is not ms since 1970: it lies outside of the years 1 to 9999; divide ns by 1,000,000,"
         " microseconds by 1,000"

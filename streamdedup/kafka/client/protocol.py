@@ -1,10 +1,10 @@
-"""Five requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
+"""Six requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
 
 OffsetFetch v7 with `require_stable` (KIP-447) never returns an offset whose transaction is undecided. TxnOffsetCommit
 v3 (KIP-447) names the member and its generation, by which the group fences it; aiokafka sends v0, without. Metadata v10
 (KIP-516) returns topic ids, the only sign that a topic was deleted and created again. ConsumerGroupDescribe (KIP-848)
 returns groups with members of the new group protocol, which DescribeGroups takes for dead; ShareGroupDescribe (KIP-932)
-returns share groups. Written after https://kafka.apache.org/protocol.
+returns share groups. DescribeGroups v3 (KIP-430) returns our rights on a group. Written after https://kafka.apache.org/protocol.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from aiokafka.errors import BrokerResponseError, kafka_errors
+from aiokafka.protocol.admin import DescribeGroupsRequest_v3, DescribeGroupsResponse_v3
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
@@ -271,6 +272,23 @@ class TopicsWithIds(Request[_MetadataRequestV10]):
     def build(self, request: type[_MetadataRequestV10]) -> _MetadataRequestV10:
         named = [(UUID(int=0), topic, _NO_TAGS) for topic in self._topics]
         return request(named, False, self._cluster_rights, True, {})
+
+
+class _DescribeGroupsRequestV3(DescribeGroupsRequest_v3):
+    RESPONSE_TYPE = DescribeGroupsResponse_v3  # aiokafka decodes that of v2, which has no rights
+
+
+class GroupRights(Request[_DescribeGroupsRequestV3]):
+    """Asks for our rights on a group, whether it exists or not."""
+
+    API_KEY = 15
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+
+    @override
+    def build(self, request: type[_DescribeGroupsRequestV3]) -> _DescribeGroupsRequestV3:
+        return request([self._group], True)
 
 
 _ASSIGNMENT = Schema(

@@ -6,23 +6,36 @@ Memory holds a chunk, and a line of at most LINE_BYTES_MAX.
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from streamdedup.errors import StreamdedupError
+from streamdedup.errors import ConfigError, StreamdedupError
 
 LINE_BYTES_MAX = 64 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # before UTF-8 of some editors; no part of the first key
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of the two byte orders
+UTF_16 = "is UTF-16; convert it first, for example with: iconv -f UTF-16 -t UTF-8"
+
+
+def refuse_utf16(first: bytes) -> None:
+    """ConfigError if the `first` lines of an input are UTF-16: its mark alone may begin a line of any bytes."""
+    if first.startswith(UTF_16_MARKS) and b"\x00" in first:
+        raise ConfigError(f"the input {UTF_16}")
 
 
 def texts(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
     """Yield whole lines, without the newline of the last. The flag is True if the input ends without a newline.
 
-    StreamdedupError if a line is longer than LINE_BYTES_MAX.
+    StreamdedupError if a line is longer than LINE_BYTES_MAX, ConfigError if the input is UTF-16.
     """
     pieces: list[bytes] = []
     held = 0
+    begins = True
     for chunk in chunks:
         head, newline, tail = chunk.rpartition(b"\n")
         if newline:
-            yield b"".join([*pieces, head]), False
+            whole = b"".join([*pieces, head])
+            if begins:
+                refuse_utf16(whole)
+                begins = False
+            yield whole, False
             pieces, held = [], 0
         if tail:
             pieces.append(tail)
@@ -30,7 +43,10 @@ def texts(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
         if held > LINE_BYTES_MAX:
             raise StreamdedupError(f"a line is longer than {LINE_BYTES_MAX:,} bytes; is this text?")
     if pieces:
-        yield b"".join(pieces), True
+        whole = b"".join(pieces)
+        if begins:
+            refuse_utf16(whole)
+        yield whole, True
 
 
 class Lines(Iterator[bytes]):

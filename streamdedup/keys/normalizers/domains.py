@@ -11,7 +11,7 @@ import numpy as np
 from streamdedup.events import Column, Integers
 from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.hashing import frozen
-from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
+from streamdedup.keys.normalizers.address_limits import LABELS_MAX
 from streamdedup.keys.words import Bytes
 
 _0, _1 = np.uint64(0), np.uint64(1)

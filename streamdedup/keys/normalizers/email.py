@@ -19,6 +19,11 @@ from streamdedup import forks
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.normalizers import long_text
+from streamdedup.keys.normalizers.address_limits import (
+    ADDRESS_BYTES_MAX,
+    LABELS_MAX,
+    LOCAL_BYTES_MAX,
+)
 from streamdedup.keys.normalizers.base import (
     BELOW,
     EXACT,
@@ -27,17 +32,12 @@ from streamdedup.keys.normalizers.base import (
     text_of,
     with_rest,
 )
-from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 from streamdedup.keys.normalizers.providers import providers, table_check
 from streamdedup.keys.options import EmailRules
 from streamdedup.keys.steps import Steps, drained
 
 VERSION = 1  # increased by every change of this module that could change a key
-# email-validator accepts no longer text: it counts the bytes of an address as written, as normalized, and in ASCII.
-# But it counts them last, and what comes before takes 20 ms for 4 kB of text.
-ADDRESS_BYTES_MAX = 254
 TOO_LONG = "the key is not an e-mail address: it is too long for one"
-LOCAL_BYTES_MAX = 64  # RFC 5321, 4.5.3.1.1
 LONG_LOCAL = f"the key is not an e-mail address: the part before the @-sign has more than {LOCAL_BYTES_MAX} bytes"
 # Held by the thread that reads an address. Several would take no less time, and together keep the GIL from the loop.
 _TURN = forks.lock(forks.NORMALIZER)

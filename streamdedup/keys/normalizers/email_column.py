@@ -14,12 +14,13 @@ from email_validator import SPECIAL_USE_DOMAIN_NAMES
 from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.keys.normalizers.address_limits import ADDRESS_BYTES_MAX, LOCAL_BYTES_MAX
 from streamdedup.keys.normalizers.ascii_text import stripped
 from streamdedup.keys.normalizers.providers import providers
 from streamdedup.keys.options import EmailRules
 from streamdedup.keys.words import BYTES_A_CALL, Bytes, holds
 
-ADDRESS_BYTES_MAX, LOCAL_BYTES_MAX, DOMAIN_BYTES_MAX, LABEL_BYTES_MAX = 254, 64, 253, np.uint64(63)
+DOMAIN_BYTES_MAX, LABEL_BYTES_MAX = 253, np.uint64(63)
 NOWHERE = np.uint64(1 << 63)
 
 _0, _1, _3, _8 = (np.uint64(number) for number in (0, 1, 3, 8))

@@ -18,8 +18,8 @@ import idna
 
 from streamdedup import forks
 from streamdedup.errors import MalformedError
+from streamdedup.keys.normalizers.address_limits import LABELS_MAX
 from streamdedup.keys.normalizers.base import BELOW, EXACT, DomainEntry, text_of
-from streamdedup.keys.normalizers.domain_limits import LABELS_MAX
 
 SIGN = b"/"  # begins the key of a host alone, as it stands in a URL
 # RFC 1035, 2.3.4. What is longer is no name, and to decode Punycode takes a time that grows with the square.

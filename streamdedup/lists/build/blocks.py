@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdedup.events import Column
-from streamdedup.keys.formats.texts import BYTE_ORDER_MARK
+from streamdedup.keys.formats.texts import BYTE_ORDER_MARK, refuse_utf16
 
 LINE_BYTES_MAX = 1 << 20
 _NEWLINE, _RETURN = ord("\n"), ord("\r")
@@ -24,11 +24,15 @@ class Block(NamedTuple):
 
 
 def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
-    """Yield the lines of all `chunks`. A line of more than LINE_BYTES_MAX bytes is cut, but stays longer than that."""
+    """Yield the lines of all `chunks`. A line of more than LINE_BYTES_MAX bytes is cut, but stays longer than that.
+
+    ConfigError if they are UTF-16.
+    """
     first = 1
     for text in _whole_lines(chunks):
-        begun = text.removeprefix(BYTE_ORDER_MARK) if first == 1 else text
-        lines = _split(begun)
+        if first == 1:
+            refuse_utf16(text)
+        lines = _split(text.removeprefix(BYTE_ORDER_MARK) if first == 1 else text)
         yield Block(lines, first)
         first += len(lines)
 

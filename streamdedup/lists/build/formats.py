@@ -18,7 +18,13 @@ from streamdedup.lists.build.csv_cells import csv_entries
 from streamdedup.lists.build.entries import TOO_LONG, Entries, first_bytes, is_utf8
 from streamdedup.lists.build.inputs import Input
 
-_COMMENT = ord("#")
+_COMMENT, _NEWLINE = ord("#"), ord("\n")
+_ODD = {
+    b"\r": "the line has a carriage return before its end; if the file ends its lines so, convert it first, for example"
+    " with: tr '\\r' '\\n'",
+    b"\x00": "the line has a byte 0; if the file is UTF-16, convert it first, for example with: iconv -f UTF-16LE"
+    " -t UTF-8",
+}
 
 
 def entries(given: Input, chunks: Iterable[bytes]) -> Iterator[Entries]:
@@ -33,17 +39,36 @@ def entries(given: Input, chunks: Iterable[bytes]) -> Iterator[Entries]:
 
 
 def _of_text(block: Block) -> Entries:
-    rows = np.flatnonzero((first_bytes(block.lines) != _COMMENT) & ~_blank(block.lines))
+    odd = _odd(block.lines)
+    kept = first_bytes(block.lines) != _COMMENT
+    kept[list(odd)] = True  # such a comment may have swallowed entries
+    rows = np.flatnonzero(kept & ~_blank(block.lines))
     lines = block.lines.take(rows)
-    long = _long(lines)
-    bad = dict.fromkeys(long.tolist(), TOO_LONG)
+    bad = {at: odd[row] for at, row in enumerate(rows.tolist()) if row in odd} if odd else {}
+    bad |= dict.fromkeys(_long(lines).tolist(), TOO_LONG)
     if not is_utf8(lines.buffer):
         for row, line in enumerate(lines):
             if row not in bad and not is_utf8(line or b""):
                 bad[row] = NOT_UTF8
-        bad = dict(sorted(bad.items()))
+    bad = dict(sorted(bad.items()))
     cells = lines.nulled(np.array(list(bad), dtype=np.int64)) if bad else lines
     return Entries(cells, lines, block.first + rows, bad)
+
+
+def _odd(lines: Column) -> dict[int, str]:
+    """Return, for the rows that hold a byte that no text has within a line, what it says of the file."""
+    raw = np.frombuffer(lines.buffer, dtype=np.uint8)
+    limits = np.column_stack((lines.starts, lines.starts + lines.sizes)).ravel()
+    bad = dict[int, str]()
+    for byte, reason in _ODD.items():
+        if byte not in lines.buffer or not len(lines):
+            continue
+        odd = np.append(raw == byte[0], False)
+        if byte == b"\r":
+            odd[:-2] &= raw[1:] != _NEWLINE
+        found = np.logical_or.reduceat(odd, limits)[::2] & (lines.sizes > 0)
+        bad |= dict.fromkeys(np.flatnonzero(found).tolist(), reason)
+    return bad
 
 
 def _of_json(block: Block, field: str) -> Entries:

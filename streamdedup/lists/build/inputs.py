@@ -18,6 +18,7 @@ from typing import BinaryIO
 import cramjam
 
 from streamdedup.errors import ConfigError, StreamdedupError
+from streamdedup.keys.formats.texts import UTF_16, UTF_16_MARKS
 from streamdedup.named_files import can_be_read_again, open_stream
 
 CHUNK_BYTES = 1 << 20
@@ -28,8 +29,7 @@ _PACKING_OF = {".gz": "gzip", ".zst": "zstd"}
 _TEXT_IS_NOT = {
     b"\x1f\x8b": "is compressed by gzip; give it a name that ends in .gz, or pipe it through: gzip -dc",
     b"\x28\xb5\x2f\xfd": "is compressed by zstd; give it a name that ends in .zst, or pipe it through: zstd -dc",
-    b"\xff\xfe": "is UTF-16; convert it first, for example with: iconv -f UTF-16 -t UTF-8",
-    b"\xfe\xff": "is UTF-16; convert it first, for example with: iconv -f UTF-16 -t UTF-8",
+    **dict.fromkeys(UTF_16_MARKS, UTF_16),
 }
 
 Read = Callable[[int], bytes]
