@@ -306,7 +306,7 @@ def test_an_input_that_comes_and_does_not_suit_is_left_out(tmp_path: Path) -> No
 async def prepared(settings: Settings, cluster: Cluster, inputs: Sequence[str]) -> Topology:
     """Make what a first stage with these inputs lacks, and return its topics."""
     there = await described(settings, cluster, inputs)
-    return await made(settings, cluster, planned(settings, there, inputs))
+    return await made(settings, cluster, planned(settings, there, inputs), [])
 
 
 def test_what_is_written_is_known_as_it_was_when_inputs_change(tmp_path: Path) -> None:
