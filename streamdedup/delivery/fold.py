@@ -33,8 +33,10 @@ from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.delivery.turns import beside, digests_of, in_turns, is_large, keys_of
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint, Verdict, Verdicts
+from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.records.marks import marks_of
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.topics import Topology
@@ -355,6 +357,7 @@ class FoldedMemory(Memory):
         progress = self.progress = FoldProgress(shard, start, found.output_end)
         folded = skipped = withheld = malformed = 0
         first = last = None
+        noted = found.note if self._lacks_past(shard) else None
         batches = self._services.cluster.committed_events(
             self._settings.sink.topic,
             self._partition,
@@ -366,6 +369,7 @@ class FoldedMemory(Memory):
             async for batch in batches:
                 self._check_foreign(batch, foreign)
                 first, last = first if folded else int(batch.offsets[0]), int(batch.offsets[-1])
+                batch = _as_noted(batch, noted) if noted else batch
                 nulls, broken, marked = await self._fold_parts(shard, batch)
                 skipped, malformed, withheld = (
                     skipped + nulls,
@@ -393,6 +397,12 @@ class FoldedMemory(Memory):
             not_passed=withheld,
             **({"remedy": _MALFORMED_REMEDY} if malformed else {}),
         )
+
+    def _lacks_past(self, shard: Shard) -> bool:
+        """Return whether the events before a gap moved a window's time by jumps, which none after it may repeat."""
+        if self._settings.filter.max_jump is None or not isinstance(shard.filter, Windowed):
+            return False
+        return shard.filter.marks.untimed != shard.filter.watermark
 
     async def _fold_parts(self, shard: Shard, batch: EventBatch) -> tuple[int, int, int]:
         """Fold `batch` by `_fold_in`, in parts that each take one turn of the loop."""
@@ -452,6 +462,14 @@ class FoldedMemory(Memory):
                 f"{self._settings.sink.topic}/{self._partition} has a second writer: offset {batch.offsets[low]} is not"
                 " ours; every output partition takes one writer, so stop the other and restart"
             )
+
+
+def _as_noted(batch: EventBatch, note: Note) -> EventBatch:
+    """Return `batch`, in which no event that was committed by then is later than the note's time."""
+    if note.watermark is None:
+        return batch
+    limits = np.where(batch.offsets < note.label, note.watermark, batch.timestamps)
+    return replace(batch, timestamps=np.minimum(batch.timestamps, limits))
 
 
 def _watermark(found: Found) -> int | None:

@@ -168,6 +168,34 @@ def test_after_a_gap_first_events_pass_and_duplicates_do_not(tmp_path: Path, lat
     on_virtual_clock(scene)
 
 
+@pytest.mark.parametrize("late", ["pass", "drop"])
+@pytest.mark.parametrize(
+    "left",
+    [
+        hours(("w", 900), ("x", 900), ("y", 900), ("z", 900), ("d", 4)),
+        hours(("w", None), ("x", 900), ("d", 4), ("y", 800), ("z", None), ("v", 700)),
+        hours(("d", 4), ("w", 900), ("x", 900), ("y", 900), ("e", 5)),
+    ],
+    ids=["at the beginning", "among untimed", "behind others"],
+)
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_after_a_gap_events_from_the_future_do_not_move_the_time_again(
+    tmp_path: Path, late: str, left: list[Event], guarantee: str
+) -> None:
+    """They moved it by `max_jump` before the commit whose time the fold begins at."""
+
+    async def scene(start: Start) -> None:
+        stage = Stage(tmp_path, start, late=late, max_jump="1h")
+        stage.deployment.config["delivery"]["guarantee"] = guarantee
+        await stage.read([*hours(("a", 0), ("b", 1), ("c", 2)), *left])
+        before = stage.output
+        stage.begin_anew(trimmed=3)
+        await stage.read(hours(("p", 2), ("p", 2), ("d", 4)))
+        assert "".join(stage.output) == "".join([*before[3:], "p"])
+
+    on_virtual_clock(scene)
+
+
 def test_a_window_without_a_time_is_warned_of_until_it_has_one(tmp_path: Path) -> None:
     """By a line that names the remedy, by `try`, and by the metric; no more once an event has a time."""
 
