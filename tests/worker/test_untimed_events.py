@@ -196,6 +196,25 @@ def test_after_a_gap_events_from_the_future_do_not_move_the_time_again(
     on_virtual_clock(scene)
 
 
+@pytest.mark.parametrize("early", [("d", 3), ("d", 2.5), ("d", -1)], ids=["next", "near", "old"])
+def test_after_a_gap_a_key_from_the_future_is_remembered_no_longer_than_before(
+    tmp_path: Path, early: tuple[str, float]
+) -> None:
+    """Its time was limited by `max_jump` when it was emitted, hours before the commit whose time the fold begins at."""
+
+    async def scene(start: Start) -> None:
+        stage = Stage(tmp_path, start, late="drop", max_jump="1h")
+        times = enumerate("efghij", 5)
+        later = hours(*((key, hour) for hour, key in times))
+        await stage.read([*hours(("a", 0), ("b", 1), ("c", 2), early, ("x", 900)), *later])
+        assert "".join(stage.output) == "abcdxefghij"
+        stage.begin_anew(trimmed=3)
+        await stage.read(hours(("x", 12), ("x", 12), ("j", 10), ("i", 9), ("h", 8)))
+        assert "".join(stage.output) == "dxefghijx"
+
+    on_virtual_clock(scene)
+
+
 def test_a_window_without_a_time_is_warned_of_until_it_has_one(tmp_path: Path) -> None:
     """By a line that names the remedy, by `try`, and by the metric; no more once an event has a time."""
 

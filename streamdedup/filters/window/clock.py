@@ -8,7 +8,8 @@ A key of an event without a time (*untimed*) follows these rules, in a run and i
 - Its time is the greatest time of the timed events that were emitted before it, as `max_jump` limits it. So it never
   moves the watermark, and is never late.
 - After a gap in the output the watermark comes from a note, so it may be later than these events were. Then the
-  watermark decides only what is late; an untimed key has the greatest time of the timed events since the gap.
+  watermark decides only what is late; an untimed key has the greatest time of the timed events since the gap. From
+  there `max_jump` counts, too: what it limited must not be remembered for longer than before.
 - Before the first of them a key is *undated*: it counts, is found, and is saved. At the row of that event all undated
   keys move to its generation. If it is late, they are forgotten.
 """
@@ -275,11 +276,11 @@ def _follow(clock: Clock, times: Times, no_time: int, now: Mark, generations: Ge
         if time == no_time and not clock.by_count:
             generations[row] = UNDATED if untimed == NEVER else untimed // clock.slot
             continue
-        _, ahead, current, generations[row] = decided(
-            clock, watermark, current, time, NEVER, False, False
-        )
+        _, ahead, current, own = decided(clock, watermark, current, time, NEVER, False, False)
         if untimed == NEVER and not clock.by_count:
             now[2] = row
         untimed = untimed_after(clock, untimed, watermark, ahead, time)
         watermark = ahead
+        # After a gap the watermark is later than it was: `max_jump` limited the key to a time near `untimed`.
+        generations[row] = own if untimed == ahead else min(own, untimed // clock.slot)
     now[0], now[1] = watermark, untimed
