@@ -221,6 +221,8 @@ class Registry:
         with suppress(TimeoutError):
             async with asyncio.timeout(COMPARE_S_MAX):
                 await asyncio.gather(*map(self._compare_one, numbers))
+        others = (number for number in numbers if number in self._others)
+        self._others = {number: self._others[number] for number in others} | self._others
         for schemas in self._users:
             schemas.forget(self._others)
 

@@ -1,15 +1,25 @@
 """Claims about schemas on disk: what is read is what was written, or nothing."""
 
+import asyncio
 import os
 import stat
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Barrier
+from typing import cast
+from unittest.mock import patch
 
 import pytest
 
+from streamdedup.errors import DeliveryError
+from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.registry import cache as cache_module
 from streamdedup.registry.cache import FOLDER, Cache
+from streamdedup.registry.client import Client
+from streamdedup.registry.registry import Registry, RegistryPatience
+from tests.registry.stand_ins import PlayedClient, avro
 
 SCHEMA = Schema("AVRO", '{"type":"é"}', (Reference("a", "A"), Reference("b", "B")))
 
@@ -114,3 +124,26 @@ def test_what_others_could_have_written_counts_as_missing(
     assert cache.read(7) == SCHEMA
     change(file)
     assert cache.read(7) is None
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (9, 4), (30, 20, 10, 40)])
+def test_of_ids_that_have_other_schemas_now_the_newest_is_named(
+    tmp_path: Path, numbers: Sequence[int]
+) -> None:
+    """Whichever the registry answers first: a registry that was restored lost its newest ones for certain."""
+    cache, client = Cache(tmp_path, "one"), PlayedClient(dict.fromkeys(numbers, avro(("n", "int"))))
+    for second, number in enumerate(numbers):
+        cache.write(number, avro(("n", "long")))
+        os.utime(Path(cache.place) / f"{number}", (second, second))
+    turn, answer = Barrier(len(numbers)), client.schema
+
+    def oldest_first(number: int | str) -> Schema:
+        turn.wait(60)
+        time.sleep(0.05 * numbers.index(int(number)))
+        return answer(number)
+
+    with patch.object(client, "schema", oldest_first):
+        options = SchemaRegistryOptions(url="http://registry.example")
+        registry = Registry(options, cache, RegistryPatience(None), cast(Client, client))
+        with pytest.raises(DeliveryError, match=f"gives schema {numbers[-1]} to another"):
+            asyncio.run(registry.check())
