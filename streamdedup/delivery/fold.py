@@ -369,8 +369,8 @@ class FoldedMemory(Memory):
             async for batch in batches:
                 self._check_foreign(batch, foreign)
                 first, last = first if folded else int(batch.offsets[0]), int(batch.offsets[-1])
-                batch = _as_noted(batch, noted) if noted else batch
-                nulls, broken, marked = await self._fold_parts(shard, batch)
+                timed = _as_noted(batch, noted)
+                nulls, broken, marked = await self._fold_parts(shard, timed)
                 skipped, malformed, withheld = (
                     skipped + nulls,
                     malformed + broken,
@@ -378,7 +378,10 @@ class FoldedMemory(Memory):
                 )
                 folded += len(batch)
                 self._meters.folded += len(batch)
-                del batch  # it would keep a large record batch in memory while the next is read
+                del (
+                    batch,
+                    timed,
+                )  # it would keep a large record batch in memory while the next is read
         except TrimmedError as error:
             raise DoubtError(str(error)) from error  # the next fencing sees the new start
         finally:
@@ -464,9 +467,9 @@ class FoldedMemory(Memory):
             )
 
 
-def _as_noted(batch: EventBatch, note: Note) -> EventBatch:
-    """Return `batch`, in which no event that was committed by then is later than the note's time."""
-    if note.watermark is None:
+def _as_noted(batch: EventBatch, note: Note | None) -> EventBatch:
+    """Return `batch`, in which no event that was committed by then is later than the note's time, if there is one."""
+    if note is None or note.watermark is None:
         return batch
     limits = np.where(batch.offsets < note.label, note.watermark, batch.timestamps)
     return replace(batch, timestamps=np.minimum(batch.timestamps, limits))
