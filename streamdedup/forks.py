@@ -13,16 +13,23 @@ from weakref import ref
 LOOKASIDE: Final = 0
 FILTER: Final = 1
 NORMALIZER: Final = 2
+COMPILER: Final = 3
 
-_FLOORS: tuple[set[ref[Any]], ...] = (set(), set(), set())
+_FLOORS: tuple[set[ref[Any]], ...] = (set(), set(), set(), set())
 _forking, _taken = RLock(), list[Any]()
 
 
 def lock(floor: int) -> Any:  # noqa: ANN401 - an RLock has no public type
     """Return a new lock. A thread that holds it may take it again."""
-    made, known = RLock(), _FLOORS[floor]
-    known.add(ref(made, known.discard))
+    made = RLock()
+    take_first(made, floor)
     return made
+
+
+def take_first(one: Any, floor: int) -> None:  # noqa: ANN401 - what has `acquire` and `release`
+    """Take this lock, too, before the process forks."""
+    known = _FLOORS[floor]
+    known.add(ref(one, known.discard))
 
 
 def _take() -> None:

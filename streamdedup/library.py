@@ -106,6 +106,9 @@ class Shared:
 
         `new` returns whether those that are new fit into the room that it is given.
         """
+        if self._on_full == WARNED:
+            self._room_left = UNWATCHED
+            return
         one: Any = self
         room = one.room() if hasattr(one, "room") else one.capacity - len(one)
         self._room_left = max(0, room)
@@ -194,8 +197,12 @@ def _adding(add_many: Method) -> Method:
             rows = len(digests) if isinstance(digests, Sequence | np.ndarray) else 0
             if self._room_left < rows:
                 self._make_sure(rows, lambda room: _fit(self, digests, room, *times, **named))
+            room, self._room_left = (
+                self._room_left,
+                0,
+            )  # until it returns: it may add some, and raise
             fresh = add_many(self, digests, *times, **named)
-            self._room_left -= int(np.count_nonzero(fresh))
+            self._room_left = room - int(np.count_nonzero(fresh))
         return fresh
 
     return adding
@@ -204,17 +211,19 @@ def _adding(add_many: Method) -> Method:
 def _uniting(unite: Method) -> Method:
     @wraps(unite)
     def uniting(self: Any, other: Any) -> Any:  # noqa: ANN401
-        both = {self, other} if isinstance(other, Shared) else {self}
+        both = {self._lock, other._lock} if isinstance(other, Shared) else {self._lock}
         with ExitStack() as held:
-            for one in sorted(both, key=id):  # in one order, whichever of the two is on the left
-                held.enter_context(one._lock)
+            for lock in sorted(
+                both, key=id
+            ):  # in the order of `forks`, whichever of the two is on the left
+                held.enter_context(lock)
             if self._on_full == STOP:
                 trial = self.__copy__()
                 unite(trial, other)
                 if len(trial) > self.capacity:
                     raise _full(self)
             unite(self, other)
-            self._room_left = min(self._room_left, 0)
+            self._room_left = 0
             if self._on_full == WARN and len(self) > self.capacity:
                 self._warn()
         return self

@@ -283,11 +283,7 @@ def test_an_index_of_others_is_not_unpickled(
     exec(HOSTILE, written)  # noqa: S102 - what another user would do
     if change:
         change(cached)
-        assert run(["probe.py"], sources, **environment).stdout.split() == ["0", "1"]
-    else:
-        process = _started(["probe.py"], sources, **environment)
-        process.communicate(timeout=240)
-        assert process.returncode == 1
+    assert run(["probe.py"], sources, **environment).stdout.split() == ["0", "1"]
     assert mark.exists() == (change is None)
 
 
@@ -295,6 +291,22 @@ COMMAND = "import sys, streamdedup.cli; sys.argv = ['streamdedup', 'config', 'sc
 SHOWN = (
     "import numba; c = numba.config; print(c.DISABLE_JIT, c.BOUNDSCHECK, int(c.OPT), c.CPU_NAME)"
 )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["*.nbi", "*.nbc"])
+@pytest.mark.parametrize("size", [0, 1, 30, -1])
+def test_a_file_that_is_cut_short_is_compiled_anew(
+    sources: Path, tmp_path: Path, name: str, size: int
+) -> None:
+    """A loss of power may leave such files; the next process finds whole ones again."""
+    cached = tmp_path / "cache"
+    environment = {CACHE_ENV: str(cached)}
+    assert run(["probe.py"], sources, **environment).stdout.split() == ["0", "1"]
+    (file,) = cached.rglob(name)
+    file.write_bytes(file.read_bytes()[:size])
+    assert run(["probe.py"], sources, **environment).stdout.split() == ["0", "1"]
+    assert run(["probe.py"], sources, **environment).stdout.split() == ["1", "0"]
 
 
 @pytest.mark.slow

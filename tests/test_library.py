@@ -2,8 +2,11 @@
 
 import copy
 import pickle
+import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +17,7 @@ import streamdedup
 from streamdedup import FilterFullError, FilterFullWarning
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Removable
+from streamdedup.filters.strain import ChosenKeysError
 from tests.filters.cases import HASH_KEY, random_digests, state
 from tests.library import SETS, built, in_time, key_of, keys_of, ways
 
@@ -202,6 +206,36 @@ def test_a_union_may_fill_a_filter(on_full: str) -> None:
         assert len(one) > 100
 
 
+def test_a_union_is_no_reason_to_warn_again() -> None:
+    """A filter that has warned is silent from then on, whether a union filled it, or finds it full."""
+    one, other, empty = (built("bloom", 100) for _ in range(3))
+    one.add_many(random_digests(505, 90))
+    other.add_many(random_digests(506, 90))
+    with pytest.warns(FilterFullWarning) as caught:
+        one |= other
+        one.add_many(random_digests(507, 200))
+        one |= empty
+        one.add("a key")
+        one.add_many(random_digests(508, 200))
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("kind", ["cuckoo", "exact", "window"])
+def test_what_a_refused_call_has_added_takes_room(kind: str) -> None:
+    """Keys before the refused one are there, so `stop` counts them, and stops at the capacity."""
+    seen = built(kind, 30_000, on_full="stop")
+    chosen = random_digests(509, 30_000).copy()
+    chosen[:, 0] = 1 << 60  # of one place
+    with pytest.raises(ChosenKeysError):
+        seen.add_many(chosen, *in_time(seen, np.zeros(len(chosen), np.int64)))
+    held = len(seen)
+    assert held > 0
+    rows = random_digests(510, 30_001 - held)
+    with pytest.raises(FilterFullError, match="it holds"):
+        seen.add_many(rows, *in_time(seen, np.zeros(len(rows), np.int64)))
+    assert len(seen) == held
+
+
 def test_beyond_max_size_a_filter_that_grows_warns() -> None:
     """With the kind that it was built as, and the remedy of its own."""
     seen = built("cuckoo", 100, on_full="grow", max_size=6000)
@@ -267,3 +301,66 @@ def test_a_file_that_says_something_else_is_refused(tmp_path: Path) -> None:
     content = (tmp_path / "saved").read_bytes()
     assert b"on_full" not in content  # nor in the files of a worker, which are those of before
     assert b"multiset" not in content
+
+
+# --- an interrupt ---
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt at the line of the given number of the code that makes room in a filter."""
+
+    NAMES = ("feed", "make_room", "_hold", "_over", "_grow")
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self, frame: Any, event: str, _: object) -> Any:
+        """Trace a frame of this code."""
+        if frame.f_code.co_name not in self.NAMES:
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="what traces the tests would stop")
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        *((kind, "add_many") for kind in ("cuckoo", "dleft", "dlcbf", "exact", "window")),
+        *((kind, "add") for kind in ("cuckoo", "exact", "window")),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::streamdedup.FilterFullWarning")
+def test_an_interrupt_while_a_filter_makes_room_breaks_nothing(
+    kind: str, way: str, tmp_path: Path
+) -> None:
+    """Ctrl-C, then `save`, as a crawler does: the file can be loaded, and no key is lost, now or later."""
+    before, later = random_digests(511, 20), random_digests(512, 60)
+    for number in count(1):
+        seen = built(kind, 20)
+        seen.add_many(before, *in_time(seen, np.zeros(20, np.int64)))
+        trace = Interrupt(number)
+        sys.settrace(trace)
+        with suppress(KeyboardInterrupt):
+            if way == "add":
+                for key in range(40):
+                    seen.add(f"{key}", *in_time(seen, 0))
+            else:
+                seen.add_many(random_digests(513, 100), *in_time(seen, np.zeros(100, np.int64)))
+        sys.settrace(None)
+        if trace.left > 0:
+            assert number > 10
+            break
+        streamdedup.save(seen, tmp_path / "saved")
+        for one in (seen, cast("Any", streamdedup.load(tmp_path / "saved"))):
+            assert one.contains_many(before).all()
+            for key in range(40, 60):
+                one.add(f"{key}", *in_time(one, 0))
+                assert f"{key}" in one
+            one.add_many(later, *in_time(one, np.zeros(60, np.int64)))
+            assert one.contains_many(np.concatenate([before, later])).all()
+            assert len(copy.copy(one)) == len(one)

@@ -16,10 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from inspect import Parameter, getattr_static, signature
+from itertools import permutations
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from typing_extensions import override
@@ -392,6 +394,15 @@ def classic() -> tuple[Callable[[], object], Callable[[], object]]:
     return lambda: [seen.add(f"{i}") for i in range(100)], lambda: seen.add("another")
 
 
+def compiling() -> tuple[Callable[[], object], Callable[[], object]]:
+    """Kernels that a thread compiles."""
+
+    def compile_one() -> None:
+        numba.njit(lambda number: number + 1)(1)
+
+    return compile_one, compile_one
+
+
 def normalized() -> tuple[Callable[[], object], Callable[[], object]]:
     """The same of addresses that no kernel reads."""
     seen = built("cuckoo", 2000, normalize="email")
@@ -410,6 +421,7 @@ def normalized() -> tuple[Callable[[], object], Callable[[], object]]:
         filled,
         classic,
         normalized,
+        compiling,
     ],
 )
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # that it has threads
@@ -439,3 +451,28 @@ def test_a_child_can_use_what_a_thread_used_at_the_fork(
     finally:
         ended.set()
         thread.join(120)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its libraries refuse a fork among threads")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # that it has threads
+def test_a_fork_and_a_union_do_not_wait_for_each_other() -> None:
+    """Both take the locks of two filters: in one order, whichever of them is on the left."""
+    filters = [built("bloom", 100) for _ in range(8)]
+    ended = threading.Event()
+
+    def unite() -> None:
+        while not ended.is_set():
+            for one, other in permutations(filters, 2):
+                one.__ior__(other)
+
+    def fork() -> None:
+        for _ in range(40):
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+        ended.set()
+
+    for call in (unite, fork):
+        threading.Thread(target=call, daemon=True).start()
+    assert ended.wait(60)

@@ -73,7 +73,7 @@ class Stash:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for a further digest. Between the calls of a filter this is never so."""
+        """Whether there is no room for a further digest: between two calls only if an interrupt ended the former."""
         return bool(self.used[ROWS] >= self._rows_max)
 
     def buffer(self) -> memoryview:
@@ -130,12 +130,14 @@ class Stash:
         stash._hold(words_over(buffer, rows * COLUMNS).reshape(rows, COLUMNS))
         stash.used = np.zeros(2, dtype=np.int64)
         stash._recount()
+        if stash.table.flags.writeable:
+            stash.make_room()
         return stash
 
     def _recount(self) -> None:
         taken = np.flatnonzero(self.table[:, COUNT])
         counts = self.table[taken, COUNT]
-        if len(taken) >= self._rows_max or np.any(counts >> _32):
+        if len(taken) > self._rows_max or np.any(counts >> _32):
             raise ValueError(f"{len(taken)} rows of a stash of {len(self.table)} are in use")
         self.used[:] = len(taken), counts.sum()
         order = np.lexsort((self.table[taken, A], self.table[taken, B]))

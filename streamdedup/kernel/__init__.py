@@ -25,6 +25,7 @@ from numba.core import event as _untyped_event
 from numba.core.compiler_lock import global_compiler_lock as _untyped_lock
 from typing_extensions import override
 
+from streamdedup import forks
 from streamdedup.errors import ConfigError
 from streamdedup.kernel.cache import CACHE_ENV, LOCK, KernelCache, cache_root, place_of, report
 
@@ -49,6 +50,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _config: Any = numba.config  # its settings are made at run time, so no type checker knows them
 _compiler_lock: Any = _untyped_lock
 _event: Any = _untyped_event
+forks.take_first(_compiler_lock, forks.COMPILER)
 _njit: Any = numba.njit  # its types leave out `_nrt`
 
 if _config.DISABLE_JIT:

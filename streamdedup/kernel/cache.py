@@ -134,18 +134,25 @@ class KernelCache(_caching.FunctionCache):
 
 
 class _Files(_caching.IndexDataCacheFile):
-    """The files of one function's kernels. Those that another user could have written are not loaded."""
+    """The files of one function's kernels. Those that another user could have written are not loaded.
+
+    What cannot be unpickled counts as missing, and is written anew: a loss of power may have cut it short.
+    """
 
     @override
     def _load_index(self) -> Any:
-        return {} if _is_foreign(self._index_path) else super()._load_index()
+        if not _is_foreign(self._index_path):
+            with suppress(Exception):  # pickle raises nearly any
+                return super()._load_index()
+        return {}
 
     @override
     def _load_data(self, name: str) -> Any:
         path = self._data_path(name)
-        if _is_foreign(path):
-            raise PermissionError(path)  # which counts as missing
-        return super()._load_data(name)
+        if not _is_foreign(path):
+            with suppress(Exception):
+                return super()._load_data(name)
+        raise FileNotFoundError(path)
 
     @contextmanager
     @override

@@ -90,8 +90,11 @@ class KeyNormalizer:
         return NormalizedColumn((buffer.data, offsets), malformed)
 
     def of_column(self, keys: KeyColumn) -> tuple[Column, dict[int, str]]:
-        """Return the normalized key of each row, and why a row has none."""
+        """Return the normalized key of each row, and why a row has none. ValueError if one ends before it starts."""
         starts, ends = (edges.astype(np.int64) for edges in (keys.starts, keys.ends))
+        wrong = np.flatnonzero((ends < starts) | (starts < 0))
+        if len(wrong):
+            raise ValueError(f"row {wrong[0]} is not within its buffer")
         buffer = cast("bytes", keys.buffer.data)
         return self._normalizer.of_column(Column(buffer, starts, ends - starts))
 

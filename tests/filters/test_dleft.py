@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.dleft import rows
 from streamdedup.filters.dleft.dleft import DLeft
@@ -308,6 +309,21 @@ def test_a_table_that_no_filter_leaves_is_refused(what: str, said: str) -> None:
     seen.add_many(random_digests(55, 1000))
     with pytest.raises(ValueError, match=said):
         DLeft.from_parts(*spoiled(seen, what), MURMUR3)
+
+
+@pytest.mark.parametrize("kind", ["cuckoo", "dleft", "dlcbf"])
+def test_a_file_that_states_too_few_keys_has_none_below_zero(kind: str) -> None:
+    """Of a multiset only the header says how many keys are distinct; as they are taken out, none are left."""
+    for multiset in (False, True):
+        seen: Any = filters.build({"kind": kind, "capacity": 100, "multiset": multiset})
+        digests = random_digests(79, 90)
+        seen.add_many(digests)
+        header = {**seen.header(), "keys": 90 if kind == "dlcbf" else 3}
+        back: Any = filters.from_parts(header, copies(seen), seen.hash)
+        assert back.remove_many(digests).all()
+        assert len(back) == 0
+        back.add_many(digests)
+        assert len(back) == 90
 
 
 def test_a_stash_comes_back_from_its_parts() -> None:

@@ -11,7 +11,7 @@ import pytest
 import streamdedup
 from streamdedup.errors import ConfigError, MalformedError, SnapshotError
 from streamdedup.filters.base import Addable, Filter
-from streamdedup.keys.hashing import KERNEL_FROM
+from streamdedup.keys.hashing import KERNEL_FROM, Hash
 from streamdedup.keys.key_normalizer import NAMES
 from streamdedup.keys.normalizers import normalizer
 from tests.filters.cases import HASH_KEY
@@ -96,6 +96,18 @@ def test_a_filter_normalizes_all_keys_and_so_does_its_file(kind: str, tmp_path: 
         assert "http://c.d" not in each
         for count in (1, KERNEL_FROM):
             assert each.contains_many(each.digests(["http://WWW.a.b/"] * count)).all()
+
+
+@pytest.mark.parametrize(
+    "offsets", [[3, 0], [0, 3, 2, 3], [0, 99], [-2, 1], [-(1 << 63), 2], [(1 << 63) - 1, 1 << 62]]
+)
+@pytest.mark.parametrize("name", ["trim", "lowercase", "email", "url"])
+def test_offsets_outside_of_the_buffer_are_refused(name: str, offsets: list[int]) -> None:
+    """As by `digests`: no row is left out without a word."""
+    made = streamdedup.normalizer(name)
+    for call in (made.column, Hash().digests):
+        with pytest.raises(ValueError, match=r"row \d (is not within|lies from)"):
+            call((b"a@b.example", np.array(offsets, dtype=np.int64)))
 
 
 def test_a_list_is_normalized_when_it_is_built() -> None:

@@ -265,7 +265,7 @@ class Cuckoo(DigestFilter):
         said = NOT_DONE
         if not stash.used[ROWS]:  # a kernel is called faster if it takes few arrays
             said = add_row(words, fields, counts, a, b)
-        if said == NOT_DONE:
+        while said == NOT_DONE:  # twice if the stash was full
             said = insert_row(words, fields, stash.table, stash.used, self._queue, counts, a, b)
             stash.make_room()
             self._check_refusal()

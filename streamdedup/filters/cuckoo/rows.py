@@ -128,7 +128,7 @@ def insert_row(
     a: int,
     b: int,
 ) -> int:
-    """Add one digest, if it is absent, as `add_rows` does. Return SEEN or NEW. The stash must not be full."""
+    """Add one digest, if it is absent, as `add_rows` does. Return SEEN or NEW; or NOT_DONE if that is not done."""
     layout, first, second = layout_of(fields), np.uint64(a), np.uint64(b)
     place = place_of(first, second, layout)
     return _inserted(words, layout, stash, used, queue, counts, place, first, second, True)[0]

@@ -345,5 +345,6 @@ def _taken(words: Words, layout: DLeftLayout, places: Words, row: int, counts: C
         free_cell(words, layout, bucket, cell)
         counts[CELLS] -= 1
         single = layout.counter_bits != _0
-        counts[KEYS] -= single or not _held(words, layout, places, row)
+        gone = single or not _held(words, layout, places, row)
+        counts[KEYS] = max(np.int64(0), counts[KEYS] - gone)  # a file may have stated too few
     return bool(held)

@@ -109,8 +109,9 @@ class Exact(DigestFilter):
         self._counts[CREDIT] = math.ceil(3 * exact_steps(self._load))
 
     def _over(self, slots: int, table: Words) -> None:
-        self.slots, self._words = slots, table
-        self._m, self._w = np.uint64(slots), np.uint64(self._width)
+        # All at once: a KeyboardInterrupt may come with the end of any call.
+        m, w = np.uint64(slots), np.uint64(self._width)
+        self.slots, self._words, self._m, self._w = slots, table, m, w
 
     def _allocated(self, slots: int, tail: int) -> Words:
         words = (slots + tail) * self._width

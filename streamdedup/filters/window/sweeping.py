@@ -71,6 +71,7 @@ def keep_rows(table: Table, rows: Rows, base: int, moved: int, to: int) -> None:
             stash_put(table.stash, table.used, rows[i, A], rows[i, B], number)
         else:
             table.counts[TAGS + tag_in(number - _1, layout)] -= 1
+        rows[i, COUNT] = _0  # done, if an interrupt has the caller call again
 
 
 @kernel
