@@ -68,15 +68,24 @@ def hinted(reason: str, entry: str, normal: DomainNormalizer) -> str:
 
 
 def bare_address(entry: str) -> str:
-    """Return the address of `Anna <a@b.example>` or `mailto:a@b.example`; any other entry as it is."""
+    """Return the address of `Anna <a@b.example>` or `mailto:a@b.example`; any other entry as it is.
+
+    Raises MalformedError if there is none, as in `a@b.example <>` and `mailto:?to=a@b.example`.
+    """
     text = entry.strip()
     if len(text) > HINTED_CHARACTERS_MAX:
         return entry
     if named := _NAMED.fullmatch(text):
         text = named[1].strip()
-    if text[: len(_MAILTO)].lower() != _MAILTO:
-        return text if named else entry
-    return unquote(text[len(_MAILTO) :].partition("?")[0])
+    if text[: len(_MAILTO)].lower() == _MAILTO:
+        address = unquote(text[len(_MAILTO) :].removeprefix("//").partition("?")[0])
+    elif named:
+        address = text
+    else:
+        return entry
+    if not address.strip():
+        raise MalformedError("the entry has no address between < and >, or after mailto:")
+    return address
 
 
 def marked(entry: str, entries: EntriesAs) -> list[str]:

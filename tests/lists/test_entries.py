@@ -220,11 +220,16 @@ def test_a_host_that_is_none_costs_the_others_of_its_line_nothing(lists: Command
         ("Anna <a@b.example> <c@d.example>", ""),
         ("Anna <*@b.example>", ""),
         ("mailto:a@b.example,c@d.example", ""),
-        ("Anna <>", None),
+        ("mailto://a@b.example", "a@b.example"),
+        ("Anna <>", ""),
+        ("a@b.example <>", ""),
+        ("<mailto:>", ""),
+        ("mailto:%20", ""),
+        ("mailto:?to=a@b.example", ""),
     ],
 )
 def test_an_address_beside_a_name(entry: str, address: str | None, lists: Commands) -> None:
-    """With `--entries mailboxes`; two addresses, or a wildcard, are a bad line."""
+    """With `--entries mailboxes`; two addresses, none, or a wildcard, are a bad line."""
     written(lists.directory / "in.txt", ["z@z.example", entry])
     options = ("--normalize", "email", "--entries", "mailboxes", "--bad-max", "1", "--check")
     said = lists("build", "in.txt", "-o", "out.list", *options)

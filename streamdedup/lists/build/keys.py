@@ -73,7 +73,8 @@ class EntryKeys:
         bad, normal = dict(bad), self.normalizer
         if isinstance(normal, DomainNormalizer):
             if self.entries == "mailboxes":
-                cells = _bare(cells)
+                cells, without = _bare(cells)
+                bad |= without
             of_domains = self._domain_rows(cells)
             for row in of_domains.tolist():
                 try:
@@ -120,15 +121,22 @@ class EntryKeys:
             raise MalformedError(wrong)
 
 
-def _bare(cells: Column) -> Column:
-    """Return the addresses of entries that have a name or `mailto:` beside it; other entries as they are."""
-    rows, found = list[int](), list[bytes | None]()
+def _bare(cells: Column) -> tuple[Column, dict[int, str]]:
+    """Return the addresses of entries that have a name or `mailto:` beside it; other entries as they are.
+
+    Rows without an address become null; the dict has the reasons.
+    """
+    found, bad = dict[int, bytes | None](), dict[int, str]()
     for row, cell in enumerate(cells):
         text = _text(cell)
-        if (bare := bare_address(text)) != text:
-            rows.append(row)
-            found.append(bare.encode())
-    return cells.replaced(np.array(rows, dtype=np.int64), Column.of(found)) if rows else cells
+        try:
+            if (bare := bare_address(text)) != text:
+                found[row] = bare.encode()
+        except MalformedError as reason:
+            found[row], bad[row] = None, str(reason)
+    if found:
+        cells = cells.replaced(np.array(list(found), dtype=np.int64), Column.of(found.values()))
+    return cells, bad
 
 
 def _refused(cells: Column, normal: DomainNormalizer) -> dict[int, str]:
