@@ -39,7 +39,7 @@ from streamdedup.cli.lists import add_lists
 from streamdedup.cli.pipe import add_pipe
 from streamdedup.cli.plan import add_plan
 from streamdedup.cli.reset import add_reset
-from streamdedup.cli.streams import compiling, is_unread, put, say
+from streamdedup.cli.streams import compiling, is_unread, put, say, write
 from streamdedup.cli.trial import add_try
 from streamdedup.errors import (
     ConfigError,
@@ -234,4 +234,4 @@ def _add_demo(commands: Commands) -> None:
 def _demo(_arguments: argparse.Namespace) -> int:
     from streamdedup.commands.demo import demo
 
-    return demo(put)
+    return demo(write)  # ends if its reader has gone

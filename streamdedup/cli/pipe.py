@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from streamdedup.cli.arguments import Commands, add_key, as_configured
-from streamdedup.cli.streams import compiling, is_unread, say, stdin, write
+from streamdedup.cli.streams import compiling, is_unread, refuse_output, say, stdin, write
 from streamdedup.errors import ConfigError
 from streamdedup.filters import GROWTH, KINDS, STATIC
 
@@ -93,6 +93,8 @@ def _pipe(arguments: argparse.Namespace) -> int:
     from streamdedup.filters import build
 
     write(b"")  # fails if standard output is closed
+    if arguments.file != "-":
+        refuse_output(arguments.file)
     read = line_reader(
         arguments.key or ["line"],
         arguments.normalize or "none",

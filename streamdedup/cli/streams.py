@@ -15,20 +15,32 @@ from typing import BinaryIO, TextIO
 
 from typing_extensions import Buffer, override
 
-from streamdedup.errors import StreamdedupError
+from streamdedup.errors import ConfigError, StreamdedupError
 
 
 def put(text: str) -> None:
-    """Write `text` to standard output, as `write` does. What its encoding lacks is escaped."""
-    _print(text)
+    """Write what a command found or did to standard output, as `write` does.
 
-
-def write(data: bytes) -> None:
-    """Write all of `data` to standard output. StreamdedupError if that fails, BrokenPipeError if its reader has gone.
-
-    If a signal handler raises meanwhile, a part is written.
+    If its reader has gone, the rest of the command, and its status, are the same: it may still have something to do.
     """
-    _print(data)
+    with suppress(BrokenPipeError):
+        write(text)
+
+
+def write(data: str | bytes) -> None:
+    """Write all of `data` to standard output. Of a text, what its encoding lacks is escaped.
+
+    StreamdedupError if that fails, BrokenPipeError if its reader has gone. If a signal handler raises meanwhile, a part
+    is written.
+    """
+    if sys.stdout is None:  # Python sets this if the descriptor was closed before it began
+        raise StreamdedupError("standard output is closed; redirect it to a file or a pipe")
+    try:
+        _write(sys.stdout, data)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StreamdedupError(f"the output cannot be written: {error.strerror}") from None
 
 
 def say(text: str) -> None:
@@ -47,17 +59,6 @@ def compiling() -> Iterator[None]:
 
     with kernel.compiling(lambda: say(f"streamdedup: {kernel.COMPILING}")):
         yield
-
-
-def _print(data: str | bytes) -> None:
-    if sys.stdout is None:  # Python sets this if the descriptor was closed before it began
-        raise StreamdedupError("standard output is closed; redirect it to a file or a pipe")
-    try:
-        _write(sys.stdout, data)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise StreamdedupError(f"the output cannot be written: {error.strerror}") from None
 
 
 def _write(stream: TextIO, data: str | bytes) -> None:
@@ -92,13 +93,30 @@ def is_unread() -> bool:
 
 
 def stdin(instead: str) -> BinaryIO:
-    """Return the bytes of standard input. StreamdedupError if it is closed: `instead` is what else to do."""
+    """Return the bytes of standard input. StreamdedupError if it is closed: `instead` is what else to do.
+
+    ConfigError if it is also standard output.
+    """
     if sys.stdin is None:
         raise StreamdedupError(f"standard input is closed; {instead}")
     try:
-        return io.BufferedReader(_Input(sys.stdin.fileno()))
+        descriptor = sys.stdin.fileno()
     except io.UnsupportedOperation:  # the caller of `main` gives the input in memory
         return sys.stdin.buffer
+    refuse_output(descriptor)
+    return io.BufferedReader(_Input(descriptor))
+
+
+def refuse_output(file: int | str) -> None:
+    """ConfigError if this file is also standard output: it could grow as long as it is read, or be overwritten."""
+    with suppress(OSError, ValueError):
+        found = os.stat(file)  # noqa: PTH116 - or a descriptor
+        if (
+            sys.stdout is not None
+            and stat.S_ISREG(found.st_mode)
+            and os.path.samestat(found, os.fstat(sys.stdout.fileno()))
+        ):
+            raise ConfigError("the input is also the output; write to another file")
 
 
 class _Input(io.RawIOBase):

@@ -117,7 +117,8 @@ def save(
 def check_target(target: Path) -> None:
     """SnapshotError if no file can be written to `target`, as far as that is known in advance.
 
-    A rename would replace anything but a directory, so what is there must be a regular file, or a link to one.
+    A rename would replace anything but a directory, so what is there must be a regular file, or a link to one. A link
+    like /dev/stdout leads to what is open in a process: it stays, even if that is a regular file.
     """
     _check_name(target)
     with (
@@ -127,10 +128,19 @@ def check_target(target: Path) -> None:
         if kind := kind_of(target.stat().st_mode):
             instead = "name a file in it" if target.is_dir() else "name another file"
             raise SnapshotError(f"cannot write {target}: it is {kind}; {instead}")
+        if target.is_symlink() and _is_of_process(target.parent.resolve() / target.readlink()):
+            raise SnapshotError(
+                f"cannot write {target}: it is a link to an open file; name another file"
+            )
     if not target.parent.is_dir():
         raise SnapshotError(
             f"cannot write {target}: there is no directory {target.parent}; make it, or name another"
         )
+
+
+def _is_of_process(path: Path) -> bool:
+    """Return whether `path` names a descriptor of a process; the device of a terminal or a disk is none."""
+    return os.path.normpath(path).startswith(("/proc/", "/dev/fd/", "/dev/std"))
 
 
 def _check_name(path: Path) -> None:

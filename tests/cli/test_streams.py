@@ -101,6 +101,69 @@ def test_a_disk_that_fills_up_is_named(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["lists", "inspect", "damaged.list"], 1),
+        (["lists", "inspect", "out.list"], 0),
+        (["config", "check", "--connect", "--set", "kafka.bootstrap_servers=127.0.0.1:1", EXAMPLE], 1),
+    ],
+    ids=["damaged", "whole", "no-broker"],
+)  # fmt: skip
+def test_a_status_does_not_depend_on_the_reader(
+    arguments: list[str], status: int, directory: Path
+) -> None:
+    """A check whose reader has gone checks all the same; what was not looked at is not called good."""
+    content = bytearray((directory / "out.list").read_bytes())
+    content[4096] ^= 1
+    (directory / "damaged.list").write_bytes(content)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*COMMAND, *arguments], cwd=directory, stdout=writer, check=False, timeout=DEADLINE_S
+    )
+    os.close(writer)
+    assert done.returncode == status
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flags"),
+    [
+        (["pipe"], os.O_RDWR | os.O_APPEND),
+        (["pipe", "both"], os.O_RDWR | os.O_APPEND),
+        (["pipe", "link", "--key", "json:id"], os.O_RDWR | os.O_APPEND),
+        (["pipe", "both"], os.O_RDWR),
+        (["lists", "check", "out.list"], os.O_RDWR | os.O_APPEND),
+    ],
+    ids=["stdin", "file", "link", "overwritten", "lists"],
+)
+def test_an_input_that_is_the_output_is_refused(
+    arguments: list[str], flags: int, directory: Path
+) -> None:
+    """It would be read for ever, and fill the disk, if each line gives one; or be overwritten while it is read."""
+    both, link = directory / "both", directory / "link"
+    both.write_bytes(b"a\nb\na\n")
+    link.unlink(missing_ok=True)
+    link.symlink_to("both")
+    output = os.open(both, flags)
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    with both.open("rb") as lines:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=directory,
+            stdin=lines,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=DEADLINE_S,
+            preexec_fn=limit,
+        )
+    os.close(output)
+    assert done.returncode == 2
+    assert done.stderr == b"streamdedup: the input is also the output; write to another file\n"
+    assert both.read_bytes() == b"a\nb\na\n"
+
+
+@pytest.mark.parametrize(
     "arguments",
     [["config", "schema"], ["config", "show", EXAMPLE], ["pipe"], ["lists", "inspect", "out.list"]],
     ids=lambda words: "-".join(words[:2]),

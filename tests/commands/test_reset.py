@@ -242,12 +242,15 @@ def reset(deployment: Deployment, to: str, *, forget: bool = False) -> str:
     return as_text(settings, planned)
 
 
-def command(deployment: Deployment, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def command(
+    deployment: Deployment, *arguments: str, stdout: int = subprocess.PIPE
+) -> "subprocess.CompletedProcess[str]":
     """The command in a process of its own, without a terminal."""
     config = str(deployment.write_config())
     return subprocess.run(
         [sys.executable, "-m", "streamdedup", "reset", "-c", config, *arguments],
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
         timeout=DEADLINE_S,
@@ -393,6 +396,13 @@ def test_nobody_is_asked_without_a_terminal(deployment: Deployment) -> None:
     assert at(deployment) == {}
     assert command(deployment, "--to", "latest", "--yes").returncode == 0
     assert at(deployment) == {0: 5, 1: 5}
+    reader, writer = os.pipe()
+    os.close(
+        reader
+    )  # as `| head` does when it has enough: the plan is not read, and carried out all the same
+    done = command(deployment, "--to", "earliest", "--yes", stdout=writer)
+    os.close(writer)
+    assert (done.returncode, at(deployment)) == (0, {0: 0, 1: 0})
     with pytest.raises(ConfigError, match="the topic nowhere does not exist"):
         deployment.config["sink"]["topic"] = "nowhere"
         reset(deployment, "latest")

@@ -642,6 +642,16 @@ def test_a_list_replaces_only_a_regular_file(link: bool, lists: Commands) -> Non
         assert f"cannot write {output}: it is {kind}; name another file" in found.errors
         assert path.stat().st_mode == before.st_mode
         assert output.is_symlink() == link
+    with (lists.directory / "open").open(
+        "w"
+    ) as file:  # what /dev/stdout is, if it is a regular file
+        for place in filter(Path.exists, map(Path, ("/dev/fd", "/proc/self/fd"))):
+            output = lists.directory / f"to-{place.parts[1]}"
+            output.symlink_to(place / str(file.fileno()))
+            found = lists("build", "in.txt", "-o", output)
+            assert found.status == 1
+            assert f"cannot write {output}: it is a link to an open file" in found.errors
+            assert output.is_symlink()
     for name in ("new.list", "new.list", "to-nothing"):
         if name == "to-nothing":
             (lists.directory / name).symlink_to("nothing")
