@@ -145,5 +145,5 @@ def _entries(given: str) -> list[bytes]:
         return [os.fsencode(given)]
     text = stdin().read()
     refuse_utf16(text)
-    lines = text.removeprefix(BYTE_ORDER_MARK).split(b"\n")
+    lines = text.removeprefix(BYTE_ORDER_MARK).replace(b"\r", b"\n").split(b"\n")
     return [line for raw in lines if (line := raw.strip()) and not line.startswith(b"#")]

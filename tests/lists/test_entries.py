@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamdedup.commands import list_changes
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.normalizers import normalizer
@@ -256,6 +257,27 @@ def test_entries_that_a_normalization_does_not_have_are_refused(
     found = lists("build", "in.txt", "-o", "out.list", *options)
     assert found.status == 2
     assert said in found.errors
+
+
+# --- line ends ---
+
+
+def test_changes_are_read_from_lines_of_each_kind(
+    lists: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of an old Mac has as many entries as lines, too."""
+    found = list[bytes]()
+
+    async def write(_tree: object, _op: str, entries: list[bytes], _reason: str) -> int:
+        found.extend(entries)
+        return len(entries)
+
+    monkeypatch.setattr(list_changes, "write", write)
+    config = Path(__file__).parents[2] / "config" / "dedup.yaml"
+    topic = ("--set", "blocklist.control_topic=changes")
+    said = lists("add", "-c", config, *topic, "-", stdin=b"a\rb\r\n# c\r\r\nd\n e \r")
+    assert said.status == 0, said.errors
+    assert found == [b"a", b"b", b"d", b"e"]
 
 
 # --- what was left out ---

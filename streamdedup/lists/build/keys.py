@@ -135,7 +135,9 @@ def _bare(cells: Column) -> tuple[Column, dict[int, str]]:
         except MalformedError as reason:
             found[row], bad[row] = None, str(reason)
     if found:
-        cells = cells.replaced(np.array(list(found), dtype=np.int64), Column.of(found.values()))
+        cells = cells.replaced(
+            np.array(list(found), dtype=np.int64), Column.of(list(found.values()))
+        )
     return cells, bad
 
 
