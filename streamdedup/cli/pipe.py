@@ -107,7 +107,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         raise ConfigError(_as_arguments(str(error))) from None
     with opened(arguments.file, "FILE", lambda: stdin(_INSTEAD)) as source:
-        summary = Summary()
+        summary = Summary("record" if (arguments.key or [""])[0].startswith("csv:") else "line")
         try:
             # A broken pipe: the reader of standard output has stopped.
             with _terminable(), compiling(), suppress(BrokenPipeError):

@@ -33,10 +33,12 @@ OTHER_REASONS = "other reasons"
 class Summary:
     """The number of lines, by verdict; of malformed ones by their reason, and the number of the first line of each.
 
+    `of` is what they are called: a record of CSV may take several lines, and counts as one.
     `at_byte` is how the reason of that first line goes on, if it names a byte. `within` is the number of lines within
     records that could be records, and `first_within` names the first.
     """
 
+    of: str = "line"
     lines: int = 0
     passed: int = 0
     malformed: int = 0
@@ -80,8 +82,8 @@ class Summary:
                 f"remembers {counted(len(filter_), 'key')} (at least the last {filter_.capacity:,})"
             )
         return (
-            f"{counted(self.lines, 'line')}: {self.passed:,} passed{malformed},"
-            f" {counted(self.lines - self.passed, 'duplicate')}; {self.lines / seconds:,.0f} lines/s\n"
+            f"{counted(self.lines, self.of)}: {self.passed:,} passed{malformed},"
+            f" {counted(self.lines - self.passed, 'duplicate')}; {self.lines / seconds:,.0f} {self.of}s/s\n"
             f"{name}: {held}, {sized(filter_.size_bytes)}, {filter_.fill_ratio:.2%} of {_filled(filter_)},"
             f" estimated error {filter_.error_rate_now:.2g}{beyond}"
             f"{self._reasons()}"
@@ -99,7 +101,10 @@ class Summary:
         if self.within:
             text += f"\nwarning: {swallowed(self.within, self.first_within)}"
         if 0 < self.lines == self.malformed:
-            text += f"\nhint: no line had the key; in the first, {next(iter(self.first))}; check --key and --normalize"
+            text += (
+                f"\nhint: no {self.of} had the key; in the first, {next(iter(self.first))}; check --key and"
+                " --normalize"
+            )
         return text
 
 
@@ -134,26 +139,26 @@ def deduplicate(
     What `write` raises is raised as it is. `is_unread` detects that the output's reader has gone, even if nothing is
     written.
     """
-    sieve = _Sieve(write, filter_, adder(filter_), on_full != "warn", summary)
+    sieve, of = _Sieve(write, filter_, adder(filter_), on_full != "warn", summary), summary.of
     for chunk in read(source):
         had_room = room_of(filter_) >= 0
         try:
             fits = sieve.pass_fresh(chunk)
         except MemoryError:
             raise FullError(
-                f"there is no memory for the filter to grow: it holds {counted(len(filter_), 'key')}, and some lines"
-                f" after line {summary.lines:,} did not pass; give a lower --max-size, so that it ends at a line, or"
-                " use a larger machine"
+                f"there is no memory for the filter to grow: it holds {counted(len(filter_), 'key')}, and some"
+                f" {of}s after {of} {summary.lines:,} did not pass; give a lower --max-size, so that it ends at a"
+                f" {of}, or use a larger machine"
             ) from None
         if not fits:
             raise FullError(
-                f"the filter is full: it holds {counted(len(filter_), 'key')}, so line {summary.lines + 1:,} and"
+                f"the filter is full: it holds {counted(len(filter_), 'key')}, so {of} {summary.lines + 1:,} and"
                 f" those after it did not pass; give {_remedy(filter_, on_full)} --on-full warn to go on with more"
                 " errors"
             )
         if had_room and room_of(filter_) < 0:
             warn(
-                f"the filter is full: by line {summary.lines:,} it holds more than {counted(filter_.capacity, 'key')};"
+                f"the filter is full: by {of} {summary.lines:,} it holds more than {counted(filter_.capacity, 'key')};"
                 f" from here on, {_beyond(filter_)}; give a larger --capacity"
             )
         if is_unread():

@@ -40,13 +40,32 @@ def _name(raw: Mapping[str, Any], name: str) -> str:
 class EntryCounts:
     """What the inputs held: distinct `addresses`, distinct keys of `domains`, repeated entries, and `bad` lines.
 
-    The filter reports what it added. A filter that is filled key by key takes some new entries for duplicates.
+    `blank` are comments and blank lines, `at_signs` the comments that hold an @, and `empty` the empty values of CSV
+    and JSON. The filter reports what it added. A filter that is filled key by key takes some new entries for duplicates.
     """
 
     addresses: int
     domains: int
     duplicates: int
     bad: int
+    blank: int = 0
+    at_signs: int = 0
+    empty: int = 0
+
+    def left_out(self, kind: str) -> str:
+        """Return what was left out, in words; `kind` is that of the filter."""
+        taken = self.duplicates and kind not in ("fuse", "exact")  # it adds keys one by one
+        text = f"{counted(self.duplicates, 'duplicate')}{' or taken for such by the filter' if taken else ''}"
+        text += f", {counted(self.bad, 'bad line')}"
+        if self.blank:
+            text += (
+                f", {self.blank:,} comments and blank lines"
+                if self.blank > 1
+                else ", 1 comment or blank line"
+            )
+        if self.at_signs:
+            text += f" ({counted(self.at_signs, 'comment')} hold{'' if self.at_signs > 1 else 's'} an @)"
+        return text + (f", {counted(self.empty, 'empty value')}" if self.empty else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +114,3 @@ class Facts:
             ),
             checksum=_name(raw, "checksum"),
         )
-
-
-def duplicates_text(kind: str, count: int) -> str:
-    """Return how many entries were left out, in words. A filter that adds keys one by one takes some for duplicates."""
-    taken = " or taken for such by the filter" if count and kind not in ("fuse", "exact") else ""
-    return counted(count, "duplicate") + taken

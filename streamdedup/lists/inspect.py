@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.lists.exact_store import ExactStore, Owner, place_of, versions_in
-from streamdedup.lists.facts import Facts, duplicates_text
+from streamdedup.lists.facts import Facts
 from streamdedup.snapshot import files
 from streamdedup.snapshot.header import Header, field, number
 from streamdedup.units import counted, escaped, sized
@@ -66,7 +66,7 @@ def _rows(header: Header) -> dict[str, str]:
         "kind": f"{kind}, error rate {field(addresses, 'error_rate', float):.3g}",
         "addresses": f"{counts.addresses:,}",
         "domains": f"{counts.domains:,}",
-        "left out": f"{duplicates_text(kind, counts.duplicates)}, {counted(counts.bad, 'bad line')}",
+        "left out": counts.left_out(kind),
         "size": _size(number(listed, "address_buffers", 0), header.buffer_sizes),
     }
 

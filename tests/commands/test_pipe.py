@@ -334,6 +334,28 @@ def test_a_stray_quote_costs_its_own_line(
 
 
 @pytest.mark.parametrize(
+    ("lines", "passed"),
+    [
+        (['2,"b', "3,a", "4,a", '5,"c"', "6,a"], ['2,"b', '5,"c"']),
+        (['2,"b', "3,a", '4,"c'], ['2,"b', '4,"c']),
+        (['2,"b', *["3,a"] * 18, '"4",c'], ['2,"b', '"4",c']),
+        (['"2,b', "3,a", '"4, x",a'], ['"2,b']),
+        (['2,"b', "3,a", '4,"c', "5,a", '6,"a"'], ['2,"b', '4,"c']),
+        (['2,"b" x,"', "evil", '3,a"'], ['2,"b" x,"', "evil", '3,a"']),
+        (['2,"b', "3,a,a", '4,"c"', "5,a"], ['2,"b', "3,a,a", '4,"c"']),
+    ],
+)
+def test_a_stray_quote_costs_its_own_line_if_another_follows(
+    lines: list[str], passed: list[str]
+) -> None:
+    """The lines between them are judged, if each could be a record. If not, one record takes them, which passes."""
+    data = "\n".join(["id,mail", "1,a", *lines, ""]).encode()
+    out, summary = _run(data, key="csv:mail")
+    assert out.decode().splitlines() == ["id,mail", "1,a", *passed]
+    assert min(summary.first.values()) == 3
+
+
+@pytest.mark.parametrize(
     ("place", "last", "said"),
     [
         (0, 4, "1 line read as parts of other records"),

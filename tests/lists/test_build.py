@@ -388,8 +388,8 @@ def test_lines_that_are_not_utf8_are_bad(lists: Commands) -> None:
         (["a,b", 'x,y"z"', 'x,"y"z', "x,z"], [3]),
         ([b"a,b", b"x,\xff", b"x,z"], [2]),
         (["a,b", "x,y" + "y" * LINE_BYTES_MAX, "x,z"], [2]),
-        (["a,b", 'x,"two', 'lines"', "x,z"], [2]),
-        (["a,b", 'x,"y"z,"', "evil", '"', "x,z"], [2]),
+        (["a,b", 'x,"two', 'lines"', "x,z"], [2, 3]),
+        (["a,b", 'x,"y"z,"', "evil", '"', "x,z"], [2, 3, 4]),
     ],
     ids=["open", "stray", "latin-1", "long line", "two lines", "stray in several"],
 )
@@ -435,6 +435,38 @@ def test_a_stray_quote_is_named_and_costs_its_line(
     listed = load(lists.directory / "out.list")
     assert listed.facts.counts.bad >= takes
     assert holds(listed, *(mails[i].decode() for i in range(1, 5000) if i + 1 not in strays))
+
+
+@pytest.mark.parametrize(
+    ("rows", "bad"),
+    [
+        (['2,"b@x.com', "3,c@x.com", '4,"d@x.com"', "5,e@x.com"], [3]),
+        (['2,"b@x.com"x,"', "evil@x.com", '"', "5,e@x.com"], [3, 4, 5]),
+        (['2,"b@x.com', 'c@x.com"', "5,e@x.com"], [3, 4]),
+        (['2,nobody,"a', "note", 'of some lines"', "5,e@x.com"], [3, 4, 5]),
+        (['2,"b@x.com', "c@x.com", *["3,c@x.com"] * 3, '4,"d@x.com"', "5,e@x.com"], list(range(3, 9))),
+        (["2,nobody", "5,e@x.com"], [3]),
+    ],
+)  # fmt: skip
+def test_each_line_of_csv_is_an_entry_or_a_bad_line(
+    rows: list[str], bad: list[int], lists: Commands
+) -> None:
+    """Of a record that is bad as a whole, each is counted and written; what is read again is on the list."""
+    path = written(lists.directory / "in.csv", ["id,mail", "1,a@x.com", *rows])
+    options = ("--column", "mail", "--normalize", "email", "--bad-max", "9", "--check")
+    said = lists("build", "in.csv", "-o", "out.list", *options)
+    assert said.status == 0, said.errors
+    assert f"{counted(len(bad), 'bad line')} of {len(rows) + 1} (" in said.errors
+    lines = path.read_bytes().splitlines()
+    rejected = (lists.directory / "out.list.rejects").read_bytes().splitlines()
+    assert [
+        (int(number), line) for _, number, _, line in (row.split(b"\t") for row in rejected)
+    ] == [(number, lines[number - 1]) for number in bad]
+    listed = load(lists.directory / "out.list")
+    assert listed.facts.counts.bad == len(bad)
+    kept = [line for number, line in enumerate(lines, 1) if number > 1 and number not in bad]
+    assert holds(listed, *(line.split(b",")[1].strip(b'"').decode() for line in kept))
+    assert len(listed.addresses) == len(kept)
 
 
 @pytest.mark.parametrize("lines", [1, 2, 10, 19])

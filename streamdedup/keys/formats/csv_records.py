@@ -5,8 +5,9 @@ is where that reader would find it if it were not strict. A quote that is not cl
 next one, so such a record is bad, and reading goes on with its second line:
 
 - if the input, or what memory may hold, ends before the record does;
-- if it takes more than LINES_PLAUSIBLE lines, and its quotes do not match, its key takes so many lines, or each line
-  has as many cells as a record.
+- if its quotes do not match, and it takes more than LINES_PLAUSIBLE lines, or each line after its first has as many
+  cells as a record;
+- if it takes more than LINES_PLAUSIBLE lines, and its key takes so many, or each line has as many cells as a record.
 
 All else that is written with its quotes doubled is one record, however long it is. So lines of a long note become
 records only if the note looks like an unclosed quote, and then a bad record reports that. If each line of a record
@@ -36,8 +37,9 @@ NAME_SHOWN = 40
 class CsvRecord(NamedTuple):
     """The `lines` that a record takes, and its cells, none if the line is blank; or the reason why it has none.
 
-    `number` is that of its first line, from 1. `takes` is the number of lines that it takes; if reading goes on with
-    its second line, `lines` has the first alone. `within` is the number of its lines after the first, if each could be
+    `number` is that of its first line, from 1. `takes` is the number of lines that it takes, without those that are
+    counted for a record before it, or that are read for what they are. If reading goes on with its second line, `lines`
+    has the first alone. `within` is the number of its lines after the first, if each could be
     a record by itself; else 0.
     """
 
@@ -84,7 +86,9 @@ class CsvRecords(Iterator[CsvRecord]):
         reason = NO_CSV if len(taken) == 1 else unclosed(number, len(taken))
         takes = 1 if is_again else len(taken)
         if self._taking.has_ended and len(taken) <= LINES_PLAUSIBLE:
-            return CsvRecord(taken, [], number, takes, reason)
+            if not self._are_records(taken):
+                return CsvRecord(taken, [], number, takes, reason)
+            takes = 1  # the others are read for what they are
         if not is_again:
             self._read_to = number + len(taken) - 1
         self._lines.put_back(taken[1:])
@@ -114,6 +118,14 @@ class CsvRecords(Iterator[CsvRecord]):
         separators = self._width - 1
         return separators > 0 and all(
             line.count(self._forms.separator) == separators for line in taken[1:-1]
+        )
+
+    def _are_records(self, taken: list[bytes]) -> bool:
+        """Return whether each line after the first has as many cells as a record, by its quotes or without them."""
+        return self._width > 0 and all(
+            line.count(self._forms.separator) == self._width - 1
+            or len(self._forms.cells(line) or ()) == self._width
+            for line in taken[1:]
         )
 
     def _are_alike(self, taken: list[bytes]) -> bool:

@@ -20,9 +20,11 @@ from streamdedup.filters.base import Addable, Filter
 from streamdedup.filters.fuse.fuse import Fuse
 from streamdedup.kernel import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+from streamdedup.keys.normalizers.base import EXACT
 from streamdedup.lists.build.csv_cells import refuse_unknown_column
+from streamdedup.lists.build.entries import Entries, first_bytes, with_byte
 from streamdedup.lists.build.inputs import STDIN, Input, size_bytes
-from streamdedup.lists.build.keys import EntryKeys
+from streamdedup.lists.build.keys import MARK_BYTES, EntryKeys, KeyedEntries
 from streamdedup.lists.build.needs import Needs, available_bytes, needs
 from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.build.store import StoreBuilder
@@ -212,13 +214,16 @@ class _Gathered:
         self._pieces = recipe.keying.pieces(inputs, progress)
         self.rejects, self.progress, self._storing = rejects, progress, storing
         self.domains: list[Digests] = []
-        self.keys = self._domain_keys = 0
+        self.keys = self._domain_keys = self._blank = self._at_signs = self._empty = 0
+        self._knows_domains = recipe.normalizing.knows_domains
+        self._addresses = self._domains = 0  # entries that look like these
 
     def addresses(self) -> Iterator[Digests]:
         """Yield the digests of addresses, piece by piece, (n, 2); collect domains, counts and bad lines on the way."""
         for given, piece, keyed in self._pieces:
             self.rejects.note(given.name, piece, keyed.bad)
             self.keys += len(keyed.rows) + len(keyed.domain_rows)
+            self._count(given, piece, keyed)
             self._domain_keys += len(keyed.domains)
             if self._domain_keys > DOMAINS_MAX:
                 raise StreamdedupError(
@@ -232,6 +237,44 @@ class _Gathered:
             yield keyed.digests
         self.progress.end()
         self.rejects.refuse_too_many()
+
+    def _count(self, given: Input, piece: Entries, keyed: KeyedEntries) -> None:
+        """Count what is no entry, and, if the normalizer knows no domains, what looks like an address or a domain."""
+        others = set(keyed.domain_rows.tolist()) | keyed.bad.keys()
+        without = len(piece.numbers) - len(keyed.rows) - len(others)
+        self._empty += 0 if given.format == "text" else without
+        self._blank += piece.blank + (without if given.format == "text" else 0)
+        self._at_signs += piece.at_signs
+        if not self._knows_domains:
+            marked = np.isin(first_bytes(keyed.keys), MARK_BYTES)
+            self._addresses += int(np.count_nonzero(with_byte(keyed.keys, EXACT) & ~marked))
+            self._domains += int(np.count_nonzero(marked))
+
+    def counts(self, addresses: int, domains: int) -> EntryCounts:
+        """Return the counts of a list that holds so many."""
+        return EntryCounts(
+            addresses,
+            domains,
+            duplicates=self.keys - addresses - domains,
+            bad=self.rejects.count,
+            blank=self._blank,
+            at_signs=self._at_signs,
+            empty=self._empty,
+        )
+
+    def warning(self, name: str) -> str:
+        """Return what to say if `--normalize name` is probably not what these entries need; empty if it may be."""
+        if 2 * (self._addresses + self._domains) <= self.keys:
+            return ""
+        but = {
+            "trim": " but for white space around it",
+            "lowercase": " but for capitals and white space around it",
+        }.get(name, "")
+        return (
+            f"warning: {self._addresses:,} of {self.keys:,} entries look like e-mail addresses, and"
+            f" {self._domains:,} like domains; without --normalize email, each matches only a key of the very same"
+            f" bytes{but}, and @example.org is no domain"
+        )
 
 
 def _list_of(
@@ -248,14 +291,15 @@ def _list_of(
             f"the list would be empty, so nothing was written: of {lines} none is an entry;"
             f" {rejects.summary() or 'check that the inputs are the right ones'}; or give --allow-empty"
         )
-    held = len(addresses), 0 if domains is None else len(domains)
+    if warning := gathered.warning(recipe.normalizing.name):
+        gathered.progress.say(warning)
     return KeyList.of(
         addresses,
         domains,
         name=recipe.name,
         built_at=built_at,
         normalizing=recipe.normalizing,
-        counts=EntryCounts(*held, duplicates=gathered.keys - sum(held), bad=rejects.count),
+        counts=gathered.counts(len(addresses), 0 if domains is None else len(domains)),
     )
 
 

@@ -35,26 +35,28 @@ class _Piece:
     bad: dict[int, str] = field(default_factory=dict)
     takes: dict[int, int] = field(default_factory=dict)
     within: dict[int, int] = field(default_factory=dict)
+    blank: int = 0
     size_bytes: int = 0
 
     def add(self, record: CsvRecord, cell: bytes | None, reason: str) -> None:
         """Add the entry of a record, or the reason why it has none."""
         if reason:
             self.bad[len(self.cells)] = reason
-            if record.takes > 1:
+            if record.takes != len(record.lines):
                 self.takes[len(self.cells)] = record.takes
         if record.within:
             self.within[record.number] = record.within
         self.cells.append(cell)
-        self.lines.append(record.lines[0])
+        self.lines.append(b"\n".join(record.lines))
         self.numbers.append(record.number)
-        self.size_bytes += len(record.lines[0]) + len(cell or b"") + 1
+        self.size_bytes += len(self.lines[-1]) + len(cell or b"") + 1
 
     def entries(self) -> Entries:
         """Return the entries as columns."""
         numbers = np.array(self.numbers, dtype=np.int64)
         lines = Column.of(self.lines)
-        return Entries(Column.of(self.cells), lines, numbers, self.bad, self.takes, self.within)
+        cells = Column.of(self.cells)
+        return Entries(cells, lines, numbers, self.bad, self.takes, self.within, self.blank)
 
 
 def csv_entries(given: Input, chunks: Iterable[bytes]) -> Iterator[Entries]:
@@ -65,6 +67,8 @@ def csv_entries(given: Input, chunks: Iterable[bytes]) -> Iterator[Entries]:
     for record in records:
         if record.cells or record.reason:
             piece.add(record, *_entry(record, column))
+        else:
+            piece.blank += 1
         if piece.size_bytes > CHUNK_BYTES:
             yield piece.entries()
             piece = _Piece()

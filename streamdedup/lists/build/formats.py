@@ -15,7 +15,7 @@ from streamdedup.keys.formats.csv_records import NOT_UTF8
 from streamdedup.keys.normalizers.ascii_text import trim_column
 from streamdedup.lists.build.blocks import LINE_BYTES_MAX, Block, blocks
 from streamdedup.lists.build.csv_cells import csv_entries
-from streamdedup.lists.build.entries import TOO_LONG, Entries, first_bytes, is_utf8
+from streamdedup.lists.build.entries import TOO_LONG, Entries, first_bytes, is_utf8, with_byte
 from streamdedup.lists.build.inputs import Input
 
 _COMMENT, _NEWLINE = ord("#"), ord("\n")
@@ -40,9 +40,10 @@ def entries(given: Input, chunks: Iterable[bytes]) -> Iterator[Entries]:
 
 def _of_text(block: Block) -> Entries:
     odd = _odd(block.lines)
-    kept = first_bytes(block.lines) != _COMMENT
-    kept[list(odd)] = True  # such a comment may have swallowed entries
-    rows = np.flatnonzero(kept & ~_blank(block.lines))
+    comments = first_bytes(block.lines) == _COMMENT
+    comments[list(odd)] = False  # such a comment may have swallowed entries
+    rows = np.flatnonzero(~comments & ~_blank(block.lines))
+    at_signs = int(np.count_nonzero(with_byte(block.lines, b"@") & comments)) if comments.any() else 0
     lines = block.lines.take(rows)
     bad = {at: odd[row] for at, row in enumerate(rows.tolist()) if row in odd} if odd else {}
     bad |= dict.fromkeys(_long(lines).tolist(), TOO_LONG)
@@ -52,7 +53,8 @@ def _of_text(block: Block) -> Entries:
                 bad[row] = NOT_UTF8
     bad = dict(sorted(bad.items()))
     cells = lines.nulled(np.array(list(bad), dtype=np.int64)) if bad else lines
-    return Entries(cells, lines, block.first + rows, bad)
+    blank = len(block.lines) - len(rows)
+    return Entries(cells, lines, block.first + rows, bad, blank=blank, at_signs=at_signs)
 
 
 def _odd(lines: Column) -> dict[int, str]:
@@ -77,7 +79,8 @@ def _of_json(block: Block, field: str) -> Entries:
     long = _long(lines)
     cells, bad = json_keys((field,), lines.nulled(long))
     bad |= dict.fromkeys(long.tolist(), TOO_LONG)
-    return Entries(cells, lines, block.first + rows, dict(sorted(bad.items())))
+    blank = len(block.lines) - len(rows)
+    return Entries(cells, lines, block.first + rows, dict(sorted(bad.items())), blank=blank)
 
 
 def _blank(lines: Column) -> npt.NDArray[np.bool_]:

@@ -27,7 +27,7 @@ from streamdedup.lists.entry import (
 )
 from streamdedup.lists.progress import BuildProgress
 
-_MARKS = np.frombuffer(EXACT + BELOW, dtype=np.uint8)
+MARK_BYTES = np.frombuffer(EXACT + BELOW, dtype=np.uint8)
 
 
 class KeyedEntries(NamedTuple):
@@ -167,7 +167,7 @@ def _text(cell: bytes | None) -> str:
 def _marked(cells: Column) -> Integers:
     """Return the rows that are domain entries, that is, that begin with a mark after any white space."""
     found = trim_column(cells)
-    are_marked = np.isin(first_bytes(found), _MARKS)
+    are_marked = np.isin(first_bytes(found), MARK_BYTES)
     for row in np.flatnonzero(
         (found.sizes < 0) & (cells.sizes > 0)
     ).tolist():  # these are not ASCII

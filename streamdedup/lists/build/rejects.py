@@ -7,7 +7,7 @@ import os
 import stat
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -37,7 +37,8 @@ class Rejects:
     """The bad lines, of which `most` are accepted; None: one in SHARE_MAX of all lines.
 
     The file at `path` is created with the first of them. It holds keys, so its mode is 0600. Each of its lines has,
-    separated by tabs: the input, the line number, the reason, and the first 300 bytes of the line.
+    separated by tabs: the input, the line number, the reason, and the first 300 bytes of the line. Of a record that is
+    bad as a whole it has each line.
     """
 
     def __init__(self, path: Path, most: int | None = None) -> None:
@@ -59,22 +60,25 @@ class Rejects:
                 or f"{name} line {number + 1:,}, in the record at line {number:,}"
             )
         for row, reason in bad.items():
-            number, takes = int(piece.numbers[row]), piece.takes.get(row, 1)
+            number, lines = int(piece.numbers[row]), (piece.lines[row] or b"").split(b"\n")
+            takes = piece.takes.get(row, len(lines))
             self.count += takes
             self._lines += takes - 1
-            self._numbers[name].extend(range(number, number + takes))
+            self._numbers[name].extend(range(number, number + max(takes, len(lines))))
             what = without_place(reason)
             known = what in self._reasons or len(self._reasons) < REASONS_MAX
             self._reasons[what if known else _OTHER] += takes
             if len(self._first) < FIRST_MAX:
                 self._first.append(f"{name} line {number:,}: {reason}")
-            self._written += 1
-            if self._written > WRITTEN_MAX:
-                continue
-            shown = (piece.lines[row] or b"")[:SHOWN_BYTES]
-            with blaming("write", self.path, _INSTEAD):
-                line = os.fsencode(f"{name}\t{number}\t{reason}\t")
-                self._opened().write(line + shown + b"\n")
+            self._write(name, number, reason, lines)
+
+    def _write(self, name: str, number: int, reason: str, lines: Sequence[bytes]) -> None:
+        """Write each of the `lines` of a record, while there are not too many."""
+        with blaming("write", self.path, _INSTEAD):
+            for at, line in enumerate(lines[: max(0, WRITTEN_MAX - self._written)], number):
+                begun = os.fsencode(f"{name}\t{at}\t{reason}\t")
+                self._opened().write(begun + line[:SHOWN_BYTES] + b"\n")
+        self._written += len(lines)
 
     def refuse_too_many(self) -> None:
         """Raise StreamdedupError if more lines are bad than are accepted. Called when all have been read."""
@@ -118,8 +122,13 @@ class Rejects:
         return f"{lines} left out: {'; '.join(reasons)}"
 
     def _where(self) -> str:
-        which = "they are" if self._written <= WRITTEN_MAX else f"the first {WRITTEN_MAX:,} are"
-        return f"{which} in {self.path}"
+        if self._written > WRITTEN_MAX:
+            return f"the first {WRITTEN_MAX:,} are in {self.path}"
+        if again := max(0, self.count - self._written):
+            return (
+                f"they are in {self.path}, but for {again:,} that were read again, each as a record"
+            )
+        return f"they are in {self.path}"
 
     @contextmanager
     def opened(self) -> Iterator["Rejects"]:
