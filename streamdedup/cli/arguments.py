@@ -165,8 +165,8 @@ def add_separator(command: argparse.ArgumentParser, of: str) -> None:
     command.add_argument(
         "--separator",
         type=refusing(_separator),
-        metavar=",|;|tab",
-        help=f"{of}: what separates the columns: , ; | or tab (default: ,)",
+        metavar="CHAR",
+        help=f"{of}: what separates the columns: ',' or ';' or '|' or tab (default: ',')",
     )
 
 

@@ -28,8 +28,8 @@ def add_pipe(commands: Commands) -> None:
     )
     pipe.add_argument(
         "file",
-        nargs="?",
-        default="-",
+        nargs="*",
+        default=[],  # without a default, argparse calls the argument required
         metavar="FILE|-",
         help="the input (default: -, which is standard input)",
     )
@@ -92,6 +92,9 @@ def _pipe(arguments: argparse.Namespace) -> int:
     from streamdedup.commands.pipe import Summary, deduplicate
     from streamdedup.filters import build
 
+    if len(arguments.file) > 1:
+        raise ConfigError("pipe takes one FILE; to join several: cat FILE FILE | streamdedup pipe")
+    (file,) = arguments.file or ["-"]
     write(b"")  # fails if standard output is closed
     if arguments.file != "-":
         refuse_output(arguments.file)
@@ -106,7 +109,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
         filter_ = build(_filter_of(arguments))
     except ConfigError as error:
         raise ConfigError(_as_arguments(str(error))) from None
-    with opened(arguments.file, "FILE", lambda: stdin(_INSTEAD)) as source:
+    with opened(file, "FILE", lambda: stdin(_INSTEAD)) as source:
         summary = Summary("record" if (arguments.key or [""])[0].startswith("csv:") else "line")
         try:
             # A broken pipe: the reader of standard output has stopped.

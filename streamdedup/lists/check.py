@@ -6,6 +6,7 @@ from pathlib import Path
 
 from streamdedup.errors import ConfigError
 from streamdedup.events import Column
+from streamdedup.keys.hashing import MURMUR3
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.lists.build.blocks import LINE_BYTES_MAX, blocks
 from streamdedup.lists.build.entries import TOO_LONG
@@ -13,6 +14,7 @@ from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.rules.lists import Answer, Answers, Match, Matches
+from streamdedup.snapshot.files import OtherHashError
 from streamdedup.units import escaped
 
 _PLAIN = re.compile(rb"[ -~]*")
@@ -102,5 +104,14 @@ def loaded(path: Path, hash_key: bytes) -> KeyList:
     """Return the list at `path`, by `load`. Its errors name the option of the command line instead of `hash_key`."""
     try:
         return load(path, hash_key=hash_key)
+    except OtherHashError as error:
+        how = f"cannot use {path}: its hash is {error.name}"
+        if hash_key and error.name == MURMUR3.name:
+            raise ConfigError(f"{how}, which has no secret: leave out --hash-key-file") from None
+        secret = "another secret than that of --hash-key-file" if hash_key else "a secret"
+        raise ConfigError(
+            f"{how} under {secret}: give the worker's configuration (-c my.yaml), or the file of the secret"
+            " (--hash-key-file)"
+        ) from None
     except ConfigError as error:
         raise ConfigError(re.sub(r"\bhash_key\b", "--hash-key-file", str(error))) from None

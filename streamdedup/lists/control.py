@@ -77,7 +77,7 @@ def _normalized(entry: bytes, normal: Normalizer | None) -> tuple[bytes, bytes]:
                 raise MalformedError(why)
             key = normal.of_key(entry)
         except MalformedError as error:
-            raise MalformedError(hinted(str(error), text, normal)) from None
+            raise MalformedError(hinted(str(error), text, normal, in_build=False)) from None
     if not key:
         raise MalformedError("the entry is empty")
     return key, key

@@ -5,6 +5,7 @@ a URL may have such characters, and a reason says how an entry is written. No re
 """
 
 import re
+from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import unquote
 
@@ -50,8 +51,11 @@ def wildcard(entry: str, normal: DomainNormalizer) -> str:
     return f"the entry has a wildcard, which would match nothing: {how}"
 
 
-def hinted(reason: str, entry: str, normal: DomainNormalizer) -> str:
-    """Return `reason`, for which `entry` is malformed, or a better one if it is plain what the entry stands for."""
+def hinted(reason: str, entry: str, normal: DomainNormalizer, *, in_build: bool = True) -> str:
+    """Return `reason`, for which `entry` is malformed, or a better one if it is plain what the entry stands for.
+
+    `in_build`: the reason may name options of `lists build`.
+    """
     text, is_url = entry.strip(), isinstance(normal, UrlNormalizer)
     how = _URLS if is_url else _ADDRESSES
     if not 0 < len(text) <= HINTED_CHARACTERS_MAX:
@@ -61,9 +65,12 @@ def hinted(reason: str, entry: str, normal: DomainNormalizer) -> str:
     if _BARE.fullmatch(text) and (is_url or not text[-1].isdecimal()):
         return f"the entry is a {'host' if is_url else 'domain'} without a mark: {how}"
     if text.startswith("||") or text.split(maxsplit=1)[0] in _NOWHERE:
-        return "the entry is a line of a hosts file or a filter list: build with --entries hosts"
+        remedy = "build with --entries hosts" if in_build else how
+        return f"the entry is a line of a hosts file or a filter list: {remedy}"
     if not is_url and (text[: len(_MAILTO)].lower() == _MAILTO or _NAMED.fullmatch(text)):
-        return "the entry has a name or mailto: beside the address: build with --entries mailboxes"
+        alone = "write the address alone, as in b@example.com"
+        remedy = "build with --entries mailboxes" if in_build else alone
+        return f"the entry has a name or mailto: beside the address: {remedy}"
     return reason
 
 
@@ -98,12 +105,16 @@ def marked(entry: str, entries: EntriesAs) -> list[str]:
         return _of_hosts(text)
     if text.startswith(MARKS):
         return [text]
-    if "@" in text:
+    _refuse_address(text, "domain")
+    return [EXACT.decode() + text.removesuffix(".")]
+
+
+def _refuse_address(text: str, each: str) -> None:
+    if "@" in text and "://" not in text:
         raise MalformedError(
-            "the entry is an address, and with --entries domains each is a domain: build with --entries addresses, and"
+            f"the entry is an address, and with --entries {each}s each is a {each}: build with --entries addresses, and"
             " write the domains as @bad.example"
         )
-    return [EXACT.decode() + text.removesuffix(".")]
 
 
 def _of_hosts(text: str) -> list[str]:
@@ -120,13 +131,27 @@ def _of_hosts(text: str) -> list[str]:
         return [BELOW.decode() + found[1]]
     first, *names = text.split()
     if not names:
+        if not first.startswith(MARKS):
+            _refuse_address(first, "host")
         return [first if first.startswith(MARKS) else EXACT.decode() + first.removesuffix(".")]
+    if first not in _NOWHERE and not _is_ip(first):
+        raise MalformedError(
+            "the entry is no line of a hosts file: its first word is not an IP address"
+        )
     names = [name for name in names if name.lower() not in _OWN_NAMES]
     if names and first not in _NOWHERE:
         raise MalformedError(
-            "the entry leads a host to an address that is not 0.0.0.0 or 127.0.0.1, so it does not block it"
+            "the entry leads a host to an address that is not 0.0.0.0, 127.0.0.1, :: or ::1, so it does not block it"
         )
     return [EXACT.decode() + name for name in names]
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_wild_address(text: str) -> bool:

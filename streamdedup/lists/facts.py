@@ -41,7 +41,8 @@ class EntryCounts:
     """What the inputs held: distinct `addresses`, distinct keys of `domains`, repeated entries, and `bad` lines.
 
     `blank` are comments and blank lines, `at_signs` the comments that hold an @, and `empty` the empty values of CSV
-    and JSON. The filter reports what it added. A filter that is filled key by key takes some new entries for duplicates.
+    and JSON. The filter reports what it added. A filter that is filled key by key takes some new entries for
+    duplicates.
     """
 
     addresses: int

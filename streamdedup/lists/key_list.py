@@ -27,7 +27,7 @@ from streamdedup.lists.normalization import Normalizing, id_of
 from streamdedup.rules.lists import Match, Matches
 from streamdedup.snapshot import files
 from streamdedup.snapshot.header import field, number
-from streamdedup.units import sized
+from streamdedup.units import counted, sized
 
 CHECKSUM_BYTES = 4
 COPIED_BYTES_MAX = 16 << 20
@@ -104,9 +104,10 @@ class KeyList:
         counts, tables = self.facts.counts, self.buffers()
         addresses = "1 address" if counts.addresses == 1 else f"{counts.addresses:,} addresses"
         of = f"{addresses}, {counted(counts.domains, 'domain')}"
+        size_bytes = sum(table.nbytes for table in tables)
         return (
             f"the list {self.name}, version {self.version}: {counts.addresses + counts.domains:,} entries ({of}); left"
-            f" out: {counts.left_out(self.kind)}; {self.kind}, {sized(sum(table.nbytes for table in tables))}, error rate {self.error_rate:.3g}"
+            f" out: {counts.left_out(self.kind)}; {self.kind}, {sized(size_bytes)}, error rate {self.error_rate:.3g}"
         )
 
     def match(self, keys: Column, digests: Digests) -> Matches:

@@ -278,6 +278,11 @@ def test_several_columns_make_one_key_and_are_normalized() -> None:
         ('id,mail"', 'among 2: id, mail"; a quote within a name is part of it; '),
         ('id,"mail', "is no header: the record at line 1 takes 2 lines: an unclosed quote?; "),
         ('"id"x,mail', "is no header: the line is not CSV: its quotes do not match"),
+        ('"id";"mail"', "no header, or its --separator, perhaps ';'"),
+        ('"id"\t"mail"', "no header, or its --separator, perhaps 'tab'"),
+        ("sep=;", "is Excel's sep=: delete it, and give --separator ';'"),
+        ('"sep=\t"\r', "is Excel's sep=: delete it, and give --separator 'tab'"),
+        ("\ufeffSEP=,", "is Excel's sep=: delete it, and give --separator ','"),
         (
             '"' + 30 * "id\n" + '",m',
             "is no header: the record at line 1 takes 31 lines: an unclosed",

@@ -127,7 +127,9 @@ def test_a_key_that_has_no_form_is_refused_without_a_word_of_it() -> None:
         lambda: "Q9Z" in seen,
         lambda: seen.digests(["http://a", "Q9Z"]),
     ):
-        with pytest.raises(MalformedError, match="its scheme is not http or https") as raised:
+        with pytest.raises(
+            MalformedError, match="it has no scheme: write http:// or https:// before it"
+        ) as raised:
             call()
         assert "Q9Z" not in str(raised.value)
     with pytest.raises(MalformedError, match=r"^key 1 has no form of normalize url: "):

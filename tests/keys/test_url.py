@@ -335,13 +335,16 @@ def test_what_no_parameter_is_called_is_not_ignored(name: str) -> None:
         UrlRules.of(["sid", name])
 
 
+NO_SCHEME = "it has no scheme: write http:// or https:// before it"
 PORT = "its port is not a number from 0 to 65535"
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        *((text, "its scheme is not http or https") for text in ("", "Q9Z", "ftp://Q9Z/", "Q9Z.com/x", "//Q9Z/")),
+        *((text, "its scheme is not http or https") for text in ("ftp://Q9Z/", "mailto:Q9Z", "Q9Z.com:80/x")),
+        *((text, NO_SCHEME) for text in ("Q9Z", "Q9Z.com/x", "//Q9Z/", "/Q9Z", "?Q9Z", "://Q9Z", "é.Q9Z")),
+        ("", "it is empty"),
         *((f"http:{rest}", "it has no host") for rest in ("", "Q9Z", "///Q9Z", "//Q9Z@/", "//:80/Q9Z")),
         *((f"http://{host}/", "its host is not valid") for host in ("[Q9Z]", "[::1", "Q9Z\uff20", "a[::1]", "[1.2.3]")),
         *((f"http://{host}/", TWO_NAMES) for host in ("é.Q9Z%41", "Q9Z%C2%ADé", "u@Q9Zé%:1", "é\u0345\u0301.Q9Z")),

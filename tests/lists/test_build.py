@@ -3,15 +3,18 @@
 A build that fails leaves the list as it was.
 """
 
+import bz2
 import codecs
 import gzip
 import io
+import lzma
 import os
 import random
 import re
 import socket
 import stat
 import threading
+import zipfile
 from pathlib import Path
 
 import cramjam
@@ -126,6 +129,67 @@ def test_json_lines_are_read_by_a_field(name: str, lists: Commands) -> None:
     listed = load(lists.directory / "out.list")
     assert holds(listed, "a@x.com", "7", "#tag")
     assert len(listed.addresses) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "options", "said"),
+    [
+        (
+            "in.txt", ["#a@x.com", "# note", "", " \t", "b@x.com", "#é@x.com", "# @"], (),
+            "6 comments and blank lines (3 comments hold an @)",
+        ),
+        ("in.txt", ["#", "b@x.com"], (), "1 comment or blank line"),
+        (
+            "in.csv", ["id,mail", "1,", "2,  ", '3,""', "", "4,b@x.com", "5,\u2003"], ("--column", "mail"),
+            "1 comment or blank line, 4 empty values",
+        ),
+        ("in.jsonl", ['{"k": ""}', "", '{"k": "b@x.com"}'], ("--field", "k"), "1 comment or blank line, 1 empty value"),
+        (
+            "in.txt", ["127.0.0.1 localhost", "! c", "0.0.0.0 x.com # y", "# c@d"], ("--entries", "hosts"),
+            "3 comments and blank lines (1 comment holds an @)",
+        ),
+        ("in.txt", ["b@x.com", "b@x.com"], (), "1 duplicate, 0 bad lines"),
+    ],
+)  # fmt: skip
+def test_what_is_no_entry_is_counted(
+    name: str, rows: list[str], options: tuple[str, ...], said: str, lists: Commands
+) -> None:
+    """In the build's last line, and in the header. A line that begins with # may have been meant as an address."""
+    written(lists.directory / name, rows)
+    found = lists("build", name, "-o", "out.list", "--normalize", "email", *options, "--check")
+    assert found.status == 0, found.errors
+    *_, last = found.errors.splitlines()
+    assert f"{said}; fuse" in last
+    assert "1 entries (" in last
+    shown = lists("inspect", "out.list").out.decode()
+    (row,) = (line for line in shown.splitlines() if line.startswith("left out"))
+    assert row.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "said"),
+    [
+        (["a@x.com", "b@x.com", "@x.org", ".x.net", "x"], (), "2 of 5 entries look like e-mail addresses, and 2 like"),
+        (["a@x.com", "A@x.com", "x"], ("--normalize", "trim"), "but for white space around it, and @example.org"),
+        (["a@x.com"], ("--normalize", "lowercase"), "1 of 1 entries look like e-mail addresses, and 0 like domains"),
+        (["a@x.com", "x"], (), ""),
+        (["a@x.com", "x", "y", "# z@x.com"], (), ""),
+        (["a@x.com", "@x.org"], ("--normalize", "email"), ""),
+        ([], ("--allow-empty",), ""),
+    ],
+)  # fmt: skip
+def test_addresses_that_are_taken_as_they_stand_are_warned_of(
+    rows: list[str], options: tuple[str, ...], said: str, lists: Commands
+) -> None:
+    """Their list would block almost nobody; so with those of CSV."""
+    written(lists.directory / "in.txt", rows)
+    written(lists.directory / "in.csv", [f'"{row}",1' for row in rows if row[0] != "#"])
+    for given in (("in.txt",), ("in.csv", "--column", "1")):
+        found = lists("build", *given, "-o", "out.list", *options)
+        assert found.status == 0, found.errors
+        assert ("without --normalize email" in found.errors) == bool(said)
+        assert said in found.errors
+        assert "x.com" not in found.errors
 
 
 def test_json_lines_of_which_a_part_does_not_decode(lists: Commands) -> None:
@@ -615,6 +679,27 @@ def test_an_empty_list_is_refused_unless_it_is_meant(
             ("in.txt", "-o", "o", "--column", "x"),
             "--column is for csv, and no input has that format",
         ),
+        (
+            ("in.tsv", "-o", "o", "--column", "x"),
+            "give --format csv --separator tab, or delete the option",
+        ),
+        (("in.TSV.gz", "-o", "o", "--column", "1"), "give --format csv --separator tab, or delete"),
+        (
+            ("in.jsonl", "in.tsv", "-o", "o", "--column", "1", "--field", "k"),
+            "csv --separator tab, or",
+        ),
+        (
+            ("bz.txt", "-o", "o"),
+            "bz.txt is compressed by bzip2, which is not read; pipe it through: bzip2 -dc",
+        ),
+        (
+            ("xz.csv", "-o", "o", "--column", "1"),
+            "xz.csv is compressed by xz, which is not read; pipe it",
+        ),
+        (
+            ("zip.jsonl", "-o", "o", "--field", "k"),
+            "zip.jsonl is a ZIP archive or a workbook of Excel, which",
+        ),
         (("in.txt", "-o", "o", "--separator", ";"), "--separator is for csv, and no input has"),
         (("in.csv", "-o", "o", "--column", "0"), "columns are counted from 1"),
         (("-", "-o", "o", "--kind", "bloom"), "--capacity is required"),
@@ -637,6 +722,10 @@ def test_what_does_not_fit_is_refused(
     written(lists.directory / "in.txt", ["secret one", "secret two"])
     written(lists.directory / "in.csv", ["secret"])
     written(lists.directory / "in.jsonl", ["{}"])
+    written(lists.directory / "bz.txt", [bz2.compress(b"secret")])
+    written(lists.directory / "xz.csv", [lzma.compress(b"secret")])
+    with zipfile.ZipFile(lists.directory / "zip.jsonl", "w") as archive:
+        archive.writestr("x", "secret")
     (lists.directory / "link.txt").symlink_to("in.txt")
     before = left_in(lists.directory)
     found = lists("build", *arguments)

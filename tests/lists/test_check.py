@@ -102,7 +102,18 @@ def test_a_keyed_list_wants_its_secret(lists: Commands) -> None:
         assert lists("check", "out.list", *arguments).out == b"blocked\taddress\ta\n"
     said = lists("check", "out.list", "a")
     assert said.status == 2
-    assert "give --hash-key-file" in said.errors
+    how = (
+        "give the worker's configuration (-c my.yaml), or the file of the secret (--hash-key-file)"
+    )
+    assert f"cannot use out.list: its hash is siphash under a secret: {how}\n" in said.errors
+    (lists.directory / "other").write_text("00" * 16)
+    said = lists("check", "out.list", "a", "--hash-key-file", "other")
+    assert said.status == 2
+    assert f"under another secret than that of --hash-key-file: {how}\n" in said.errors
+    built(lists.directory, ["a"])
+    said = lists("check", "out.list", "a", "--hash-key-file", "key")
+    assert said.status == 2
+    assert "its hash is murmur3, which has no secret: leave out --hash-key-file\n" in said.errors
 
 
 def test_by_a_configuration_the_remedy_names_its_options(lists: Commands) -> None:

@@ -138,8 +138,6 @@ def test_what_is_written_otherwise_here_says_how(
     assert number == 2
     assert hint in reason
     assert entry not in said.errors
-    with pytest.raises(MalformedError, match=hint):
-        control_key(entry.encode(), normalizer("email" if name == "email" else "url"))
 
 
 def test_a_domain_a_line_is_that_domain_alone(lists: Commands) -> None:
@@ -195,6 +193,55 @@ def test_a_hosts_file_and_a_filter_list_are_read(name: str, lists: Commands) -> 
     assert matches(listed, *map(form.format, hosts)) == [Match.DOMAIN] * len(hosts)
     assert matches(listed, *map(form.format, passed)) == [Match.NONE] * len(passed)
     assert listed.facts.counts.domains == 10
+
+
+ADDRESS, NO_IP, NO_BLOCK = (
+    "is an address, and with",
+    "first word is not an IP address",
+    "127.0.0.1, :: or ::1",
+)
+NO_NAME, ALONE = "it must be a name", "write the address alone, as in b@example.com"
+
+
+@pytest.mark.parametrize("name", ["email", "url"])
+@pytest.mark.parametrize(
+    ("entries", "entry", "said"),
+    [
+        *(("hosts", entry, f"{ADDRESS} --entries hosts each is a host") for entry in ("a@b.example", "é@b.example")),
+        *(("domains", entry, f"{ADDRESS} --entries domains each is a domain") for entry in ("a@b.example", " A@b.c ")),
+        *(("hosts", entry, NO_NAME) for entry in ("https://h.example/", "h.example/", "h.example:8080", "http://a@h.example")),
+        *(("domains", entry, NO_NAME) for entry in ("http://h.example", "h.example/x", "h.example:80", "no domain")),
+        *(("hosts", entry, NO_IP) for entry in ('local-zone: "x" static', "ads h.example", "x localhost")),
+        ("hosts", "Anna Berg <a@b.example>", NO_IP),
+        *(("hosts", f"{ip} h.example", NO_BLOCK) for ip in ("10.0.0.1", "fe80::1", "fe80::1%lo0", "255.255.255.255")),
+    ],
+)  # fmt: skip
+def test_what_is_no_host_or_domain_says_why(
+    name: str, entries: str, entry: str, said: str, lists: Commands
+) -> None:
+    """The reason is of what the option reads."""
+    written(lists.directory / "in.txt", ["ok.example", entry])
+    options = ("--normalize", name, "--entries", entries, "--bad-max", "1", "--check")
+    found = lists("build", "in.txt", "-o", "out.list", *options)
+    assert found.status == 0, found.errors
+    ((number, reason),) = rejected(lists.directory)
+    assert number == 2
+    assert said in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "said"),
+    [
+        *(("email", entry, ALONE) for entry in ("mailto:a@b.example", "A <a@b.example>", "<a@b.example>")),
+        *(("email", entry, MARKED) for entry in ("0.0.0.0 h.example", "||h.example^", "evil.example")),
+        *(("url", entry, MARKED) for entry in ("::1 h.example", "||h.example^", "evil.example")),
+    ],
+)  # fmt: skip
+def test_a_single_change_has_no_options_of_a_build(name: str, entry: str, said: str) -> None:
+    """So none is named."""
+    with pytest.raises(MalformedError, match=said) as raised:
+        control_key(entry.encode(), normalizer("email" if name == "email" else "url"))
+    assert "--entries" not in str(raised.value)
 
 
 def test_a_host_that_is_none_costs_the_others_of_its_line_nothing(lists: Commands) -> None:

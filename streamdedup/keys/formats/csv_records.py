@@ -31,6 +31,7 @@ SEPARATORS = {",": ",", ";": ";", "|": "|", "tab": "\t"}
 LINES_PLAUSIBLE = 20
 LINES_MAX = 1_000_000  # the most that a record may take, each of them a Python object
 COLUMNS_SHOWN = 20
+_EXCELS = re.compile(rb'"?sep=([^"\r]*)"?\r*', re.IGNORECASE)
 NAME_SHOWN = 40
 
 
@@ -242,10 +243,16 @@ def column_in(header: CsvRecord, name: str, option: str, of: str) -> int:
     ConfigError, which names the `option`, what the line is `of`, and its columns, if there is none or more than one.
     """
     first = f"{option}: the first line of {of}"
+    line = b"\n".join(header.lines).removeprefix(BYTE_ORDER_MARK)
+    if told := _EXCELS.fullmatch(line):
+        names = (name for name, mark in SEPARATORS.items() if mark.encode() == told[1])
+        given = "".join(f", and give --separator '{name}'" for name in names)
+        raise ConfigError(f"{first} is Excel's sep=: delete it{given}")
     if header.reason or header.takes > LINES_PLAUSIBLE:
+        other = next((name for name, mark in SEPARATORS.items() if mark.encode() in line), "")
         raise ConfigError(
             f"{first} is no header: {header.reason or unclosed(header.number, header.takes)}; correct it, or give the"
-            " number of the column if there is no header"
+            f" number of the column if there is no header{f', or its --separator, perhaps {other!r}' if other else ''}"
         )
     names = [cell.strip() for cell in header.cells]
     if (found := names.count(name)) == 1:

@@ -114,7 +114,12 @@ class EmailNormalizer:
         name = text[1:]
         if text[:1] not in ("@", ".") or not name:
             raise MalformedError("the entry is not a domain: it must be @ or . followed by a name")
-        domain = _validated(f"a@{name}").domain.encode()
+        try:
+            domain = _validated(f"a@{name}").domain.encode()
+        except MalformedError:
+            raise MalformedError(
+                "the entry is not a domain: it must be a name with a period, without scheme, port or path"
+            ) from None
         if self._by_subdomain(domain.decode()):
             raise MalformedError(
                 "the entry is the domain of one mailbox, whose name is its first label: write NAME@ and the rest"

@@ -122,6 +122,8 @@ def canonical(url: str, rules: UrlRules) -> str:
     url = _BLANKS.sub("", url)
     scheme = _SCHEME.match(url)
     name = scheme[0].lower() if scheme else ""
+    if not name:
+        _refuse("it has no scheme: write http:// or https:// before it" if url else "it is empty")
     if name not in ("http:", "https:"):
         _refuse("its scheme is not http or https")
     authority, path, query, fragment = _split(url[len(name) :])

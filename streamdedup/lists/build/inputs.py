@@ -27,6 +27,10 @@ STDIN = "-"
 _FORMAT_OF = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _PACKING_OF = {".gz": "gzip", ".zst": "zstd"}
 _TEXT_IS_NOT = {
+    b"BZh": "is compressed by bzip2, which is not read; pipe it through: bzip2 -dc",
+    b"\xfd7zXZ\x00": "is compressed by xz, which is not read; pipe it through: xz -dc",
+    b"PK\x03\x04": "is a ZIP archive or a workbook of Excel, which are not read; for an archive, pipe it through:"
+    " unzip -p",
     b"\x1f\x8b": "is compressed by gzip; give it a name that ends in .gz, or pipe it through: gzip -dc",
     b"\x28\xb5\x2f\xfd": "is compressed by zstd; give it a name that ends in .zst, or pipe it through: zstd -dc",
     **dict.fromkeys(UTF_16_MARKS, UTF_16),
@@ -125,14 +129,19 @@ def inputs_of(
         raise ConfigError("standard input (-) can be read only once; name it once")
     found = [_input_of(name, stdin, format_) for name in names]
     formats = {given.format for given in found}
+    tabs = not separator and any(_is_of_tabs(name) for name in names)
     if separator and "csv" not in formats:
         raise ConfigError(
             "--separator is for csv, and no input has that format; give --format csv, or delete the option"
         )
-    for option, value, of in (("--column", column, "csv"), ("--field", field, "jsonl")):
+    as_csv = "csv --separator tab" if tabs else "csv"
+    for option, value, of, how in (
+        ("--column", column, "csv", as_csv),
+        ("--field", field, "jsonl", "jsonl"),
+    ):
         if value and of not in formats:
             raise ConfigError(
-                f"{option} is for {of}, and no input has that format; give --format {of}, or delete the option"
+                f"{option} is for {of}, and no input has that format; give --format {how}, or delete the option"
             )
         if not value and of in formats:
             raise ConfigError(
@@ -147,6 +156,10 @@ def inputs_of(
         )
         for given in found
     ]
+
+
+def _is_of_tabs(name: str) -> bool:
+    return ".tsv" in (suffix.lower() for suffix in Path(name).suffixes[-2:])
 
 
 def size_bytes(inputs: Sequence[Input]) -> int | None:
