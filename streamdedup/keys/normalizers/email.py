@@ -116,7 +116,9 @@ class EmailNormalizer:
             raise MalformedError("the entry is not a domain: it must be @ or . followed by a name")
         try:
             domain = _validated(f"a@{name}").domain.encode()
-        except MalformedError:
+        except MalformedError as error:
+            if str(error) == TOO_LONG:
+                raise
             raise MalformedError(
                 "the entry is not a domain: it must be a name with a period, without scheme, port or path"
             ) from None
