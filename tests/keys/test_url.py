@@ -113,6 +113,8 @@ def refuses_more(url: str, reason: str) -> bool:
     """Whether it is one of the reasons that w3lib does not have: we only take what is text, on the web, with a host."""
     own = (
         "scheme is not",
+        "has no scheme",
+        "is empty",
         "has no host",
         "host is too long",
         "more than 8,192",

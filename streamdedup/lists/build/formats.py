@@ -43,7 +43,9 @@ def _of_text(block: Block) -> Entries:
     comments = first_bytes(block.lines) == _COMMENT
     comments[list(odd)] = False  # such a comment may have swallowed entries
     rows = np.flatnonzero(~comments & ~_blank(block.lines))
-    at_signs = int(np.count_nonzero(with_byte(block.lines, b"@") & comments)) if comments.any() else 0
+    at_signs = (
+        int(np.count_nonzero(with_byte(block.lines, b"@") & comments)) if comments.any() else 0
+    )
     lines = block.lines.take(rows)
     bad = {at: odd[row] for at, row in enumerate(rows.tolist()) if row in odd} if odd else {}
     bad |= dict.fromkeys(_long(lines).tolist(), TOO_LONG)
