@@ -69,6 +69,9 @@ class EntryCounts:
         return text + (f", {counted(self.empty, 'empty value')}" if self.empty else "")
 
 
+_ZERO_IF_ABSENT = {"blank": 0, "at_signs": 0, "empty": 0}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """`built_at` is in Unix seconds, `normalize` the id of the normalizer, `checksum` that of the contents."""
@@ -97,14 +100,18 @@ class Facts:
             "built_at": self.built_at,
             "normalization": self.normalizing.header(),
             "normalize": self.normalize,
-            "counts": asdict(self.counts),
+            "counts": {
+                name: count
+                for name, count in asdict(self.counts).items()
+                if count or name not in _ZERO_IF_ABSENT
+            },
             "checksum": self.checksum,
         }
 
     @classmethod
     def from_header(cls, raw: Mapping[str, Any]) -> Self:
         """Return the facts that gave this header. SnapshotError if none did."""
-        counts = field(raw, "counts", dict)
+        counts = _ZERO_IF_ABSENT | field(raw, "counts", dict)
         return cls(
             name=_name(raw, "name"),
             built_at=number(raw, "built_at", 0, _LAST_SECOND),

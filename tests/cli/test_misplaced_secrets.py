@@ -123,6 +123,11 @@ def _refuses(
         (["pipe", "--no-such", "x"], "unrecognized arguments: --no-such\n"),
         (["demo", "x"], "unrecognized arguments\n"),
         (["pipe", "x"], "FILE: No such file or directory; name a file, or - for standard input\n"),
+        (
+            ["pipe", "a", "b"],
+            "pipe takes one FILE; to join several: cat FILE FILE | streamdedup pipe\n",
+        ),
+        (["pipe", "-", "--kind", "exact", "-"], "pipe takes one FILE; to join several: cat FILE"),
         (["run", "x"], "FILE: No such file or directory; it is the configuration, the same as -c"),
         (["pipe", "--h=1"], "ambiguous option: it could match --"),
         (["try", "--json=1"], "argument --json: takes no value\n"),

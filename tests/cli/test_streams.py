@@ -227,7 +227,7 @@ def test_a_slow_reader_gets_all(given: bytes, blocks: bool, tmp_path: Path) -> N
         (["lists", "check", "out.list"], b"blocked\taddress\ta\n" * 2, b""),
         (["lists", "build", "-", "-o", "new.list"], b"", b"reading: 3 lines"),
         (["plan", "--sample", "-"], b"2", b""),
-        (["pipe", "--key", "csv:1"], b"a\nb\n", b"3 lines: 2 passed"),
+        (["pipe", "--key", "csv:1"], b"a\nb\n", b"3 records: 2 passed"),
     ],
     ids=lambda value: "-".join(value[:2]) if isinstance(value, list) else "",
 )

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup import filters
+from streamdedup.cli import main
 from streamdedup.commands import lines
 from streamdedup.commands.lines import Chunk, line_reader, whole_lines
 from streamdedup.commands.pipe import FullError, Summary, deduplicate
@@ -298,6 +299,23 @@ def test_a_column_that_is_not_there_is_the_operators_error(header: str, said: st
         _run(f"{header}\n1,2\n".encode(), key="csv:mail")
     assert str(refusal.value).startswith("--key csv:mail: the first line of the input ")
     assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("csv:mail", "2 records: 1 passed, 1 duplicate; "),
+        ("csv:1", "3 records: 3 passed, 0 duplicates; "),
+        ("line", "5 lines: 5 passed, 0 duplicates; "),
+    ],
+)
+def test_the_summary_counts_what_there_is(
+    key: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A record of CSV that takes several lines is one."""
+    (tmp_path / "in.csv").write_bytes(b'id,mail\n1,"two\nlines"\n2,"two\nlines"\n')
+    assert main(["pipe", str(tmp_path / "in.csv"), "--key", key]) == 0
+    assert said in capfd.readouterr().err
 
 
 MAILS = [b"user%d@bad.example" % i for i in range(1, 501)]
