@@ -26,7 +26,7 @@ from tests.filters.cases import HASH_KEY, band, random_digests
 from tests.lists.tools import HASHES, KINDS, PROVIDER, RATES, STRICT, built, recipe
 
 lines = st.lists(
-    st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1, max_size=8),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), min_size=1, max_size=8),
     max_size=30,
 ).map(lambda found: ["entry " + line for line in found])
 
