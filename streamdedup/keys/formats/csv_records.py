@@ -245,8 +245,8 @@ def column_in(header: CsvRecord, name: str, option: str, of: str) -> int:
     first = f"{option}: the first line of {of}"
     line = b"\n".join(header.lines).removeprefix(BYTE_ORDER_MARK)
     if told := _EXCELS.fullmatch(line):
-        names = (name for name, mark in SEPARATORS.items() if mark.encode() == told[1])
-        given = "".join(f", and give --separator '{name}'" for name in names)
+        marks = (name for name, mark in SEPARATORS.items() if mark.encode() == told[1])
+        given = "".join(f", and give --separator '{name}'" for name in marks)
         raise ConfigError(f"{first} is Excel's sep=: delete it{given}")
     if header.reason or header.takes > LINES_PLAUSIBLE:
         other = next((name for name, mark in SEPARATORS.items() if mark.encode() in line), "")

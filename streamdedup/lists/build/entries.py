@@ -47,7 +47,8 @@ def with_byte(column: Column, byte: bytes) -> npt.NDArray[np.bool_]:
         return np.zeros(len(column), dtype=np.bool_)
     there = np.frombuffer(column.buffer, dtype=np.uint8) == ord(byte)
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(there)))
-    return np.not_equal(before[column.starts + np.maximum(column.sizes, 0)], before[column.starts])
+    counts = before[column.starts + np.maximum(column.sizes, 0)] - before[column.starts]
+    return np.greater(counts, 0)
 
 
 def is_utf8(text: bytes) -> bool:

@@ -53,8 +53,8 @@ class Rejects:
     def note(self, name: str, piece: Entries, bad: dict[int, str]) -> None:
         """Record the bad rows of a piece of the input `name`, and how many lines the piece has."""
         self._lines += len(piece.numbers)
-        for number, lines in piece.within.items():
-            self._within += lines
+        for number, swallowed_lines in piece.within.items():
+            self._within += swallowed_lines
             self._first_within = (
                 self._first_within
                 or f"{name} line {number + 1:,}, in the record at line {number:,}"
