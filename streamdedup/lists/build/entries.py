@@ -47,7 +47,7 @@ def with_byte(column: Column, byte: bytes) -> npt.NDArray[np.bool_]:
         return np.zeros(len(column), dtype=np.bool_)
     there = np.frombuffer(column.buffer, dtype=np.uint8) == ord(byte)
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(there)))
-    counts = before[column.starts + np.maximum(column.sizes, 0)] - before[column.starts]
+    counts: Integers = before[column.starts + np.maximum(column.sizes, 0)] - before[column.starts]
     return np.greater(counts, 0)
 
 
