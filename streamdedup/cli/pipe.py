@@ -96,8 +96,8 @@ def _pipe(arguments: argparse.Namespace) -> int:
         raise ConfigError("pipe takes one FILE; to join several: cat FILE FILE | streamdedup pipe")
     (file,) = arguments.file or ["-"]
     write(b"")  # fails if standard output is closed
-    if arguments.file != "-":
-        refuse_output(arguments.file)
+    if file != "-":
+        refuse_output(file)
     read = line_reader(
         arguments.key or ["line"],
         arguments.normalize or "none",
