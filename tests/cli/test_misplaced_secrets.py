@@ -127,7 +127,10 @@ def _refuses(
             ["pipe", "a", "b"],
             "pipe takes one FILE; to join several: cat FILE FILE | streamdedup pipe\n",
         ),
-        (["pipe", "a", "-", "b", "--kind", "exact"], "pipe takes one FILE; to join several: cat FILE"),
+        (
+            ["pipe", "a", "-", "b", "--kind", "exact"],
+            "pipe takes one FILE; to join several: cat FILE",
+        ),
         (["run", "x"], "FILE: No such file or directory; it is the configuration, the same as -c"),
         (["pipe", "--h=1"], "ambiguous option: it could match --"),
         (["try", "--json=1"], "argument --json: takes no value\n"),
