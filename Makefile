@@ -72,21 +72,21 @@ docs: $(VENV)/.docs
 FUZZ_MINUTES ?= 8
 MEMORY_MINUTES ?= 60
 chaos: $(VENV)/.dev
-	$(if $(ONLY),,$(BIN)/python -m tests.fuzz --minutes $(FUZZ_MINUTES) --seed $(or $(SEED),1))
+	$(if $(ONLY),,$(BIN)/python -m proof.fuzz --minutes $(FUZZ_MINUTES) --seed $(or $(SEED),1))
 	$(if $(ONLY),,$(BIN)/python -m bench.bombs && $(BIN)/python -m bench.header_bombs)
 	$(if $(ONLY),,$(BIN)/python -m bench.worker.lasting --minutes $(MEMORY_MINUTES))
-	ONLY="$(ONLY)" SCALE="$(or $(SCALE),1)" SEED="$(or $(SEED),1)" OLD="$(OLD)" ALSO="$(ALSO)" $(BIN)/python -m tests.chaos
+	ONLY="$(ONLY)" SCALE="$(or $(SCALE),1)" SEED="$(or $(SEED),1)" OLD="$(OLD)" ALSO="$(ALSO)" $(BIN)/python -m proof.chaos
 
 # Storms on each version of Kafka, then all tests with a broker; hours.  ONLY=2.5.1,4.4.0 takes these versions, PARTS=storms
 # or PARTS=tests one part; what was played with the same code is not played again.  It writes docs/compatibility.md, and so
-# does `python -m tests.compat report`, without playing.
+# does `python -m proof.compat report`, without playing.
 compat: kernels
-	ONLY="$(ONLY)" PARTS="$(PARTS)" $(BIN)/python -m tests.compat
+	ONLY="$(ONLY)" PARTS="$(PARTS)" $(BIN)/python -m proof.compat
 
 acceptance: $(VENV)/.dev
 	$(BIN)/python -m bench.acceptance
 	$(BIN)/python -m bench.hashes
-	$(BIN)/python -m tests.simulation --left
+	$(BIN)/python -m proof.simulation --left
 	$(BIN)/python -m pytest -m acceptance
 
 # Keys in each format, and URLs, in seconds. The worker against a plain copy and a loop by hand: twenty minutes; then its stages, some minutes.
@@ -111,7 +111,7 @@ bench-filters: $(VENV)/.bench
 	$(BIN)/python -m bench.filters
 
 mutants: $(VENV)/.dev
-	$(BIN)/python -m tests.mutants $(ONLY)
+	$(BIN)/python -m proof.mutants $(ONLY)
 
 # Prints where the environment is, for scripts.
 environment:

@@ -37,4 +37,4 @@ def again() -> None:
     read_alone()
     damage_checked()
     run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "bounds"]
-    os.execv(sys.executable, [*run, "tests/kafka", "tests/keys", "tests/fuzz"])  # noqa: S606 - our own tests
+    os.execv(sys.executable, [*run, "tests/kafka", "tests/keys", "proof/fuzz"])  # noqa: S606 - our own tests

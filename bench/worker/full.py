@@ -24,9 +24,9 @@ from bench.worker.latency import latency
 from bench.worker.restart import restart
 from bench.worker.rounds import Round, Rounds
 from bench.worker.saving import saving
+from proof.chaos.results import code_id
 from streamdedup.filters.sizing import bloom_size
 from tests.broker.base import Unavailable
-from tests.chaos.results import code_id
 
 ROUNDS = 3
 EVENTS_MAX = 4_000_000

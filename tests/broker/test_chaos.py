@@ -1,6 +1,6 @@
 """A small part of the matrix of `make chaos`, in each run of the tests; and that its oracle sees a broken promise.
 
-What is played here is the table in tests/chaos/part.py; the whole is in docs/guarantees.md.
+What is played here is the table in proof/chaos/part.py; the whole is in docs/guarantees.md.
 """
 
 import random
@@ -13,17 +13,15 @@ from typing import Any, NoReturn
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tests.broker.base import Unavailable
-from tests.broker.plugin import NO_BROKER, do_without
-from tests.chaos.__main__ import main, write_page
-from tests.chaos.asking import patiently
-from tests.chaos.brokers import ProxiedBroker
-from tests.chaos.driver import ATTEMPTS_MAX, play, play_round
-from tests.chaos.feeding import REPEATED_SHARE, draw_keys
-from tests.chaos.hits import End, undecided
-from tests.chaos.matrix import SCENARIOS
-from tests.chaos.oracle import Finding
-from tests.chaos.part import (
+from proof.chaos.__main__ import main, write_page
+from proof.chaos.asking import patiently
+from proof.chaos.brokers import ProxiedBroker
+from proof.chaos.driver import ATTEMPTS_MAX, play, play_round
+from proof.chaos.feeding import REPEATED_SHARE, draw_keys
+from proof.chaos.hits import End, undecided
+from proof.chaos.matrix import SCENARIOS
+from proof.chaos.oracle import Finding
+from proof.chaos.part import (
     BROKEN,
     KEPT,
     PART_S_MAX,
@@ -32,13 +30,15 @@ from tests.chaos.part import (
     in_words,
     seconds_at_most,
 )
-from tests.chaos.report import write_report
-from tests.chaos.results import Result, Results
-from tests.chaos.segments import LogBatch, aborted, zombie_batches
-from tests.chaos.trial import Trial
-from tests.chaos.upgrades import NEW, OLD, Crossing, crossings, served_by_both
-from tests.chaos.versions import commit_of, take_out
-from tests.chaos.worker import broken
+from proof.chaos.report import write_report
+from proof.chaos.results import Result, Results
+from proof.chaos.segments import LogBatch, aborted, zombie_batches
+from proof.chaos.trial import Trial
+from proof.chaos.upgrades import NEW, OLD, Crossing, crossings, served_by_both
+from proof.chaos.versions import commit_of, take_out
+from proof.chaos.worker import broken
+from tests.broker.base import Unavailable
+from tests.broker.plugin import NO_BROKER, do_without
 
 ROOT = Path(__file__).parents[2]
 KEYS = 40_000

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from proof.chaos.brokers import ThreeBrokers
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.worker import leader_watch, topic_watch
 from tests.broker.base import DEADLINE_S, admin_client
 from tests.broker.topics import create_topic
-from tests.chaos.brokers import ThreeBrokers
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start
 

@@ -233,7 +233,7 @@ def test_another_process_finds_the_same(tmp_path: Path) -> None:
     assert printed(program, tmp_path / "out.list") == "[1, 0]\n"
 
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "list-v1.list"
+GOLDEN = Path(__file__).parents[2] / "proof" / "golden" / "list-v1.list"
 GOLDEN_SHA256 = "3a20d1a5d7ada3fb9442bcb5b0219a72562b122ac61b223f257da1ef492b65ad"
 
 

@@ -1,0 +1,86 @@
+"""The part of the matrix that `make test` plays (tests/broker/test_chaos.py), as the documents name it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from proof.chaos.driver import ATTEMPTS_MAX
+from proof.chaos.kills import kill_unsaved
+from proof.chaos.matrix import SCENARIOS, Scenario
+from proof.chaos.trial import Trial
+
+PART_S_MAX = 180
+BROKER_S = 15
+TRANSACTION_APIS = (
+    2  # the round whose three faults hit AddPartitionsToTxn, AddOffsetsToTxn and EndTxn
+)
+END_TXN_IS_CUT = 8  # the round of one fault that cuts the connection before EndTxn
+
+
+@dataclass(frozen=True)
+class SmallRound:
+    """Round `number` of a scenario, of `size` faults. `seconds`: what it took on two busy cores, rounded up."""
+
+    scenario: str
+    number: int
+    size: int
+    seconds: int
+
+
+@dataclass(frozen=True)
+class BrokenRound(SmallRound):
+    """One with a worker that breaks `promise`, so that the oracle must see what is `breach`.
+
+    `play`: faults of the same sort that always hit where the promise counts, if those of the scenario may miss it.
+    """
+
+    promise: str
+    breach: str
+    play: Callable[[Trial, int], None] | None = None
+
+    @property
+    def scenario_played(self) -> Scenario:
+        """The scenario, with `play` in the place of its own."""
+        scenario = SCENARIOS[self.scenario]
+        return scenario if self.play is None else replace(scenario, play=self.play)
+
+
+KEPT: Sequence[SmallRound] = (
+    SmallRound("step", 0, size=4, seconds=22),
+    SmallRound("network", TRANSACTION_APIS, size=3, seconds=15),
+)
+BROKEN: Sequence[BrokenRound] = (
+    BrokenRound(
+        "network", END_TXN_IS_CUT, 1, seconds=10, promise="doubt is success", breach="lost"
+    ),
+    BrokenRound(  # a kill by chance may come before the first event is out, and leave nothing to fold
+        "kill", 0, 1, seconds=15, promise="no fold", breach="doubled", play=kill_unsaved
+    ),
+)
+
+
+def seconds_at_most() -> int:
+    """What all of it takes where each round that may be played again is."""
+    kept = sum(small.seconds for small in KEPT)
+    broken = sum(small.seconds for small in BROKEN)
+    return BROKER_S + ATTEMPTS_MAX * kept + broken
+
+
+def in_words() -> list[str]:
+    """The lines that tell it in the documents."""
+    return [
+        f"`make test` plays {len(KEPT)} short rounds of these (`tests/broker/test_chaos.py`), one each of",
+        f"{_named(KEPT)};",
+        f"and {len(BROKEN)} with a worker that was broken on purpose, which the oracle must see:",
+        f"{_named(BROKEN)}.",
+        f"That is at most {PART_S_MAX // 60} minutes on two cores, even if rounds that do not count are played"
+        f" {ATTEMPTS_MAX} times.",
+    ]
+
+
+def _named(rounds: Sequence[SmallRound]) -> str:
+    told = [f"`{small.scenario}` ({_counted(small.size)})" for small in rounds]
+    return f"{', '.join(told[:-1])} and {told[-1]}"
+
+
+def _counted(faults: int) -> str:
+    return f"{faults} fault" if faults == 1 else f"{faults} faults"

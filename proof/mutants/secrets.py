@@ -1,0 +1,69 @@
+"""How the secrets of filters are broken."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from proof.mutants.mutant import Mutant
+from proof.mutants.patches import replaced
+from streamdedup.commands.audit.read import PartitionReader
+from streamdedup.delivery.fold import FoldedMemory
+from streamdedup.events import Column
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+from streamdedup.rules.lists import BlockedRows, Lists, ScreenResult
+from streamdedup.snapshot.header import Header, header_json
+
+MUTANTS = (
+    Mutant(
+        "one-secret-for-all",
+        "each filter draws a secret of its own",
+        lambda: patch.object(Hash, "draw", classmethod(_constant)),
+        ("test_empty_shards_draw_different_secrets",),
+    ),
+    Mutant(
+        "secret-not-saved",
+        "a restart keeps the secret of its snapshot",
+        lambda: replaced(header_json, _without_secret),
+        ("test_a_restart_keeps_the_secret_of_its_snapshot",),
+    ),
+    Mutant(
+        "audit-by-murmur3",
+        "an audit draws a secret of its own",
+        lambda: replaced(PartitionReader.__init__, _by_murmur3),
+        ("test_an_audit_sees_what_collisions_cost",),
+    ),
+    Mutant(
+        "lists-by-the-filters-hash",
+        "lists are looked up by the hash that partitions share",
+        lambda: replaced(Lists.screen, _as_given),
+        ("test_a_list_of_murmur3_stands_over_filters_with_secrets",),
+    ),
+    Mutant(
+        "murmur3-given-up",
+        "without the log, a snapshot of murmur3 is kept if the hash was left to the default",
+        lambda: replaced(FoldedMemory._would_miss, lambda *_: False),
+        (
+            "test_without_the_log_a_snapshot_of_murmur3_is_kept_if_the_hash_was_left_to_the_default[default]",
+        ),
+    ),
+)
+
+_init: Callable[..., None] = PartitionReader.__init__
+
+
+def _constant(cls: type[Hash], *_: object) -> Hash:
+    return cls("siphash", bytes(16), drawn=True)
+
+
+def _without_secret(header: Header) -> bytes:
+    return header_json(replace(header, secret=b""))
+
+
+def _by_murmur3(self: PartitionReader, recipe: Any, _: Hash, *rest: Any, **named: Any) -> None:
+    _init(self, recipe, MURMUR3, *rest, **named)
+
+
+def _as_given(self: Lists, rows: Any, keys: Column, digests: Digests, _: Hash) -> BlockedRows:
+    said = self.ask(rows, keys, digests)
+    return (said if isinstance(said, ScreenResult) else said.verified()).blocked

@@ -1,0 +1,166 @@
+"""The product broken on purpose, one promise at a time: what a simulation is worth is how soon it sees each.
+
+`python -m proof.simulation --mutants` says after how many seeds.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from itertools import count
+from typing import Any
+from unittest.mock import patch
+
+from proof.simulation.world import EPOCH_MS
+from streamdedup.delivery import fence, lifecycle, resume
+from streamdedup.delivery.emit import Emitter
+from streamdedup.delivery.fold import FoldedMemory
+from streamdedup.delivery.resume import Found
+from streamdedup.delivery.shard import Shard
+from streamdedup.events import Verdict
+from streamdedup.filters.window.clock import in_kernels
+from streamdedup.kafka.base import Cluster, Writer
+from streamdedup.kafka.records.records import Record
+from streamdedup.kafka.topics import Topology
+from streamdedup.rules.duplicates import Duplicates
+from streamdedup.rules.window import DuplicatesWithin
+from streamdedup.settings import Settings
+from streamdedup.snapshot import Store
+from streamdedup.snapshot.copied import Copy
+from streamdedup.testing import writer
+from streamdedup.testing.writer import MemoryWriter
+
+
+def mutants() -> dict[str, AbstractContextManager[Any]]:
+    """Each breaks one thing while it is entered."""
+    return {
+        "admit before commit": patch.object(Shard, "decide", _admitting),
+        "pending not consulted": patch.object(Duplicates, "judge", _forgetful),
+        "pending kept in doubt": patch.object(Shard, "forget", lambda _self: None),
+        "label ahead": patch.object(Shard, "admit", _ahead),
+        "snapshot's label ahead": patch.object(Store, "save", _saved_ahead),
+        "end label asked first": patch.object(Store, "save", _ended_early),
+        "copy of a moment left out": patch.multiple(Copy, take=_not_copied, give_back=_kept),
+        "admitted while it is copied": patch.object(FoldedMemory, "still", property(_not_still)),
+        "side topics beside the transaction": patch.object(MemoryWriter, "_flush", _beside),
+        "duplicates dropped": patch.object(Emitter, "_copy", _without_duplicates),
+        "rejected after the rules": patch.object(Shard, "decide", _rejecting_last),
+        "a window's time without pending": patch.object(DuplicatesWithin, "judge", _behind),
+        "a window folded by the clock": patch.object(Shard, "fold", _stamped),
+        "second writer not noticed": patch.object(writer, "check_contiguous", lambda *_: None),
+        "output not folded": patch.object(FoldedMemory, "_fold", _unfolded),
+        "offset read before fencing": patch.object(lifecycle, "fence", _offset_first),
+        "transactional id by process": patch.object(MemoryWriter, "__init__", _own_id),
+        "writer not fenced again in doubt": patch.object(MemoryWriter, "fence", _fenced_once),
+        "lost answer of a commit ignored": patch.object(MemoryWriter, "commit", _trusting),
+        "topic ids ignored": patch.object(resume, "differs", lambda _one, _other: False),
+    }
+
+
+_decide, _admit, _judge = Shard.decide, Shard.admit, Duplicates.judge
+_fold, _judged, _copy = Shard.fold, DuplicatesWithin.judge, Emitter._copy
+_flush = MemoryWriter._flush
+_save, _fence = Store.save, fence.fence
+_init, _commit, _writer_fence = MemoryWriter.__init__, MemoryWriter.commit, MemoryWriter.fence
+_numbers = count()
+
+
+def _admitting(self: Any, *arguments: Any) -> Any:
+    decided = _decide(self, *arguments)
+    waiting = self._rule._waiting
+    self.seen.add_many(waiting.first(len(waiting)))
+    return decided
+
+
+def _forgetful(self: Duplicates, *arguments: Any, **more: Any) -> Any:
+    for table in self._waiting._tables:
+        table.slots[:] = 0
+    return _judge(self, *arguments, **more)
+
+
+def _not_copied(self: Any, buffers: Sequence[memoryview]) -> None:
+    self._memory = buffers
+
+
+def _kept(_self: Copy) -> None:
+    return
+
+
+def _not_still(_self: FoldedMemory) -> asyncio.Lock:
+    return asyncio.Lock()
+
+
+def _ahead(self: Shard, label: int) -> Iterator[None]:
+    return _admit(self, label + 1)
+
+
+def _saved_ahead(
+    self: Store, filter_: Any, label: int, end_label: Callable[[], int], *rest: Any, **more: Any
+) -> Any:
+    return _save(self, filter_, label + 1, lambda: end_label() + 1, *rest, **more)
+
+
+def _ended_early(
+    self: Store, filter_: Any, label: int, end_label: Callable[[], int], *rest: Any, **more: Any
+) -> Any:
+    end = end_label()
+    return _save(self, filter_, label, lambda: end, *rest, **more)
+
+
+async def _beside(self: MemoryWriter, topic: str, partition: int, batch: list[Record]) -> None:
+    inside = topic == self._sink.topic
+    with nullcontext() if inside else patch.object(self, "_exactly_once", new=False):
+        await _flush(self, topic, partition, batch)
+
+
+async def _without_duplicates(self: Emitter, topic: str, *events: Any) -> None:
+    if topic != self._sink.duplicates_topic:
+        await _copy(self, topic, *events)
+
+
+def _rejecting_last(self: Shard, keys: Any, times: Any, rejected: Any, lists: Any) -> Any:
+    decided = _decide(self, keys, times, (), lists)
+    decided.verdicts[list(rejected)] = Verdict.REJECTED
+    return decided
+
+
+def _behind(self: DuplicatesWithin, *arguments: Any, **more: Any) -> Any:
+    reached, self._marks = self._marks, self._filter.marks
+    verdicts = _judged(self, *arguments, **more)
+    self._marks = max(reached, self._marks, key=lambda marks: in_kernels(marks.watermark))
+    return verdicts
+
+
+def _stamped(self: Shard, keys: Any, times: Any, label: int) -> Iterator[None]:
+    return _fold(self, keys, times * 0 + EPOCH_MS, label)
+
+
+async def _unfolded(_self: FoldedMemory, shard: Shard, found: Found, _foreign: object) -> None:
+    shard.end_fold(found.output_end)
+
+
+async def _offset_first(
+    settings: Settings, cluster: Cluster, writer: Writer, partition: int, **more: Any
+) -> tuple[Topology, Found]:
+    early = await cluster.committed(
+        settings.kafka.group_id, settings.source.topic, partition, stable=False
+    )
+    topology, found = await _fence(settings, cluster, writer, partition, **more)
+    return topology, replace(found, committed=early)
+
+
+def _own_id(self: MemoryWriter, *arguments: Any, **more: Any) -> None:
+    _init(self, *arguments, **more)
+    self._transactional_id += f"/{next(_numbers)}"
+
+
+async def _fenced_once(self: MemoryWriter) -> None:
+    if self._connection is None:
+        await _writer_fence(self)
+
+
+async def _trusting(self: MemoryWriter, *arguments: Any) -> None:
+    try:
+        await _commit(self, *arguments)
+    except Exception:
+        return

@@ -1,4 +1,0 @@
-"""Faults against real workers on real brokers, in rounds that an oracle judges: `python -m tests.chaos`, `make chaos`.
-
-`matrix` names the scenarios, `driver` plays their rounds, `report` writes docs/guarantees.md from what was recorded.
-"""
