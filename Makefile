@@ -1,6 +1,5 @@
-# make run: the main job on an embedded broker.  make test-fast: the tests without a broker, in less than two minutes.
-# make test: all but what takes long.  make acceptance: that, too.  make compat: every version of Kafka.
-# All set up .venv by themselves; with PYTHON=python3.13, build/venv-3.13 instead.
+# make run: the main job on an embedded broker.  make test: the tests, in minutes.  make test-all: these, and proof/.
+# All set up .venv by themselves; with PYTHON=python3.13, build/venv-3.13 instead.  Other tools: python -m proof --help.
 ifdef PYTHON
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)')
 $(if $(VERSION),,$(error PYTHON=$(PYTHON) does not run; name a Python that is installed, as in: make PYTHON=python3.12 test))
@@ -14,20 +13,20 @@ BIN := $(VENV)/bin
 # A run of the tests starts some 250 processes, and each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-fast lowest kernels test-containers check format docs chaos compat acceptance bench bench-full bench-copy bench-repartition bench-filters mutants environment clean
+.PHONY: run test test-all lowest kernels test-containers check format docs bench environment clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
 
 # Five processes for two cores: four begin with the tests of a broker, which wait most of the time.
+PYTEST := $(BIN)/python -m pytest --numprocesses 5 --dist worksteal
 test: kernels
-	$(BIN)/python -m pytest --numprocesses 5 --dist worksteal -m 'not acceptance' $(PYTEST_ARGS)
+	$(PYTEST) tests -m 'not acceptance' $(PYTEST_ARGS)
 
-# What a contributor runs after each edit: no broker, and none of the tests marked `slow`.
-test-fast: kernels
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not broker and not slow and not acceptance' $(PYTEST_ARGS)
+test-all: test
+	$(PYTEST) proof -m 'not acceptance' $(PYTEST_ARGS)
 
-# What `make test-fast` runs, with the lowest versions that pyproject.toml allows, in build/lowest.  They have wheels for
+# The tests without a broker, with the lowest versions that pyproject.toml allows, in build/lowest.  They have wheels for
 # Python 3.11 only, so on another one pip ends at once, instead of compiling them.
 lowest: $(VENV)/.dev
 	rm -rf build/lowest
@@ -36,7 +35,7 @@ lowest: $(VENV)/.dev
 	$(BIN)/python -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c build/lowest.txt -e '.[demo,dev]'
 	build/lowest/bin/python -m streamdedup compile
-	build/lowest/bin/python -m pytest --numprocesses 2 --dist worksteal -m 'not broker and not slow and not acceptance' $(PYTEST_ARGS)
+	build/lowest/bin/python -m pytest --numprocesses 2 --dist worksteal tests -m 'not broker' $(PYTEST_ARGS)
 
 # Compiled once: processes that start side by side on an empty cache would each compile the same kernels.
 kernels: $(VENV)/.dev
@@ -44,7 +43,7 @@ kernels: $(VENV)/.dev
 
 # The image and the stack of deploy/, and broker tests with the broker in a container, on the engine of DOCKER_HOST.
 test-containers: $(VENV)/.dev
-	$(BIN)/python -m pytest --containers -m container $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --containers tests proof -m container $(PYTEST_ARGS)
 	STREAMDEDUP_TEST_BOOTSTRAP= STREAMDEDUP_TEST_RUNG=docker $(BIN)/python -m pytest \
 		-m 'broker and not private_broker' tests/broker/test_ladder.py tests/broker/test_worker.py
 
@@ -65,53 +64,13 @@ docs: $(VENV)/.docs
 	cp -R README.md CONTRIBUTING.md CHANGELOG.md LICENSE pyproject.toml config deploy docs examples build/pages
 	$(BIN)/zensical build --strict --clean --config-file mkdocs.yml
 
-# ONLY=kill,step plays these scenarios, SCALE=0.1 a tenth of the rounds, SEED=2 others; what was played is not played again.
-# First, unless ONLY names scenarios, the parsers of foreign bytes read wrong inputs for FUZZ_MINUTES, and events that are
-# bombs are decided: the loop must not stand still for more than 50 ms. Then memory is watched for MEMORY_MINUTES.
-# OLD=COMMIT adds the scenario `upgrade`: workers of that commit and of the checkout replace each other in one group.
-FUZZ_MINUTES ?= 8
-MEMORY_MINUTES ?= 60
-chaos: $(VENV)/.dev
-	$(if $(ONLY),,$(BIN)/python -m proof.fuzz --minutes $(FUZZ_MINUTES) --seed $(or $(SEED),1))
-	$(if $(ONLY),,$(BIN)/python -m bench.bombs && $(BIN)/python -m bench.header_bombs)
-	$(if $(ONLY),,$(BIN)/python -m bench.worker.lasting --minutes $(MEMORY_MINUTES))
-	ONLY="$(ONLY)" SCALE="$(or $(SCALE),1)" SEED="$(or $(SEED),1)" OLD="$(OLD)" ALSO="$(ALSO)" $(BIN)/python -m proof.chaos
-
-# Storms on each version of Kafka, then all tests with a broker; hours.  ONLY=2.5.1,4.4.0 takes these versions, PARTS=storms
-# or PARTS=tests one part; what was played with the same code is not played again.  It writes docs/compatibility.md, and so
-# does `python -m proof.compat report`, without playing.
-compat: kernels
-	ONLY="$(ONLY)" PARTS="$(PARTS)" $(BIN)/python -m proof.compat
-
-acceptance: $(VENV)/.dev
-	$(BIN)/python -m bench.acceptance
-	$(BIN)/python -m bench.hashes
-	$(BIN)/python -m proof.simulation --left
-	$(BIN)/python -m pytest -m acceptance
-
-# Keys in each format, and URLs, in seconds. The worker against a plain copy and a loop by hand: twenty minutes; then its stages, some minutes.
-# bench-full adds restart, snapshots, memory, latency, growth and peers: an hour or more; it goes on where it was ended.
+# Keys in each format, and URLs, in seconds. The worker against a plain copy and a loop by hand: twenty minutes; then its
+# stages, some minutes. What else there is: python -m bench --help.
 bench: $(VENV)/.dev $(VENV)/.bench
-	$(BIN)/python -m bench.formats
-	$(BIN)/python -m bench.urls
-	$(BIN)/python -m bench.worker
-	$(BIN)/python -m bench.worker.repartition
-
-bench-full: $(VENV)/.dev $(VENV)/.bench
-	$(BIN)/python -m bench.worker.full
-
-bench-copy: $(VENV)/.dev
-	$(BIN)/python -m bench.worker --cases base --contenders streamdedup,copy
-
-# The stages of source.repartition against a plain copy, and the second against a worker without them.
-bench-repartition: $(VENV)/.dev $(VENV)/.bench
-	$(BIN)/python -m bench.worker.repartition
-
-bench-filters: $(VENV)/.bench
-	$(BIN)/python -m bench.filters
-
-mutants: $(VENV)/.dev
-	$(BIN)/python -m proof.mutants $(ONLY)
+	$(BIN)/python -m bench formats
+	$(BIN)/python -m bench urls
+	$(BIN)/python -m bench worker
+	$(BIN)/python -m bench repartition
 
 # Prints where the environment is, for scripts.
 environment:

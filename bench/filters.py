@@ -1,4 +1,4 @@
-"""`make bench-filters`: every kind against the libraries that people use today, in less than a quarter of an hour.
+"""`python -m bench filters`: every kind against the libraries that people use today, in less than a quarter of an hour.
 
 At capacities of 10^5 to 10^9 keys and an error rate of 1 %; see `bench.measure` for how, `bench.contenders` for whom.
 Prints the tables and which targets are met, writes bench/results/filters.json, and draws from it the plots and the

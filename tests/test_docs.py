@@ -218,7 +218,7 @@ class TestReadme:
             assert figures == [*measured, f"{ns['hit']:.0f}"], kind
 
     def test_the_worker_is_as_measured(self) -> None:
-        """Peers, restart and latency are medians of `make bench-full`."""
+        """Peers, restart and latency are medians of `python -m bench full`."""
         name = min(STREAMS, key=lambda one: median(ratios(self._rounds(one), one)))
         restarts = self.WORKER["restart/100000000"]
         latency = self.WORKER["latency/100000/100"]["percentiles_ms"]
@@ -523,7 +523,7 @@ class TestArchitecture:
         texts = [self.TEXT, *(self._list_in(path) for path in self.HOW_TO_ADD)]
         paths = set(re.findall(r"`((?:[\w-]+/)*[\w-]+\.py|(?:[\w-]+/)+)`", "".join(texts)))
         assert len(paths) > 30
-        tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+        tests = {path.name for name in ("tests", "proof") for path in (ROOT / name).rglob("test_*.py")}
         below = {f"{family.name}/" for family in (PACKAGE / "kafka").iterdir()}  # of its room's row
         for path in paths - {"base.py", "streamdedup/"} - below:
             assert (PACKAGE / path).exists() or (ROOT / path).exists() or path in tests, path

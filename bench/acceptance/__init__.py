@@ -1,1 +1,1 @@
-"""`make acceptance`: every figure of the literature beside theory and what is measured here, each held to bounds."""
+"""`python -m bench acceptance`: every figure of the literature beside theory and measurement, each held to bounds."""

@@ -105,7 +105,7 @@ def document(sections: Iterable[Section], machine: str, seconds: float) -> str:
 # Acceptance
 
 What the literature says of each structure, what theory says, and what this library does, side by side. This page is
-written by `make acceptance`, which ends with status 1 where a figure is out of its bounds.
+written by `python -m bench acceptance`, which ends with status 1 where a figure is out of its bounds.
 
 - {len(figures)} figures, of which {verdict}; measured in {seconds:.0f} s
 {told}

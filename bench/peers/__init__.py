@@ -1,1 +1,1 @@
-"""What else de-duplicates a Kafka topic, each as its own documentation would have it: `make bench-full` runs them."""
+"""What else de-duplicates a Kafka topic, each as its own documentation has it: `python -m bench full` runs them."""

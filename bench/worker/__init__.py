@@ -1,1 +1,1 @@
-"""Benchmarks of the worker on a real broker: `make bench`, `make bench-full`."""
+"""Benchmarks of the worker on a real broker: `make bench`, `python -m bench full`."""

@@ -1,4 +1,4 @@
-"""The part of docs/benchmarks.md that `make bench-full` measures; what is not there yet is said to be so."""
+"""The part of docs/benchmarks.md that `python -m bench full` measures; what is not there yet is said to be so."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ def sections(full: Found) -> Iterator[str]:
 def _circumstances(full: Found) -> str:
     here = full["machine"]
     return (
-        f"Measured by `make bench-full`, last on {full['measured']}, at commit {_commits(full['cells'])}:\n"
+        f"Measured by `python -m bench full`, last on {full['measured']}, at commit {_commits(full['cells'])}:\n"
         f"{here['processor']}, {here['cores']} cores, {here['memory_bytes'] / 2**30:.0f} GiB of memory; broker:"
         f" {full['broker']}.\n"
     )

@@ -84,11 +84,11 @@ def write() -> None:
 
 
 def page(throughput: Found, full: Found, stages: Found) -> str:
-    """The whole page, from those results of `make bench`, `make bench-full` and `make bench-repartition` there are."""
+    """The whole page, from what there is of the results of `python -m bench worker`, `full` and `repartition`."""
     parts = [
         "# Benchmarks\n",
-        "Written by `make bench` and `make bench-full` from `bench/results/`; do not edit. Ratios carry over to other"
-        "\nmachines better than rates do.\n",
+        "Written by `make bench` and `python -m bench full` from `bench/results/`; do not edit. Ratios carry over to\n"
+        "other machines better than rates do.\n",
     ]
     if throughput:
         parts += _throughput(throughput, full.get("cells", {}))
@@ -283,11 +283,11 @@ def _absent(throughput: Found, full: Found, stages: Found) -> Iterator[str]:
     if not throughput:
         yield "Throughput against others: `make bench`."
     if not stages:
-        yield "`source.repartition`: `make bench-repartition`."
+        yield "`source.repartition`: `python -m bench repartition`."
     cells = full.get("cells", {})
     there = {name.partition("/")[0] for name in cells}
     if left := [name for name in SECTIONS if name not in there]:
-        yield f"By `make bench-full`, not yet: {', '.join(left)}."
+        yield f"By `python -m bench full`, not yet: {', '.join(left)}."
     measured = {name for name, cell in cells.items() if "rounds" in cell}
     absent = [peer.what for name, peer in PEERS.items() if f"peers/{name}" not in measured]
     if absent:

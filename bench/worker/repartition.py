@@ -1,4 +1,4 @@
-"""`make bench-repartition`: the stages of `source.repartition` against a plain copy and against a worker without them.
+"""`python -m bench repartition`: the stages of `source.repartition` against a copy and a worker without them.
 
 It writes bench/results/repartition.json, and docs/benchmarks.md from it. With --rounds or --events it measures less and
 writes nothing.
@@ -52,7 +52,7 @@ def measure(bootstrap: str, broker_is: str, case: Case, rounds: int) -> dict[str
     playing.close()
     return {
         **here,
-        "command": "make bench-repartition",
+        "command": "python -m bench repartition",
         "minutes": round((time.monotonic() - began) / 60, 1),
         "case": asdict(case),
         "rounds": playing.found[case.name],

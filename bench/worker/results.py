@@ -64,7 +64,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, results: Found) -> None:
-    """At once or not at all: `make bench-full` may be ended at any time."""
+    """At once or not at all: `python -m bench full` may be ended at any time."""
     path.parent.mkdir(exist_ok=True, parents=True)
     beside = path.with_suffix(".part")
     beside.write_text(json.dumps(results, indent=1) + "\n", "utf-8")

@@ -1,4 +1,4 @@
-"""Claims about `make acceptance`: quick sections hold, a figure out of bounds ends it, pages are what it writes."""
+"""`python -m bench acceptance`: quick sections hold, a figure out of bounds ends it, pages are what it writes."""
 
 import math
 import re
@@ -14,7 +14,7 @@ from bench.acceptance.report import Figure, Section, document, share
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "acceptance.md").read_text("utf-8")
-QUICK = ("sizes", "counting")  # in 3 s each; `make acceptance` measures all
+QUICK = ("sizes", "counting")  # in 3 s each; `python -m bench acceptance` measures all
 
 
 def expectations(text: str) -> list[tuple[str, ...]]:

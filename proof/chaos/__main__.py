@@ -1,24 +1,27 @@
-"""`make chaos`: play the matrix, or the part that ONLY names, at SCALE, from SEED; then write the page of guarantees.
+"""`python -m proof chaos [SCENARIO ...]`: play the matrix, or these scenarios, then write the page of guarantees.
 
-If OLD names a commit, the matrix has one scenario more, `upgrade`; the page leaves it out, since it is about two
-versions, and its rounds are kept in a file for each OLD.
+Unless scenarios are named, the parsers of foreign bytes read wrong inputs first (--fuzz-minutes), events that are bombs
+are decided, for which the loop must not stand still for more than 50 ms, and memory is watched (--memory-minutes).
 
-If ALSO names the codes of earlier rounds, as the page has them, they count for the scenarios that are not played, the
+If --old names a commit, the matrix has one scenario more, `upgrade`: workers of that commit and of the checkout replace
+each other in one group. The page leaves it out, since it is about two versions, and its rounds are kept in a file for
+each commit.
+
+If --also names the codes of earlier rounds, as the page has them, they count for the scenarios that are not played, the
 first code before the next: to play one scenario again after a change that matters to it alone. The page says which
 rounds are of which code.
 
 docs/guarantees.md is written where the whole matrix has been played, in one run or several; else a page beside the
-rounds tells what there is.
+rounds has what there is. What was played with the same code is not played again.
 """
 
 import argparse
 import math
-import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from proof.chaos.driver import play_scenario
@@ -31,33 +34,22 @@ DIRECTORY = ROOT / "var" / "chaos"
 PAGE = ROOT / "docs" / "guarantees.md"
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What the variables ask for."""
-
-    only: Collection[str]
-    scale: float
-    seed: int
-    old: str | None
-    """The commit to upgrade from."""
-    also: Sequence[str] = ()
-    """Other code, by its ids, whose rounds count for the scenarios that are not played."""
-
-
-def main() -> int:
-    """Status 1 where a promise was broken, or a round could not be judged or did not count; 2 for a wrong variable."""
-    try:
-        wish = wish_of(os.environ)
-    except ValueError as error:
-        print(error)
-        return 2
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Status 1 where a promise was broken, or a round could not be judged or did not count."""
+    wish = _wish(arguments)
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # with all that we started
-    results = Results(DIRECTORY / "results.jsonl", str(wish.seed), wish.also, wish.only)
+    for tool in [] if wish.scenarios else _first(wish):
+        if status := subprocess.run(
+            [sys.executable, "-m", *tool], cwd=ROOT, check=False
+        ).returncode:
+            return status
+    only = wish.scenarios or [*SCENARIOS, UPGRADE]
+    results = Results(DIRECTORY / "results.jsonl", str(wish.seed), wish.also, only)
     started = time.monotonic()
-    kept = _play((s for s in SCENARIOS.values() if s.name in wish.only), wish.scale, results)
-    if wish.old and UPGRADE in wish.only:
+    kept = _play((s for s in SCENARIOS.values() if s.name in only), wish.scale, results)
+    if wish.old and UPGRADE in only:
         old = take_out(wish.old, DIRECTORY)
         compile_kernels(old)
         beside = Results(DIRECTORY / f"old-{old.commit}.jsonl", results.seed)
@@ -67,24 +59,58 @@ def main() -> int:
     return 0 if kept else 1
 
 
-def wish_of(variables: Mapping[str, str]) -> Wish:
-    """Read ONLY, SCALE, SEED, OLD and ALSO; ValueError with the variable, its value and what it takes."""
-    old = commit_of(variables["OLD"]) if variables.get("OLD") else None
-    known = [*SCENARIOS, UPGRADE] if old else list(SCENARIOS)
-    only = variables.get("ONLY", "").replace(",", " ").split() or known
-    if unknown := set(only) - set(known):
-        more = "" if old else f", and with OLD=<commit> {UPGRADE}"
-        raise ValueError(f"ONLY={','.join(sorted(unknown))}: there are {', '.join(known)}{more}")
-    scale, seed = variables.get("SCALE", "1"), variables.get("SEED", "1")
-    if not _is_positive(scale):
-        raise ValueError(
-            f"SCALE={scale}: a number above 0 is needed, as 0.1 for a tenth of the rounds"
-        )
-    if not (seed.isascii() and seed.isdigit()):
-        raise ValueError(f"SEED={seed}: a whole number from 0 on is needed")
-    return Wish(
-        only, float(scale), int(seed), old, variables.get("ALSO", "").replace(",", " ").split()
+def _wish(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """What is asked for; a wrong argument ends the process with status 2, and the argument, its value and a remedy."""
+    parser = argparse.ArgumentParser(
+        prog="python -m proof chaos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
+    parser.add_argument("--scale", type=_positive, default=1, help="0.1: a tenth of the rounds")
+    parser.add_argument("--seed", type=_whole, default=1, help="another number: other rounds")
+    parser.add_argument("--old", type=_commit, metavar="COMMIT", help="to upgrade from")
+    parser.add_argument("--also", nargs="+", default=(), metavar="CODE", help="of earlier rounds")
+    parser.add_argument("--fuzz-minutes", type=_positive, default=8, help="8 if not given")
+    parser.add_argument("--memory-minutes", type=_positive, default=60, help="60 if not given")
+    wish = parser.parse_args(arguments)
+    known = [*SCENARIOS, UPGRADE] if wish.old else list(SCENARIOS)
+    if unknown := sorted(set(wish.scenarios) - set(known)):
+        more = "" if wish.old else f", and with --old COMMIT {UPGRADE}"
+        parser.error(f"SCENARIO {', '.join(unknown)}: there are {', '.join(known)}{more}")
+    return wish
+
+
+def _first(wish: argparse.Namespace) -> list[list[str]]:
+    """The tools that run before the whole matrix."""
+    return [
+        ["proof", "fuzz", "--minutes", str(wish.fuzz_minutes), "--seed", str(wish.seed)],
+        ["bench", "bombs"],
+        ["bench", "lasting", "--minutes", str(wish.memory_minutes)],
+    ]
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: a number above 0 is needed")
+    return number
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text}: a whole number from 0 on is needed")
+    return int(text)
+
+
+def _commit(text: str) -> str:
+    try:
+        return commit_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _play(scenarios: Iterable[Scenario], scale: float, results: Results) -> bool:
@@ -107,18 +133,9 @@ def write_page(results: Results, whole: Path, part: Path) -> None:
         print(f"the page is {_short(part)}; {_short(whole)} is written once every round was played")
 
 
-def _is_positive(text: str) -> bool:
-    try:
-        return 0 < float(text) < math.inf
-    except ValueError:
-        return False
-
-
 def _short(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
 if __name__ == "__main__":
-    # It takes variables alone; so --help tells of them, and does not play for two hours.
-    argparse.ArgumentParser(prog="python -m proof.chaos", description=__doc__).parse_args()
     sys.exit(main())

@@ -35,7 +35,7 @@ UPGRADE = "upgrade"
 
 @dataclass(frozen=True)
 class Scenario:
-    """One row of the matrix. `rounds` at SCALE=1, each of `size` faults (a storm: seconds)."""
+    """One row of the matrix. `rounds` at --scale 1, each of `size` faults (a storm: seconds)."""
 
     name: str
     fault: str

@@ -1,4 +1,4 @@
-"""The part of the matrix that `make test` plays (tests/broker/test_chaos.py), as the documents name it."""
+"""The part of the matrix that `make test-all` plays (tests/broker/test_chaos.py), as the documents name it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ def seconds_at_most() -> int:
 def in_words() -> list[str]:
     """The lines that tell it in the documents."""
     return [
-        f"`make test` plays {len(KEPT)} short rounds of these (`tests/broker/test_chaos.py`), one each of",
+        f"`make test-all` plays {len(KEPT)} short rounds of these (`tests/broker/test_chaos.py`), one each of",
         f"{_named(KEPT)};",
         f"and {len(BROKEN)} with a worker that was broken on purpose, which the oracle must see:",
         f"{_named(BROKEN)}.",

@@ -26,7 +26,7 @@ def _lines(results: Results) -> list[str]:
 
 
 def is_whole(results: Results) -> bool:
-    """Whether every round of the matrix at SCALE=1 was played, and counts."""
+    """Whether every round of the matrix at --scale 1 was played, and counts."""
     return all(results.done(s.name, n) for s in SCENARIOS.values() for n in range(s.rounds))
 
 
@@ -39,7 +39,7 @@ def _introduction() -> list[str]:
 # Guarantees, as tried
 
 What the worker promises was put to the test by real faults, on real workers and brokers. This page is written by
-`make chaos`, from the rounds that it played: nothing in it is written by hand.
+`python -m proof chaos`, from the rounds that it played: nothing in it is written by hand.
 
 Each round has topics, a feeder and workers of its own. The feeder writes transactions while the faults happen,
 {ABORTED_SHARE:.0%} of them aborted; about {REPEATED_SHARE:.0%} of the events repeat an earlier key. In the end a worker

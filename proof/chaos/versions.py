@@ -46,12 +46,10 @@ def commit_of(name: str) -> str:
         "rev-parse", "--verify", "--quiet", "--short", "--end-of-options", f"{name}^{{commit}}"
     )
     if found.returncode:
-        raise ValueError(f"OLD={name}: a commit of this repository is needed, or a name of one")
+        raise ValueError(f"{name}: a commit of this repository is needed, or a name of one")
     commit = found.stdout.decode().strip()
     if not _git("ls-tree", "--name-only", commit, NAMED_SINCE).stdout:
-        raise ValueError(
-            f"OLD={name}: its workers join as `sticky`, and share no group with today's"
-        )
+        raise ValueError(f"{name}: its workers join as `sticky`, and share no group with today's")
     return commit
 
 

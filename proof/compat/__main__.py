@@ -1,13 +1,12 @@
-"""`make compat`: play the storms on every version, then the broker tests; `python -m proof.compat report` only writes.
+"""`python -m proof compat [VERSION ...]`: play the storms on every version, or these, then the broker tests.
 
-ONLY=2.5.1,4.4.0 takes these versions, PARTS=storms or PARTS=tests only one part. The page is written after each step.
+The page is written after each step; what was played with the same code is not played again.
 """
 
-import os
+import argparse
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from proof.compat import results
 from proof.compat.page import failures, table, write_page
@@ -20,28 +19,13 @@ Play = Callable[[Kafka, OfVersion], Iterator[OfVersion]]
 PARTS: Mapping[str, Play] = {"storms": play_storms, "tests": play_tests}
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What the variables ask for."""
-
-    only: Sequence[Kafka]
-    parts: Sequence[str]
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Status 1 if anything failed, 2 for a wrong variable or argument."""
-    if arguments not in ([], ["report"]):
-        print("usage: python -m proof.compat [report]")
-        return 2
-    try:
-        wish = wish_of(os.environ)
-    except ValueError as error:
-        print(error)
-        return 2
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Status 1 if anything failed."""
+    wish = wish_of(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    if not arguments:
-        for part in wish.parts:
-            for kafka in wish.only:
+    if not wish.report:
+        for part in wish.part or PARTS:
+            for kafka in wish.versions:
                 try:
                     known = results.read().get(str(kafka), OfVersion())
                     for played in PARTS[part](kafka, known):
@@ -56,17 +40,20 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if failures(found) else 0
 
 
-def wish_of(variables: Mapping[str, str]) -> Wish:
-    """Read ONLY and PARTS; ValueError with the variable, its value and what it takes."""
-    names = variables.get("ONLY", "").replace(",", " ").split()
-    only = [kafka for kafka in VERSIONS if not names or _is_named(kafka, names)]
-    if unknown := [name for name in names if not any(_is_named(k, [name]) for k in VERSIONS)]:
-        there_are = ", ".join(map(str, VERSIONS))
-        raise ValueError(f"ONLY={','.join(unknown)}: there are {there_are}")
-    parts = variables.get("PARTS", "").replace(",", " ").split() or list(PARTS)
-    if wrong := set(parts) - PARTS.keys():
-        raise ValueError(f"PARTS={','.join(sorted(wrong))}: there are {', '.join(PARTS)}")
-    return Wish(only, parts)
+def wish_of(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read them; a wrong one ends the process with status 2, and the argument, its value and what there is."""
+    parser = argparse.ArgumentParser(prog="python -m proof compat", description=__doc__)
+    there_are = ", ".join(map(str, VERSIONS))
+    parser.add_argument("versions", nargs="*", metavar="VERSION", help=there_are)
+    parser.add_argument("--part", action="append", choices=PARTS, help="both if not given")
+    parser.add_argument("--report", action="store_true", help="write the page, without playing")
+    wish = parser.parse_args(arguments)
+    if unknown := [
+        name for name in wish.versions if not any(_is_named(k, [name]) for k in VERSIONS)
+    ]:
+        parser.error(f"VERSION {', '.join(unknown)}: there are {there_are}")
+    wish.versions = [k for k in VERSIONS if not wish.versions or _is_named(k, wish.versions)]
+    return wish
 
 
 def _is_named(kafka: Kafka, names: Sequence[str]) -> bool:
@@ -75,4 +62,4 @@ def _is_named(kafka: Kafka, names: Sequence[str]) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -18,19 +18,19 @@ INTRODUCTION = """\
 # Compatibility
 
 The worker runs on Apache Kafka 2.5 and later; 3.6 or later is advised. This page tells on which versions that was
-tried, and what older brokers lack. `make compat` writes it: only the last section is not measured.
+tried, and what older brokers lack. `python -m proof compat` writes it: only the last section is not measured.
 
 On each version, a broker from its own jars is started, with a ZooKeeper where it needs one. Then
 
 - storms are played, as in [guarantees.md](guarantees.md), under load, a round of each:
   {storms}.
   An oracle judges each round: lost and twice must be 0.
-- all tests that need a broker run, those of `make test`. A test that needs what old brokers lack is marked
+- all tests that need a broker run, those of `make test-all`. A test that needs what old brokers lack is marked
   `needs_broker`; it says that it is skipped, and why.
 
-The newest version is that of `make test`. `make compat ONLY=2.5.1` plays one version, `PARTS=storms` or `PARTS=tests`
-one part; what was played with the same code is not played again. `python -m proof.compat report` writes this page from
-what is kept in `proof/compat/results.json`.
+The newest version is that of `make test`. `python -m proof compat 2.5.1` plays one version, `--part storms` or `--part
+tests` one part; what was played with the same code is not played again. `python -m proof compat --report` writes this
+page from what is kept in `proof/compat/results.json`.
 """
 
 LACKS: Sequence[tuple[str, str, str]] = (

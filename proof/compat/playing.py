@@ -1,4 +1,4 @@
-"""Plays a version: storms by the scenarios of `make chaos`, and the tests with a broker, several at a time.
+"""Plays a version: storms by the scenarios of `python -m proof chaos`, and the tests with a broker, several at a time.
 
 Both start brokers of the version that STREAMDEDUP_TEST_KAFKA names, from its jars.
 """

@@ -1,4 +1,4 @@
-"""`python -m proof.fuzz --minutes N [TARGET ...]`: play inputs of each target, N minutes in all, or of those named.
+"""`python -m proof fuzz --minutes N [TARGET ...]`: play inputs of each target, N minutes in all, or of those named.
 
 Status 1 if a parser did what it does not document: the output names the input by target, seed and number, and has the
 error; `--play NUMBER` plays it again. A target ends at its first fault. It takes another `--seed` to play other inputs.
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m proof.fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m proof fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--minutes", type=float, default=1.0, help="in all; 1 if not given")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,6 +1,6 @@
 """Claims about bytes that nobody meant: a parser reads them, or refuses them by an error that it documents.
 
-A fixed number of inputs of one seed; `python -m proof.fuzz` plays others, for minutes, and bounds time and memory.
+A fixed number of inputs of one seed; `python -m proof fuzz` plays others, for minutes, and bounds time and memory.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def test_a_parser_reads_an_input_or_refuses_it_by_name(name: str) -> None:
         try:
             player.play(number)
         except Exception as error:
-            error.add_note(f"python -m proof.fuzz {name} --seed {SEED} --play {number}")
+            error.add_note(f"python -m proof fuzz {name} --seed {SEED} --play {number}")
             raise
     assert player.refused < count
     assert bool(player.refused) == bool(TARGETS[name].refusals)

@@ -1,6 +1,6 @@
 """Saved filters of every kind, as each format version wrote them: loaded by every later version, and never changed.
 
-`python -m proof.golden.make` adds a file, and its line in `manifest.json`, for each recipe that has none yet.
+`python -m proof golden` adds a file, and its line in `manifest.json`, for each recipe that has none yet.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Add the goldens that are missing: `python -m proof.golden.make`. One that is there is never written again."""
+"""Add the goldens that are missing: `python -m proof golden`. One that is there is never written again."""
 
 import json
 import sys

@@ -1,6 +1,6 @@
 """What must not change and is no file of ours: recorded once, as JSON in `records/`, and compared ever after.
 
-`python -m proof.golden.make` records what is missing. An intended change is made by deleting its record first.
+`python -m proof golden` records what is missing. An intended change is made by deleting its record first.
 """
 
 import json

@@ -37,7 +37,7 @@ SIZE_BYTES_MAX = 64 << 10  # they stay in the repository for ever
 
 
 def test_every_kind_has_a_golden_file() -> None:
-    """Add a line to GOLDEN, then run `python -m proof.golden.make`; both are committed."""
+    """Add a line to GOLDEN, then run `python -m proof golden`; both are committed."""
     kinds = {*filters.KINDS, *filters.LOADED}
     assert {entry["kind"] for entry in ENTRIES.values()} == kinds
 

@@ -37,7 +37,7 @@ def difference(before: object, now: object) -> str:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_what_is_recorded_does_not_change(name: str) -> None:
-    """If a change is meant: delete the record, run `python -m proof.golden.make`, and commit what it writes."""
+    """If a change is meant: delete the record, run `python -m proof golden`, and commit what it writes."""
     now = read(text_of(RECORDS[name]()))
     assert not difference(recorded(name), now)
 

@@ -1,10 +1,11 @@
-"""`python -m proof.mutants [NAME ...]`, or `make mutants`: break each promise once, and see a test go red.
+"""`python -m proof mutants [NAME ...]`: break each promise once, and see a test go red.
 
 Each mutant is entered in a pytest process of its own, and in the processes that the tests start. Before, all the tests
 named are run once without any, and must be green. Ends with status 1 if a mutant survives, and with 2 if one is
 unknown, or the tests cannot be run.
 """
 
+import argparse
 import os
 import re
 import subprocess
@@ -110,4 +111,6 @@ def _path() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(prog="python -m proof mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these only")
+    sys.exit(main(parser.parse_args().names))

@@ -12,12 +12,12 @@ from proof.simulation.seeds import SORTS, left_by_tests
 
 def main() -> int:
     """The exit status: 1 where any seed broke a promise."""
-    parser = argparse.ArgumentParser(prog="python -m proof.simulation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m proof simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many (default: 1000)")
     parser.add_argument("--start", type=int, default=0, help="the first (default: 0)")
     parser.add_argument("--plan", choices=SORTS, default="drawn", help="the sort of plan")
     parser.add_argument(
-        "--left", action="store_true", help="all promised seeds that `make test` does not play"
+        "--left", action="store_true", help="all promised seeds that `make test-all` does not play"
     )
     parser.add_argument("--trace", action="store_true", help="print the history of each")
     parser.add_argument("--most", type=int, default=10, help="end after so many failures")
@@ -51,7 +51,7 @@ def _play(seeds: Iterable[tuple[str, int]], failed_max: int, *, traced: bool) ->
 
 def again(seed: int, plan: str) -> str:
     """Return the command that plays a seed again."""
-    return f"python -m proof.simulation --seeds 1 --start {seed} --plan {plan} --trace"
+    return f"python -m proof simulation --seeds 1 --start {seed} --plan {plan} --trace"
 
 
 def _mutants(numbers: Iterable[int]) -> int:

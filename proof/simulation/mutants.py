@@ -1,6 +1,6 @@
 """The product broken on purpose, one promise at a time: what a simulation is worth is how soon it sees each.
 
-`python -m proof.simulation --mutants` says after how many seeds.
+`python -m proof simulation --mutants` says after how many seeds.
 """
 
 import asyncio

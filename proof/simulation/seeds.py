@@ -1,4 +1,4 @@
-"""Which seeds are promised: `make test` plays the first of each sort of plan, `make acceptance` all others."""
+"""Which seeds are promised: `make test-all` plays the first of each sort of plan, the command all others."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Seeds:
 
     @property
     def left(self) -> range:
-        """The seeds that `make test` does not play."""
+        """The seeds that `make test-all` does not play."""
         return range(self.in_tests, self.promised)
 
 
@@ -35,7 +35,7 @@ SORTS: Mapping[str, Seeds] = {
 
 
 def left_by_tests() -> Iterator[tuple[str, int]]:
-    """Yield the sort and the number of every promised seed that `make test` does not play."""
+    """Yield the sort and the number of every promised seed that `make test-all` does not play."""
     for name, seeds in SORTS.items():
         for seed in seeds.left:
             yield name, seed

@@ -12,7 +12,7 @@ from tests.filters.cases import band, copies, random_digests
 from tests.filters.dleft_tools import RESIDENT, Churned, cells, churned
 
 FULL_ERROR = 24 * 2**-14
-REPLACED = 1 << 17  # an eighth of the paper's, which `make acceptance` plays
+REPLACED = 1 << 17  # an eighth of the paper's, which `python -m bench acceptance` plays
 
 
 # --- churn ---
@@ -26,7 +26,7 @@ def published() -> Churned:
 
 @pytest.mark.slow
 def test_loads_under_churn_are_those_of_the_paper(published: Churned) -> None:
-    """To the second decimal (`make acceptance`: to the third); and no bucket ever needed a ninth cell."""
+    """To the second decimal (`python -m bench acceptance`: to the third); and no bucket ever needed a ninth cell."""
     assert published.shares[5:].tolist() == pytest.approx(
         [0.9501, 0.7653, 0.2868, 0.0022], abs=3e-3
     )

@@ -1,0 +1,33 @@
+"""`python -m bench NAME`: one measurement; `--help` lists them."""
+
+import sys
+
+from bench.entry import Tool, run
+
+TOOLS = {
+    "acceptance": Tool("Every figure of the filters beside paper and theory", ["bench.acceptance"]),
+    "bombs": Tool(
+        "How long the loop stands still for events that are bombs, of JSON and of headers",
+        ["bench.bombs", "bench.header_bombs"],
+        parses=False,
+    ),
+    "crafted-keys": Tool(
+        "What chosen keys cost beside random ones", ["bench.crafted_keys"], parses=False
+    ),
+    "default-kind": Tool(
+        "The kinds that could be the default", ["bench.default_kind"], parses=False
+    ),
+    "filters": Tool("Every kind beside other libraries; a quarter of an hour", ["bench.filters"]),
+    "formats": Tool("Keys in each format, in seconds", ["bench.formats"], parses=False),
+    "full": Tool("Restart, memory, latency, growth, peers; an hour or more", ["bench.worker.full"]),
+    "hashes": Tool("The hashes on keys with a structure", ["bench.hashes"], parses=False),
+    "lasting": Tool("Memory beside filters that grow, for an hour", ["bench.worker.lasting"]),
+    "lock": Tool("What the lock of a library filter costs a call", ["bench.lock"], parses=False),
+    "repartition": Tool("The stages of source.repartition", ["bench.worker.repartition"]),
+    "urls": Tool("URLs, in seconds", ["bench.urls"], parses=False),
+    "windows": Tool("A window at its capacity", ["bench.windows"], parses=False),
+    "worker": Tool("The worker beside a plain copy and a loop by hand", ["bench.worker"]),
+}
+
+if __name__ == "__main__":
+    sys.exit(run("bench", TOOLS))

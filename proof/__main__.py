@@ -1,0 +1,22 @@
+"""`python -m proof NAME`: one tool; `--help` lists them."""
+
+import sys
+
+from bench.entry import Tool, run
+
+TOOLS = {
+    "chaos": Tool("Real faults on real workers and brokers, an hour of them", ["proof.chaos"]),
+    "compat": Tool("Storms and tests on each version of Kafka, hours of them", ["proof.compat"]),
+    "framings": Tool(
+        "Write what Kafka's own code makes of record batches",
+        ["tests.kafka.framings"],
+        parses=False,
+    ),
+    "fuzz": Tool("Wrong inputs for the parsers of foreign bytes", ["proof.fuzz"]),
+    "golden": Tool("Write the goldens that are missing", ["proof.golden.make"], parses=False),
+    "mutants": Tool("Each promise broken once: a test must go red", ["proof.mutants"]),
+    "simulation": Tool("Deployments over a broker in memory, by seeds", ["proof.simulation"]),
+}
+
+if __name__ == "__main__":
+    sys.exit(run("proof", TOOLS))
