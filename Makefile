@@ -45,7 +45,7 @@ kernels: $(VENV)/.dev
 test-containers: $(VENV)/.dev
 	$(BIN)/python -m pytest --containers tests proof -m container $(PYTEST_ARGS)
 	STREAMDEDUP_TEST_BOOTSTRAP= STREAMDEDUP_TEST_RUNG=docker $(BIN)/python -m pytest \
-		-m 'broker and not private_broker' tests/broker/test_ladder.py tests/broker/test_worker.py
+		-m 'broker and not private_broker' proof/broker/test_ladder.py tests/broker/test_worker.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

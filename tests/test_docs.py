@@ -523,7 +523,9 @@ class TestArchitecture:
         texts = [self.TEXT, *(self._list_in(path) for path in self.HOW_TO_ADD)]
         paths = set(re.findall(r"`((?:[\w-]+/)*[\w-]+\.py|(?:[\w-]+/)+)`", "".join(texts)))
         assert len(paths) > 30
-        tests = {path.name for name in ("tests", "proof") for path in (ROOT / name).rglob("test_*.py")}
+        tests = {
+            path.name for name in ("tests", "proof") for path in (ROOT / name).rglob("test_*.py")
+        }
         below = {f"{family.name}/" for family in (PACKAGE / "kafka").iterdir()}  # of its room's row
         for path in paths - {"base.py", "streamdedup/"} - below:
             assert (PACKAGE / path).exists() or (ROOT / path).exists() or path in tests, path

@@ -1,12 +1,18 @@
-"""The part of the matrix that `make test-all` plays (tests/broker/test_chaos.py), as the documents name it."""
+"""The part of the matrix that `make test-all` plays (proof/chaos/test_chaos.py), as the documents name it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from proof.chaos.driver import ATTEMPTS_MAX
+from proof.chaos.brokers import ProxiedBroker
+from proof.chaos.driver import ATTEMPTS_MAX, play
 from proof.chaos.kills import kill_unsaved
 from proof.chaos.matrix import SCENARIOS, Scenario
 from proof.chaos.trial import Trial
+from proof.chaos.worker import broken
+from tests.broker.base import Unavailable
+from tests.broker.plugin import NO_BROKER, do_without
 
 PART_S_MAX = 180
 BROKER_S = 15
@@ -48,14 +54,34 @@ KEPT: Sequence[SmallRound] = (
     SmallRound("step", 0, size=4, seconds=22),
     SmallRound("network", TRANSACTION_APIS, size=3, seconds=15),
 )
-BROKEN: Sequence[BrokenRound] = (
-    BrokenRound(
-        "network", END_TXN_IS_CUT, 1, seconds=10, promise="doubt is success", breach="lost"
-    ),
-    BrokenRound(  # a kill by chance may come before the first event is out, and leave nothing to fold
-        "kill", 0, 1, seconds=15, promise="no fold", breach="doubled", play=kill_unsaved
-    ),
+LOSES = BrokenRound(
+    "network", END_TXN_IS_CUT, 1, seconds=10, promise="doubt is success", breach="lost"
 )
+DOUBLES = BrokenRound(  # a kill by chance may come before the first event is out, and leave nothing to fold
+    "kill", 0, 1, seconds=15, promise="no fold", breach="doubled", play=kill_unsaved
+)
+BROKEN: Sequence[BrokenRound] = (LOSES, DOUBLES)
+
+
+def proxied_broker() -> Iterator[ProxiedBroker]:
+    """Yield a broker whose log files can be read, with a way in for a proxy; without one the test is skipped."""
+    try:
+        found = ProxiedBroker()
+    except Unavailable as unavailable:
+        do_without(f"{NO_BROKER}{unavailable}")
+    with closing(found):
+        yield found
+
+
+def see_a_broken_promise(small: BrokenRound, brokers: ProxiedBroker, directory: Path) -> None:
+    """Play a round with a worker that is broken on purpose; AssertionError unless the oracle sees it."""
+    trial = Trial(brokers, directory, f"broken {small.promise}", number=small.number)
+    trial.broken = broken(small.promise)
+    finding = play(small.scenario_played, trial, small.size)
+    assert finding is not None, trial.count.failures
+    breached = getattr(finding, small.breach)
+    assert breached > 0
+    assert any(f"{small.breach} {breached}" in failure for failure in trial.count.failures)
 
 
 def seconds_at_most() -> int:
@@ -68,7 +94,7 @@ def seconds_at_most() -> int:
 def in_words() -> list[str]:
     """The lines that tell it in the documents."""
     return [
-        f"`make test-all` plays {len(KEPT)} short rounds of these (`tests/broker/test_chaos.py`), one each of",
+        f"`make test-all` plays {len(KEPT)} short rounds of these (`proof/chaos/test_chaos.py`), one each of",
         f"{_named(KEPT)};",
         f"and {len(BROKEN)} with a worker that was broken on purpose, which the oracle must see:",
         f"{_named(BROKEN)}.",

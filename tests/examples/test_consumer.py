@@ -1,4 +1,4 @@
-"""The consumer of examples/, in docs/library.md; tests/broker/test_example_consumer.py runs it."""
+"""The consumer of examples/, in docs/library.md; proof/broker/test_example_consumer.py runs it."""
 
 from pathlib import Path
 

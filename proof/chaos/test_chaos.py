@@ -1,4 +1,4 @@
-"""A small part of the matrix of `python -m proof chaos`; and that its oracle sees a broken promise.
+"""A small part of the matrix of `python -m proof chaos`, and claims about the oracle and the page.
 
 What is played here is the table in proof/chaos/part.py; the whole is in docs/guarantees.md.
 """
@@ -16,19 +16,20 @@ from confluent_kafka import KafkaError, KafkaException
 from proof.chaos.__main__ import main, write_page
 from proof.chaos.asking import patiently
 from proof.chaos.brokers import ProxiedBroker
-from proof.chaos.driver import ATTEMPTS_MAX, play, play_round
+from proof.chaos.driver import ATTEMPTS_MAX, play_round
 from proof.chaos.feeding import REPEATED_SHARE, draw_keys
 from proof.chaos.hits import End, undecided
 from proof.chaos.matrix import SCENARIOS
 from proof.chaos.oracle import Finding
 from proof.chaos.part import (
-    BROKEN,
     KEPT,
+    LOSES,
     PART_S_MAX,
-    BrokenRound,
     SmallRound,
     in_words,
+    proxied_broker,
     seconds_at_most,
+    see_a_broken_promise,
 )
 from proof.chaos.report import write_report
 from proof.chaos.results import Result, Results
@@ -36,9 +37,6 @@ from proof.chaos.segments import LogBatch, aborted, zombie_batches
 from proof.chaos.trial import Trial
 from proof.chaos.upgrades import NEW, OLD, Crossing, crossings, served_by_both
 from proof.chaos.versions import commit_of, take_out
-from proof.chaos.worker import broken
-from tests.broker.base import Unavailable
-from tests.broker.plugin import NO_BROKER, do_without
 
 ROOT = Path(__file__).parents[2]
 KEYS = 40_000
@@ -47,12 +45,7 @@ KEYS = 40_000
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[ProxiedBroker]:
     """A broker whose log files can be read, with a way in for a proxy."""
-    try:
-        found = ProxiedBroker()
-    except Unavailable as unavailable:
-        do_without(f"{NO_BROKER}{unavailable}")
-    with closing(found):
-        yield found
+    yield from proxied_broker()
 
 
 @pytest.mark.broker
@@ -76,18 +69,9 @@ def test_a_small_round_keeps_its_promise(
 
 @pytest.mark.broker
 @pytest.mark.private_broker
-@pytest.mark.parametrize("small", BROKEN, ids=lambda small: small.promise)
-def test_the_oracle_sees_a_broken_promise(
-    brokers: ProxiedBroker, tmp_path: Path, small: BrokenRound
-) -> None:
-    """A worker that admits what was not committed loses events; one that does not fold its output doubles some."""
-    trial = Trial(brokers, tmp_path, f"broken {small.promise}", number=small.number)
-    trial.broken = broken(small.promise)
-    finding = play(small.scenario_played, trial, small.size)
-    assert finding is not None, trial.count.failures
-    breached = getattr(finding, small.breach)
-    assert breached > 0
-    assert any(f"{small.breach} {breached}" in failure for failure in trial.count.failures)
+def test_the_oracle_sees_a_lost_event(brokers: ProxiedBroker, tmp_path: Path) -> None:
+    """A worker that admits what was not committed loses events; tests/broker/test_oracle.py has one that doubles."""
+    see_a_broken_promise(LOSES, brokers, tmp_path)
 
 
 @pytest.mark.broker

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from proof.broker.test_audit import audited, findings
+from proof.broker.test_lists import build_lists, is_blocked
 from streamdedup.errors import ConfigError
 from streamdedup.events import Verdict
 from streamdedup.kafka.options import MARK
@@ -17,8 +19,6 @@ from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from tests.broker.base import Broker
 from tests.broker.needs import AHEAD
-from tests.broker.test_audit import audited, findings
-from tests.broker.test_lists import build_lists, is_blocked
 from tests.broker.topics import Event, Record, alter_topic, read_all
 from tests.deployment import Deployment
 from tests.local import Start, run_to_the_end, single
