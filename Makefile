@@ -21,10 +21,10 @@ run: $(VENV)/.demo
 # Five processes for two cores: four begin with the tests of a broker, which wait most of the time.
 PYTEST := $(BIN)/python -m pytest --numprocesses 5 --dist worksteal
 test: kernels
-	$(PYTEST) tests -m 'not acceptance' $(PYTEST_ARGS)
+	$(PYTEST) tests $(PYTEST_ARGS)
 
 test-all: test
-	$(PYTEST) proof -m 'not acceptance' $(PYTEST_ARGS)
+	$(PYTEST) proof $(PYTEST_ARGS)
 
 # The tests without a broker, with the lowest versions that pyproject.toml allows, in build/lowest.  They have wheels for
 # Python 3.11 only, so on another one pip ends at once, instead of compiling them.

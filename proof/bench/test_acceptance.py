@@ -23,7 +23,6 @@ def expectations(text: str) -> list[tuple[str, ...]]:
     return [row for row in rows if row[0] != "Figure" and not row[0].startswith(("`", "Kind"))]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_quick_sections_hold_and_stand_on_the_page(name: str) -> None:
     """Each figure is within its bounds, and the page has it, with the same paper, theory and bounds."""
@@ -106,7 +105,6 @@ def test_a_share_is_allowed_five_standard_deviations() -> None:
 # --- theory ---
 
 
-@pytest.mark.slow
 def test_the_differential_equations_give_the_published_loads() -> None:
     """.9971 .8747 .1283 1.3e-10 2.6e-138 after additions; under churn, with 49,116 fingerprints, the simulation's."""
     added = fluid.added(6)
@@ -139,7 +137,6 @@ def test_the_chain_gives_the_published_exact_errors(
 # --- the page of hashes ---
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dek", "murmur3"])
 def test_the_table_of_hashes_is_what_is_measured(name: str) -> None:
     """A weak one and a sound one, measured again, are the page's, to the last digit."""

@@ -16,7 +16,6 @@ CIRCUMSTANCES = {
 }
 
 
-@pytest.mark.acceptance
 def test_memory_is_measured_while_every_event_is_judged(broker: Broker) -> None:
     """On a real broker: a size at every look, medians over both spans, as many events as were due."""
     found = lasting.lasting(
@@ -42,7 +41,6 @@ def test_many_events_are_counted_as_few_are() -> None:
     assert lasting.judged(text) == {"pass": 12_007_088, "duplicate": 1_000_000}
 
 
-@pytest.mark.acceptance
 def test_snapshots_are_measured_with_the_stalls_beside_them(broker: Broker) -> None:
     """On a real broker: each snapshot's seconds, and the beats of the loop meanwhile."""
     found = saving.saving(

@@ -85,7 +85,6 @@ def test_the_plots_were_drawn_from_the_results() -> None:
         assert plots.drawn_from(found) in path.read_text("utf-8")
 
 
-@pytest.mark.acceptance
 def test_a_tiny_run_measures_every_contender(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +106,6 @@ def test_a_tiny_run_measures_every_contender(
     assert len(results.targets([found])) == 5
 
 
-@pytest.mark.acceptance
 def test_a_tiny_run_measures_the_stages_of_a_repartition(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +126,6 @@ def test_a_tiny_run_measures_the_stages_of_a_repartition(
         assert contender.what in page.page({}, {}, found)
 
 
-@pytest.mark.acceptance
 def test_latency_is_measured_of_every_event(broker: Broker) -> None:
     """On a real broker every event that passes has its time, above 0, and percentiles rise."""
     found = latency.latency(broker.bootstrap_servers, 1000, 20, warm_s=0.5, measured_s=0.5)
@@ -139,7 +136,6 @@ def test_latency_is_measured_of_every_event(broker: Broker) -> None:
     assert values == sorted(values)
 
 
-@pytest.mark.acceptance
 def test_a_restart_is_measured_from_a_fold_and_from_a_snapshot(broker: Broker) -> None:
     """On a real broker the first new event comes out both ways, the output having been there before."""
     found = restart.restart(broker.bootstrap_servers, 2000, rounds=1)

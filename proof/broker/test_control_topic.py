@@ -102,7 +102,6 @@ async def at_work(
         yield worker
 
 
-@pytest.mark.long
 async def test_a_deleted_topic_ends_no_worker(deployment: Deployment, start: Start) -> None:
     """The changes that were read stay in force; the log and the metric say that no more come."""
     async with at_work(deployment, start, range(5)) as worker:

@@ -28,7 +28,7 @@ from tests.staged import Staged
 
 __all__ = ["registry_url"]  # a fixture
 
-pytestmark = [pytest.mark.broker, pytest.mark.long]
+pytestmark = pytest.mark.broker
 KEYS = [f"user-{number}@example.com" for number in range(40)]
 NESTED = {
     "type": "record",

@@ -113,7 +113,6 @@ def frontier(broker: Broker, tmp_path: Path) -> Frontier:
     return Frontier(broker.bootstrap_servers, tmp_path)
 
 
-@pytest.mark.long
 def test_home_pages_come_out_once(frontier: Frontier) -> None:
     """Of 29,596 distinct home pages 29,509 are left: 29,490 of the web come out once, 19 are dead letters."""
     packed = files("streamdedup").joinpath("data/homepages.txt.gz").read_bytes()
@@ -179,7 +178,6 @@ class Site:
             await runner.cleanup()
 
 
-@pytest.mark.long
 async def test_the_walk_through(frontier: Frontier) -> None:
     """The commands succeed; the fetcher gets each page once, one of them at its second try, and no host of the list."""
     site, wanted = Site(), {("localhost", path): times for path, times in WANTED.items()}

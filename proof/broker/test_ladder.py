@@ -63,7 +63,6 @@ def pytest_run(tmp_path: Path) -> PytestRun:
     return run
 
 
-@pytest.mark.slow
 class TestWithoutABroker:
     """A machine that has none at all."""
 

@@ -23,8 +23,6 @@ def three() -> Iterator[ThreeBrokers]:
         yield started
 
 
-@pytest.mark.acceptance
-@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.needs_broker("clusters without ZooKeeper")
 async def test_a_partition_without_a_leader_is_named(

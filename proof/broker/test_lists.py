@@ -126,7 +126,6 @@ def kill_at_work(deployment: Deployment, chance: random.Random) -> None:
     assert at_work, "the kills came too late to prove anything"
 
 
-@pytest.mark.long
 def test_kills_lose_and_double_nothing_of_what_is_blocked(deployment: Deployment) -> None:
     """Output and topic of the blocked hold each event once; what is on both lists passes once, as other keys do."""
     chance = random.Random(1)
@@ -142,8 +141,6 @@ def test_kills_lose_and_double_nothing_of_what_is_blocked(deployment: Deployment
     check_blocked(deployment, numbers)
 
 
-@pytest.mark.acceptance
-@pytest.mark.long
 def test_without_a_filter_kills_lose_and_double_nothing_either(deployment: Deployment) -> None:
     """Each event that is not blocked passes, as often as it came and in its place; nothing is folded or saved."""
     chance = random.Random(2)

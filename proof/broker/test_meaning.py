@@ -83,7 +83,6 @@ async def test_two_workers_with_different_keys_lose_no_first_event_on_a_broker(
     assert second.worker.status.refusal is None
 
 
-@pytest.mark.long
 async def test_a_sleeper_waits_for_a_group_that_has_changed(pair: Deployment, start: Start) -> None:
     """Its session ended while it heard of nothing; it asks every few seconds, and no time limit of brokers counts."""
     asleep, asked = [False], list[float]()
@@ -116,7 +115,6 @@ async def test_a_sleeper_waits_for_a_group_that_has_changed(pair: Deployment, st
     assert await asyncio.to_thread(ids, pair) == list(range(100))
 
 
-@pytest.mark.long
 async def test_who_is_refused_at_the_start_asks_every_few_seconds(
     pair: Deployment, start: Start
 ) -> None:

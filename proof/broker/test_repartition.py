@@ -86,7 +86,6 @@ async def test_a_backlog_leaves_no_event_late(broker: Broker, tmp_path: Path, st
     assert (ids.total(), len(ids)) == (len(sparse) + hours, len(sparse) + hours)
 
 
-@pytest.mark.long
 async def test_the_stages_run_apart(broker: Broker, tmp_path: Path) -> None:
     """Each in a process of its own, killed now and then: each key passes once, and none is missing."""
     chance = random.Random(7)
@@ -146,7 +145,6 @@ async def test_what_was_read_is_purged(
         assert again.tally.consumed == 0
 
 
-@pytest.mark.long
 async def test_the_first_stage_pauses_for_what_is_unread(broker: Broker, tmp_path: Path) -> None:
     """Without a second stage, not much more than `unread_max` is copied; with it, everything."""
     staged = Staged(broker.bootstrap_servers, tmp_path)

@@ -78,7 +78,6 @@ async def audited(staged: Staged) -> Report:
     return await audit(load(staged.write_config(), []))
 
 
-@pytest.mark.long
 async def test_two_topics_and_two_workers_that_are_killed(broker: Broker, tmp_path: Path) -> None:
     """Each id once, each event copied once, and the audit agrees."""
     staged, chance = Inputs(broker.bootstrap_servers, tmp_path), random.Random(3)

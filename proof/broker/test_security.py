@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.test_deleted_topics import exists
 
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import Verdict
@@ -32,7 +33,6 @@ from tests.broker.secure import (
     make_certificates,
     secure_broker,
 )
-from tests.broker.test_deleted_topics import exists
 from tests.broker.topics import Event, create_topic, is_purged, produce, read_all, unique_name
 from tests.broker.versions import wanted
 from tests.deployment import Deployment, keyed, lost_and_doubled

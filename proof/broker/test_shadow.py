@@ -140,8 +140,6 @@ def test_nobody_keeps_a_key_out_of_the_filter_by_a_header(
     assert len(output_of(deployment)) == 3
 
 
-@pytest.mark.acceptance
-@pytest.mark.long
 def test_kills_in_shadow_mode_lose_nothing_and_double_no_pass(deployment: Deployment) -> None:
     """Every input event is in the output once; each key passed once, whatever is killed and forgotten between."""
     chance = random.Random(3)

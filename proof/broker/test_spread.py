@@ -19,7 +19,6 @@ from tests.spread import PARTITIONS, spread
 pytestmark = pytest.mark.broker
 
 
-@pytest.mark.long
 async def test_a_stream_without_record_keys_misleads_nobody(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:

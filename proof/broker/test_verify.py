@@ -187,8 +187,6 @@ def flowing(deployment: Deployment) -> Iterator[list[str]]:
         yield sent
 
 
-@pytest.mark.acceptance
-@pytest.mark.long
 def test_lists_are_replaced_with_their_stores_while_events_flow(
     screened: Deployment, tmp_path: Path
 ) -> None:

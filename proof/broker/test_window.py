@@ -86,8 +86,7 @@ def emitted(deployment: Deployment) -> list[tuple[bytes | None, int | None]]:
     return [(r.key, r.timestamp_ms) for r in read_all(deployment.bootstrap, deployment.sink)]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("late", [pytest.param("pass", marks=pytest.mark.acceptance), "drop"])
+@pytest.mark.parametrize("late", ["pass", "drop"])
 def test_kills_change_no_verdict(broker: Broker, tmp_path: Path, late: str) -> None:
     """With snapshots or after their loss, the output of a killed worker is the model's, event for event."""
     deployment = windowed(broker, tmp_path, late=late, max_jump=f"{5 * SLOT_MS}ms")

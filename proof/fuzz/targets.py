@@ -257,7 +257,7 @@ def _find(kind: str, texts: Sequence[str], data: bytes) -> None:
 def schema_and_value_target(kind: str, data: bytes) -> None:
     """Compile a schema, and run its program over a value. SchemaError if it cannot be read.
 
-    `NUMBA_BOUNDSCHECK=1` has a program fail that writes or reads elsewhere (`tests/test_bounds.py`).
+    `NUMBA_BOUNDSCHECK=1` has a program fail that writes or reads elsewhere (`proof/test_bounds.py`).
     """
     text, _, value = data.partition(THEN)
     schemas = Schemas(kind, PATHS)

@@ -103,7 +103,6 @@ def test_an_error_that_is_not_documented_is_a_fault(
         assert player.refused == 1
 
 
-@pytest.mark.slow
 def test_a_process_of_its_own_plays_until_the_time_is_over() -> None:
     """It reports how many inputs it played, and no fault."""
     played, fault = play_apart("note", SEED, 0.2)

@@ -24,7 +24,6 @@ from streamdedup.snapshot.files import publish
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_changes_the_product_while_it_is_entered(mutant: Mutant) -> None:
     """Something is another object then, and after it is left, all is as it was."""
@@ -83,7 +82,6 @@ def test_a_kernel_is_not_compiled_with_other_globals() -> None:
     assert kernel.py_func.__code__ is code
 
 
-@pytest.mark.slow
 def test_a_child_process_is_broken_too() -> None:
     """A Python that a test starts has entered the mutant before its first line, wherever it runs."""
     [name, *_] = [each.name for each in MUTANTS if "test_files_are_private" in each.tests]
@@ -99,7 +97,6 @@ def test_a_child_process_is_broken_too() -> None:
     assert not told.stderr
 
 
-@pytest.mark.slow
 def test_a_mutant_that_cannot_be_entered_is_no_failed_test() -> None:
     """It has a status of its own: nobody takes it for a mutant that was noticed."""
     options = ["-p", "proof.mutants.plugin", "-p", "no:cacheprovider", __file__]

@@ -25,8 +25,6 @@ from streamdedup.repartition import pieces, resume
 from streamdedup.repartition.purge import Purge
 from streamdedup.rules.lists import NOTHING_BLOCKED, Lists
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(streamdedup.__file__).parents[1]
 
 SEEDS_A_TEST = 25

@@ -150,24 +150,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("broker") and not item.get_closest_marker("private_broker")
     ]
     others = [item for item in items if not item.get_closest_marker("broker")]
-    long = [item for item in shared if item.get_closest_marker("long")]
-    rest = [item for item in shared if not item.get_closest_marker("long")]
-    items[:] = dealt(long, [*private, *rest], others, _workers(config))
+    items[:] = dealt([*private, *shared], others, _workers(config))
 
 
-def dealt(long: list[T], waiting: list[T], others: list[T], workers: int) -> list[T]:
+def dealt(waiting: list[T], others: list[T], workers: int) -> list[T]:
     """Order tests so that of `workers` equal pieces all but the last begin with an equal share of those that wait.
 
-    Of the `long` ones each of them gets some, and begins with these. `--dist worksteal` gives each process such a piece
-    to begin with; whoever is done takes from the end of another's.
+    `--dist worksteal` gives each process such a piece to begin with; whoever is done takes from the end of another's.
     """
-    sizes = _shares(len(long) + len(waiting) + len(others), workers)
+    sizes = _shares(len(waiting) + len(others), workers)
     takers = max(1, workers - 1)
-    firsts = [*(long[taker::takers] for taker in range(takers)), []]
     shares = [*_shares(len(waiting), takers), 0]
     dealt: list[T] = []
-    for size, first, share in zip(sizes, firsts, shares, strict=False):  # one process takes all
-        begins, waiting = [*first, *waiting[:share]], waiting[share:]
+    for size, share in zip(sizes, shares, strict=False):  # one process takes all
+        begins, waiting = waiting[:share], waiting[share:]
         rest = max(0, size - len(begins))
         dealt += [*begins, *others[:rest]]
         others = others[rest:]

@@ -20,7 +20,6 @@ EVENTS = 100_000
 KILLS = 4
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("meddled", [False, True])
 def test_kills_lose_and_double_nothing(broker: Broker, tmp_path: Path, meddled: bool) -> None:
     """SIGKILL at random moments, restarted each time, also if snapshots go and offsets move back while it is down."""

@@ -69,7 +69,6 @@ async def test_a_member_that_was_thrown_out_shuts_nobody_out(
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-@pytest.mark.long
 @pytest.mark.broker
 def test_two_workers_of_one_name_are_told_so(broker: Broker, tmp_path: Path) -> None:
     """A `group_instance_id` twice: instead of throwing each other out for ever, one ends with status 1 (rule 16)."""
@@ -386,7 +385,6 @@ async def test_what_the_broker_refuses_is_found_and_rejected(
     assert b"InvalidTimestamp" in (headers["streamdedup.reason"] or b"")
 
 
-@pytest.mark.long
 @pytest.mark.private_broker
 async def test_a_broker_that_stays_away_is_told_once_and_given_up(
     private_broker: OwnedBroker, tmp_path: Path, start: Start

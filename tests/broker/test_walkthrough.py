@@ -26,7 +26,6 @@ def commands(document: Path = DOCUMENT) -> list[str]:
     return [line for block in blocks for line in block.splitlines()]
 
 
-@pytest.mark.long
 def test_the_walk_through(broker: Broker, tmp_path: Path) -> None:
     """Each command succeeds, the worker screens as it says, and the changes reach it while it runs."""
     bootstrap, suffix = broker.bootstrap_servers, unique_name("")

@@ -1,19 +1,14 @@
 """Claims about the command itself: quick to help, honest in its exit status, polite to signals."""
 
-import array
-import fcntl
 import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
-import termios
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol, get_args
 
@@ -30,8 +25,14 @@ from streamdedup.keys.formats import texts
 from tests.broker.base import DEADLINE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
+
+
 EXAMPLE = ROOT / "config" / "dedup.yaml"
+
+
 COMMAND = [sys.executable, "-m", "streamdedup"]
+
+
 HEAVY = {"numba", "numpy", "aiokafka", "prometheus_client", "pydantic", "orjson", "mmh3"}
 
 
@@ -338,54 +339,6 @@ def test_errors_do_not_tell_keys(call: Call) -> None:
         assert b"s3cr3t" not in done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("redirection", "said"),
-    [
-        ("<&-", b"streamdedup: standard input is closed; "),
-        (">&- </dev/null", b"streamdedup: standard output is closed; "),
-        ("0>/dev/null", b"streamdedup: the input cannot be read: Bad file descriptor\n"),
-        pytest.param(
-            ">/dev/full <<<line",
-            b"streamdedup: the output cannot be written: No space left on device\n",
-            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full"),
-        ),
-    ],
-    ids=["input closed", "output closed", "input broken", "output broken"],
-)
-def test_a_stream_that_fails_is_named_and_ends_in_1(redirection: str, said: bytes) -> None:
-    """The message tells input from output, and there is no trace."""
-    done = _shell(f'"$@" pipe {redirection}')
-    assert done.returncode == 1
-    assert said in done.stderr
-    assert b"Traceback" not in done.stderr
-    assert b"Exception" not in done.stderr
-
-
-def test_without_standard_error_the_output_holds_lines_only() -> None:
-    """Where standard error is closed the summary is not told: it has no place among the lines."""
-    done = _shell('"$@" pipe <<<line 2>&-')
-    assert (done.returncode, done.stdout) == (0, b"line\n")
-
-
-def test_what_nobody_foresaw_ends_in_1_and_quotes_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An error of unknown origin is told by its type and its places: its message may hold a key."""
-
-    def fail(_config: object) -> None:
-        raise ValueError("s3cr3t") from KeyError("s3cr3t")
-
-    monkeypatch.setattr("streamdedup.filters.build", fail)
-    assert main(["pipe"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("streamdedup: a bug in streamdedup, please report it; it came from ")
-    assert "KeyError\n\nwhich led to:" in said
-    assert "in _pipe\n" in said
-    assert said.endswith("in fail\nValueError\n")
-    assert "s3cr3t" not in said
-
-
 def test_compiling_for_nobody_ends_in_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -425,126 +378,6 @@ def test_lines_pass_before_the_input_ends(piped: Piped) -> None:
     piped.input.close()
     assert piped.output.read() == b""
     assert piped.process.wait(DEADLINE_S) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("line", [b"new\n", b"first\n"], ids=["new", "duplicate"])
-def test_a_closed_pipe_is_no_error(piped: Piped, line: bytes) -> None:
-    """Where the reader has had enough, the command ends in 0 with its summary and no complaint.
-
-    It does so also where only duplicates come: nothing is then written that could fail.
-    """
-    piped.write(b"first\n")
-    assert piped.arriving() == b"first\n"
-    piped.output.close()
-    with suppress(BrokenPipeError):  # it may have ended before this comes
-        piped.write(line)  # and left open: it is the closed output that ends the command
-    assert piped.process.wait(DEADLINE_S) == 0
-    assert re.match(rb"(1 line|2 lines): .+\ncuckoo in 1 stage: .+\n$", piped.errors.read())
-
-
-def test_a_closed_socket_is_noticed_without_a_new_line() -> None:
-    """Standard output may be a socket, as under inetd."""
-    ours, theirs = socket.socketpair()
-    command = [*COMMAND, "pipe"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=theirs.fileno(), stderr=subprocess.DEVNULL, bufsize=0
-    ) as process:
-        theirs.close()
-        assert process.stdin is not None
-        process.stdin.write(b"first\n")
-        assert ours.recv(100) == b"first\n"
-        ours.close()
-        with suppress(BrokenPipeError):
-            process.stdin.write(b"first\n")
-        assert process.wait(DEADLINE_S) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["pipe", "--help"],
-        ["config", "check", str(EXAMPLE)],
-        ["config", "show", str(EXAMPLE)],
-        ["config", "schema"],
-        ["plan", "--table"],
-        ["demo"],
-    ],
-    ids=lambda arguments: " ".join(arguments[:2]),
-)
-def test_a_command_whose_reader_has_gone_ends_silently(
-    arguments: list[str], tmp_path: Path
-) -> None:
-    """As of any tool, the output may be left unread: the status is 0, and nothing is complained of."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=tmp_path,
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        check=False,
-        timeout=DEADLINE_S,
-    )
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
-)
-def test_an_interrupt_ends_the_command_with_its_summary(
-    piped: Piped, number: signal.Signals, status: int
-) -> None:
-    """SIGINT and SIGTERM end it at once: what passed is out, the summary is printed, no trace."""
-    piped.write(b"a\na\nb\n")
-    assert piped.arriving() == b"a\nb\n"
-    piped.process.send_signal(number)
-    assert piped.process.wait(DEADLINE_S) == status
-    said = piped.errors.read()
-    assert said.startswith(b"3 lines: 2 passed, 1 duplicate;")
-    assert b"Traceback" not in said
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="needs Linux's size of a pipe")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
-def test_an_interrupt_does_not_wait_for_the_reader(piped: Piped, number: signal.Signals) -> None:
-    """Where the reader stands still, what it has not taken is given up, rather than waited with."""
-    line_bytes = 4096
-    size = fcntl.fcntl(piped.output, fcntl.F_GETPIPE_SZ)
-    for written in range(line_bytes, size + 1, line_bytes):
-        piped.write(b"%0*d\n" % (line_bytes - 1, written))
-        wait_until(partial(_holds, piped.output, written), DEADLINE_S, lambda: "nothing arrives")
-    piped.write(b"%0*d\n" % (line_bytes - 1, 0))
-    wait_until(partial(_holds, piped.input, 0), DEADLINE_S, lambda: "nothing is read")
-    wait_until(partial(_is_asleep, piped.process.pid), DEADLINE_S, lambda: "it does not wait")
-    piped.process.send_signal(number)
-    assert piped.process.wait(DEADLINE_S) == 128 + number
-    assert b" lines: " in piped.errors.read()
-
-
-def _holds(pipe_end: IO[bytes], size_bytes: int) -> bool:
-    count = array.array("i", [0])
-    fcntl.ioctl(pipe_end, termios.FIONREAD, count)
-    return count[0] == size_bytes
-
-
-def _is_asleep(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
-
-
-def _shell(script: str) -> subprocess.CompletedProcess[bytes]:
-    """Run `script` in bash, where `"$@"` is the command."""
-    return subprocess.run(
-        ["bash", "-c", script, "bash", *COMMAND],
-        capture_output=True,
-        check=False,
-        timeout=DEADLINE_S,
-    )
 
 
 def _run(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Sequence
 from importlib import resources
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -32,6 +31,7 @@ from streamdedup.keys.formats import texts
 from streamdedup.keys.hashing import Digests
 
 COMMAND = [sys.executable, "-m", "streamdedup", "pipe"]
+
 
 # Dense in newlines and in the bytes that text tools trip over.
 any_text = st.lists(
@@ -720,39 +720,6 @@ def test_a_sink_that_nobody_reads_ends_the_run() -> None:
     )
     assert (sink.getvalue(), summary.lines) == (b"a\n", 3)
     assert source.read1(2) == b"a\n"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's VmHWM")
-def test_memory_does_not_grow_with_the_input() -> None:
-    """Four million distinct lines peak no higher than one million: the filter and a chunk."""
-    peaks = [_peak_bytes(lines) for lines in (1_000_000, 4_000_000)]
-    assert peaks[1] - peaks[0] < 4 << 20  # the three million lines between them are 36 MB
-
-
-def _peak_bytes(lines: int) -> int:
-    """Run the command over `lines` lines and return the most memory its process ever held."""
-    program = (
-        "import sys\n"
-        "from streamdedup.cli import main\n"
-        "main(['pipe', '--capacity', '4M', '--error-rate', '0.1', '--on-full', 'warn'])\n"
-        "peak = next(l for l in open('/proc/self/status') if l.startswith('VmHWM'))\n"
-        "print(peak.split()[1], file=sys.stderr)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stderr is not None
-        for start in range(0, lines, 100_000):
-            process.stdin.write(b"".join(b"%011d\n" % i for i in range(start, start + 100_000)))
-        process.stdin.close()
-        report = process.stderr.read().split(b"\n")
-    assert b"%s lines" % f"{lines:,}".encode() in report[0]
-    return int(report[-2]) * 1024
 
 
 def _run(data: bytes, sizes: Sequence[int] = (), key: str = "line") -> tuple[bytes, Summary]:

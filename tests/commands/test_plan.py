@@ -3,7 +3,6 @@
 import io
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -523,17 +522,6 @@ class TestCommand:
         bloom = next(row for row in rows if row.startswith("bloom "))
         assert bloom.split()[1:7] == ["9.6", "120", "MB", "1.44", "7", "0.01"]
         assert foot.startswith("pick ")
-
-    @pytest.mark.acceptance
-    def test_a_first_run_says_that_it_compiles(self, tmp_path: Path) -> None:
-        """One line on standard error where nothing is compiled yet, and none on the next run."""
-        environment = os.environ | {"STREAMDEDUP_CACHE": str(tmp_path)}
-        command = [*COMMAND, "--keys", "1k", "--error-rate", "1e-15", "--window", "7d"]
-        told = [
-            subprocess.run(command, env=environment, capture_output=True, check=True).stderr
-            for _ in range(2)
-        ]
-        assert told == [COMPILES, b""]
 
     def test_a_few_of_anything_is_told_in_words(self) -> None:
         """One is no plural, nothing is rounded to a number of many digits, and an exact count has no bounds."""

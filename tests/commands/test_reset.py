@@ -1,42 +1,28 @@
 """Claims about `streamdedup reset`: where offsets go, what their notes say, what is forgotten, and who is refused."""
 
-import asyncio
-import os
 import re
-import shutil
-import subprocess
-import sys
-import time
-from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 
-from streamdedup.commands.audit import audit
-from streamdedup.commands.reset import move, note_after, plan
+from streamdedup.commands.reset import note_after
 from streamdedup.commands.reset_plan import ResetPlan, Step, Target, target_of
 from streamdedup.commands.reset_text import as_text
 from streamdedup.delivery.resume import Found
-from streamdedup.delivery.services import wall_clock_ms
-from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.kafka.client.closing import close_producer
-from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.offsets import Committed
 from streamdedup.settings import load
-from tests.broker.base import DEADLINE_S, Broker
-from tests.broker.topics import committed, delete_records, move_offsets, produce, read_all
+from tests.broker.topics import committed
 from tests.delivery import test_resume
-from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.lists.tools import built
-from tests.local import run_to_the_end
+from tests.deployment import Deployment
 
 NOW_MS = 1_800_000_000_000
+
+
 NOTE = replace(test_resume.NOTE, watermark=7, partitions=4, born=3)
+
+
 FOUND = replace(
     test_resume.FOUND,  # the input holds 10 to 90, the output 0 to 60
     committed=Committed(30, NOTE),
@@ -44,9 +30,6 @@ FOUND = replace(
     partition=0,
     partitions=5,
 )
-
-
-# --- where to ---
 
 
 @pytest.mark.parametrize(
@@ -162,9 +145,6 @@ def test_a_group_that_committed_nothing_is_named(tmp_path: Path) -> None:
     assert "has committed nothing" not in said
 
 
-# --- what the note says then ---
-
-
 def with_note(**changes: Any) -> Found:
     """As FOUND, its note changed."""
     return replace(FOUND, committed=Committed(30, replace(NOTE, **changes)))
@@ -224,268 +204,6 @@ def test_a_move_hides_no_other_number_of_partitions(forget: bool) -> None:
     assert moved.partitions == FOUND.partitions + (0 if forget else 2)
 
 
-# --- on a broker ---
-
-
-@pytest.fixture
-def deployment(broker: Broker, tmp_path: Path) -> Deployment:
-    """Two partitions."""
-    return Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
-
-
-def reset(deployment: Deployment, to: str, *, forget: bool = False) -> str:
-    """Do it, as the command does; what is said beforehand."""
-    settings = load(deployment.write_config())
-    target = target_of(to, wall_clock_ms())
-    planned = asyncio.run(plan(settings, target, forget=forget))
-    asyncio.run(move(settings, planned))
-    return as_text(settings, planned)
-
-
-def command(
-    deployment: Deployment, *arguments: str, stdout: int = subprocess.PIPE
-) -> "subprocess.CompletedProcess[str]":
-    """The command in a process of its own, without a terminal."""
-    config = str(deployment.write_config())
-    return subprocess.run(
-        [sys.executable, "-m", "streamdedup", "reset", "-c", config, *arguments],
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-
-
 def at(deployment: Deployment) -> dict[int, int]:
     """The committed offsets."""
     return committed(deployment.bootstrap, deployment.group, deployment.source)
-
-
-def emitted(deployment: Deployment) -> Counter[bytes | None]:
-    """How often each key stands in the output."""
-    return Counter(r.key for r in read_all(deployment.bootstrap, deployment.sink))
-
-
-@pytest.mark.broker
-def test_offsets_move_and_nothing_is_emitted_twice(deployment: Deployment) -> None:
-    """To the end, to a time, to the start; afterwards the worker reads again and emits nothing anew."""
-    base = int(time.time() * 1000) // 1000 * 1000 - 3_600_000
-    deployment.feed([(n % 2, b"k%d" % n, b"", [], base + n * 1000) for n in range(200)])
-    run_to_the_end(deployment)
-    reset(deployment, "earliest")
-    assert at(deployment) == {0: 0, 1: 0}
-    reset(deployment, "latest")
-    assert at(deployment) == {0: 100, 1: 100}
-    moment = datetime.fromtimestamp(base / 1000 + 101, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    said = reset(deployment, moment)
-    assert at(deployment) == {0: 51, 1: 50}, said
-    assert re.search(r"^all .* 99 +0$", said, re.MULTILINE)
-    reset(deployment, "1s")  # younger than all: the end
-    assert at(deployment) == {0: 100, 1: 100}
-    reset(deployment, "earliest")
-    run_to_the_end(deployment)
-    assert lost_and_doubled(deployment) == (0, 0, 0)
-
-
-@pytest.mark.broker
-def test_forgetting_emits_every_first_again_once(deployment: Deployment) -> None:
-    """After --forget, each key comes once more, whatever snapshots there are, crashes and moves that follow."""
-    deployment.feed(keyed([*range(300), *range(100)], 2))
-    run_to_the_end(deployment)
-    assert list(deployment.snapshots.glob("*/*.snapshot"))
-    assert "no longer count as emitted" in reset(deployment, "earliest", forget=True)
-    with deployment.running() as worker:  # killed while it lives: the floor stands in the group
-        (refused, *_) = worker.wait_for("snapshot_refused")
-        assert "floor 0 instead of 151" in refused["reason"]
-        worker.wait_for("shard_live", 1)
-        worker.kill()
-    run_to_the_end(deployment)
-    assert set(emitted(deployment).values()) == {2}
-    assert "An earlier --forget stays in force" in reset(deployment, "earliest")
-    run_to_the_end(deployment)  # with snapshots of above the floor
-    assert set(emitted(deployment).values()) == {2}
-    shutil.rmtree(deployment.snapshots)
-    reset(deployment, "earliest")
-    run_to_the_end(deployment)
-    assert set(emitted(deployment).values()) == {2}
-    report = asyncio.run(audit(load(deployment.write_config())))
-    assert report.fine, report.as_text()
-    assert (report.total.emitted, report.total.keys) == (300, 300)
-    produce(deployment.bootstrap, deployment.sink, keyed([7], 2))
-    assert asyncio.run(audit(load(deployment.write_config()))).total.doubled == 1
-
-
-@pytest.mark.broker
-def test_forgetting_what_comes_later_only(deployment: Deployment) -> None:
-    """--forget --to latest: what was skipped is owed by nobody, and a known key passes when it comes again."""
-    deployment.feed(keyed(range(100), 2))
-    run_to_the_end(deployment)
-    deployment.feed(keyed(range(100, 150), 2))
-    reset(deployment, "latest", forget=True)
-    deployment.feed(keyed(range(10), 2))
-    run_to_the_end(deployment)
-    assert emitted(deployment) == Counter(
-        {b"user%d@example.com" % n: 2 if n < 10 else 1 for n in range(100)}
-    )
-    report = asyncio.run(audit(load(deployment.write_config())))
-    assert (report.fine, report.total.keys) == (True, 10), report.as_text()
-
-
-@pytest.mark.broker
-def test_another_tools_move_takes_the_floor_along(deployment: Deployment) -> None:
-    """Without its note an offset has no floor: all of the output counts again, so nothing in it is doubled."""
-    deployment.feed(keyed(range(100), 2))
-    run_to_the_end(deployment)
-    reset(deployment, "latest", forget=True)
-    move_offsets(deployment.bootstrap, deployment.group, {0: 0, 1: 0}, deployment.source)
-    assert "Another tool committed the offsets" in reset(deployment, "earliest")
-    run_to_the_end(deployment)
-    assert set(emitted(deployment).values()) == {1}
-
-
-@pytest.mark.broker
-def test_a_gap_above_the_floor_stops(deployment: Deployment) -> None:
-    """What retention deletes below the floor is no gap; what it deletes above it is one."""
-    deployment.feed(keyed(range(100), 2))
-    run_to_the_end(deployment)
-    floor = read_all(deployment.bootstrap, deployment.sink)[49].offset + 2  # the marker follows
-    reset(deployment, "earliest", forget=True)
-    delete_records(deployment.bootstrap, deployment.sink, {0: 20, 1: 20})
-    run_to_the_end(deployment)
-    assert len(read_all(deployment.bootstrap, deployment.sink)) == 160
-    shutil.rmtree(deployment.snapshots)
-    delete_records(deployment.bootstrap, deployment.sink, {0: floor + 5})
-    with deployment.running() as worker:
-        (stopped,) = worker.wait_for("shard_stopped")
-        assert f"the events from {floor} up to there" in stopped["error"]
-
-
-@pytest.mark.broker
-def test_an_active_group_is_refused(deployment: Deployment) -> None:
-    """With its members counted, status 1; nothing is moved, and the worker is not disturbed."""
-    deployment.feed(keyed(range(100), 2))
-    with deployment.running() as worker:
-        deployment.catch_up(worker)
-        done = command(deployment, "--to", "earliest", "--forget", "--yes")
-        assert done.returncode == 1
-        assert "has 1 member: stop all workers first" in done.stderr
-        assert at(deployment) == {0: 50, 1: 50}
-        deployment.feed(keyed(range(50, 150), 2))
-        deployment.catch_up(worker)
-        assert not worker.events("doubt")
-        with pytest.raises(DeliveryError, match="has members: a worker joined meanwhile"):
-            asyncio.run(_moved_without_looking(deployment))
-    assert at(deployment) == {0: 100, 1: 100}
-    assert lost_and_doubled(deployment) == (0, 0, 0)
-
-
-async def _moved_without_looking(deployment: Deployment) -> None:
-    """As if the worker had joined after we looked: the broker itself refuses offsets of no member."""
-    async with kafka_cluster(load(deployment.write_config()).kafka) as cluster:
-        await cluster.move(deployment.group, deployment.source, {0: (0, ""), 1: (0, "")})
-
-
-@pytest.mark.broker
-def test_nobody_is_asked_without_a_terminal(deployment: Deployment) -> None:
-    """The plan is shown, nothing is moved, status 2; with --yes it is, status 0."""
-    deployment.feed(keyed(range(10), 2))
-    done = command(deployment, "--to", "latest")
-    assert (done.returncode, "add --yes" in done.stderr, "partition" in done.stdout) == (2, 1, 1)
-    assert at(deployment) == {}
-    assert command(deployment, "--to", "latest", "--yes").returncode == 0
-    assert at(deployment) == {0: 5, 1: 5}
-    reader, writer = os.pipe()
-    os.close(
-        reader
-    )  # as `| head` does when it has enough: the plan is not read, and carried out all the same
-    done = command(deployment, "--to", "earliest", "--yes", stdout=writer)
-    os.close(writer)
-    assert (done.returncode, at(deployment)) == (0, {0: 0, 1: 0})
-    with pytest.raises(ConfigError, match="the topic nowhere does not exist"):
-        deployment.config["sink"]["topic"] = "nowhere"
-        reset(deployment, "latest")
-
-
-@pytest.mark.broker
-@pytest.mark.parametrize(("answer", "status", "moved"), [("y", 0, True), ("", 1, False)])
-def test_a_person_is_asked(deployment: Deployment, answer: str, status: int, moved: bool) -> None:
-    """On a terminal `y` moves, anything else does not."""
-    produce(deployment.bootstrap, deployment.source, keyed(range(10), 2))
-    ours, theirs = os.openpty()
-    command = ["-c", str(deployment.write_config()), "--to", "latest"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "streamdedup", "reset", *command],
-        stdin=theirs,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    ) as process:
-        os.write(ours, answer.encode() + b"\n")
-        _, errors = process.communicate(timeout=DEADLINE_S)
-    os.close(ours)
-    os.close(theirs)
-    assert (process.returncode, b"Move the offsets? [y/N]" in errors) == (status, True)
-    assert at(deployment) == ({0: 5, 1: 5} if moved else {})
-
-
-@pytest.mark.broker
-def test_a_sleeping_worker_wakes_up_fenced(deployment: Deployment) -> None:
-    """What a worker left open is aborted before the floor is set, and it can commit nothing afterwards."""
-    deployment.feed(keyed(range(10), 2))
-    run_to_the_end(deployment)
-
-    async def zombie() -> None:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=deployment.bootstrap, transactional_id=f"{deployment.sink}/0"
-        )
-        await producer.start()
-        try:
-            await producer.begin_transaction()
-            await producer.send_and_wait(deployment.sink, b"", b"left open", partition=0)
-            await asyncio.to_thread(reset, deployment, "earliest", forget=True)
-            with pytest.raises(KafkaError, match=r"ProducerFenced|InvalidProducerEpoch"):
-                await producer.commit_transaction()
-        finally:
-            await close_producer(producer)
-
-    asyncio.run(zombie())
-    run_to_the_end(deployment)
-    assert emitted(deployment) == Counter({b"user%d@example.com" % n: 2 for n in range(10)})
-
-
-@pytest.mark.broker
-@pytest.mark.needs_broker("topic ids")
-def test_what_would_stop_the_worker_is_not_hidden(broker: Broker, tmp_path: Path) -> None:
-    """Of another output than its note says, a group is only moved with --forget."""
-    one = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-    other = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-    one.feed(keyed(range(10), 1))
-    run_to_the_end(one)
-    one.config["sink"]["topic"] = one.sink = other.sink
-    with pytest.raises(DeliveryError, match=r"partition 0: .* made again.*or add --forget"):
-        reset(one, "earliest")
-    reset(one, "earliest", forget=True)
-    run_to_the_end(one)
-    assert lost_and_doubled(one) == (0, 0, 0)
-
-
-@pytest.mark.broker
-def test_who_only_screens_has_nothing_to_forget(broker: Broker, tmp_path: Path) -> None:
-    """--forget is refused by the setting's name; a plain move goes on with another output, which harms nothing."""
-    one = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-    other = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-    built(tmp_path, ["user3@example.com"])
-    one.config["filter"] = {"kind": "none"}
-    one.config["blocklist"] = {"file": str(tmp_path / "out.list")}
-    del one.config["snapshot"]
-    one.feed(keyed(range(10), 1))
-    run_to_the_end(one)
-    refused = command(one, "--to", "earliest", "--forget", "--yes")
-    assert refused.returncode == 2
-    assert "filter.kind: none (filter: null)" in refused.stderr
-    assert at(one) == {0: 10}
-    one.config["sink"]["topic"] = one.sink = other.sink
-    assert "judged by the lists alone" in reset(one, "earliest")
-    run_to_the_end(one)
-    assert emitted(one) == Counter(b"user%d@example.com" % n for n in range(10) if n != 3)

@@ -8,52 +8,10 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.dleft.dlcbf import DLCBF
 from streamdedup.filters.sizing import bloom_size, dleft_remainder_bits
 from streamdedup.keys.hashing import MURMUR3
-from tests.filters.cases import band, copies, random_digests
-from tests.filters.dleft_tools import RESIDENT, Churned, cells, churned
+from tests.filters.cases import copies, random_digests
+from tests.filters.dleft_tools import RESIDENT, cells
 
 FULL_ERROR = 24 * 2**-14
-REPLACED = 1 << 17  # an eighth of the paper's, which `python -m bench acceptance` plays
-
-
-# --- churn ---
-
-
-@pytest.fixture(scope="module")
-def published() -> Churned:
-    """Give the table after an eighth of the paper's simulation, with its permutations."""
-    return churned("published", 60, REPLACED)
-
-
-@pytest.mark.slow
-def test_loads_under_churn_are_those_of_the_paper(published: Churned) -> None:
-    """To the second decimal (`python -m bench acceptance`: to the third); and no bucket ever needed a ninth cell."""
-    assert published.shares[5:].tolist() == pytest.approx(
-        [0.9501, 0.7653, 0.2868, 0.0022], abs=3e-3
-    )
-    assert published.overflowed_max == 0
-
-
-@pytest.mark.slow
-def test_churn_loses_nothing_and_errs_as_fingerprints_are_in(published: Churned) -> None:
-    """All members are found, and false positives are the distinct fingerprints' share of all, 24 * 2^-14."""
-    assert published.not_found == 0
-    assert published.table.contains(published.resident).all()
-    fingerprints = int(published.table.counts[0])
-    assert fingerprints / 2**25 == pytest.approx(FULL_ERROR, rel=2e-3)
-    found = np.count_nonzero(published.table.contains(random_digests(62, 2_000_000)))
-    low, high = band(2_000_000 * fingerprints / 2**25)
-    assert low < found < high
-
-
-@pytest.mark.slow
-def test_without_permutations_churn_loses_dozens() -> None:
-    """The same replacements with independent places: members vanish, since removals take the cells of others."""
-    lost = churned("none", 60, REPLACED)
-    absent = int(np.count_nonzero(~lost.table.contains(lost.resident)))
-    assert lost.not_found + absent > 24
-
-
-# --- sizes ---
 
 
 @pytest.mark.parametrize(("error_rate", "bits"), [(1e-2, 56 / 3), (1e-3, 68 / 3), (1e-4, 80 / 3)])
@@ -108,9 +66,6 @@ def test_a_fingerprint_that_the_published_permutations_cannot_hold_is_refused() 
     """They multiply in 64 bits: 2^22 buckets and 48 bits of remainder do not fit, `any` takes them."""
     with pytest.raises(ConfigError, match="published needs a fingerprint of 70 bits"):
         DLCBF(24 << 22, 24 * 2**-48, permutations="published")
-
-
-# --- counters ---
 
 
 def test_a_key_that_is_added_thrice_sticks() -> None:

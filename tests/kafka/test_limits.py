@@ -1,14 +1,9 @@
 """Claims about what a topic would refuse or not keep, asked first: sizes to the byte, times to the ms."""
 
-import asyncio
-import time
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from aiokafka.producer.message_accumulator import BatchBuilder
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -20,32 +15,42 @@ from streamdedup.kafka.limits import RETENTION_MARGIN_MS, TOO_LARGE, Limits
 from streamdedup.kafka.records import headers as headers_module
 from streamdedup.kafka.records.codecs import CODECS
 from streamdedup.kafka.topics import DEFAULT_MESSAGE_BYTES_MAX, FOREVER, Topic
-from tests.broker.base import Broker
-from tests.broker.needs import AHEAD
-from tests.broker.topics import create_topic, unique_name
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import built
 
 NOW_MS = 1_790_000_000_000
+
+
 PRESENT = Span.at(NOW_MS)
+
+
 HOUR_MS = 3_600_000
+
+
 BATCH_HEADER_BYTES = 61
 
+
 Cell = bytes | None
+
+
 Row = tuple[int, Cell, Cell, Headers]
+
 
 # Sizes around those where a length takes one byte more, and text that compresses as well as text that does not.
 sizes = st.sampled_from([0, 1, 62, 63, 64, 65, 500, 8190, 8191, 8192, 20_000])
+
+
 cells = st.none() | st.builds(
     lambda size, seed: np.random.default_rng(seed).bytes(size) if seed else b"a" * size,
     sizes,
     st.integers(0, 3),
 )
+
+
 headers = st.lists(st.tuples(st.text(max_size=70), cells), max_size=4)
+
+
 codecs = pytest.mark.parametrize("compression", sorted(CODECS))
-
-
-# --- sizes ---
 
 
 @codecs
@@ -111,27 +116,6 @@ def test_without_a_stated_limit_kafkas_default_holds() -> None:
     unknown = limits("none", {})
     batch = events((NOW_MS, None, fits, []), (NOW_MS, None, fits + b"x", []))
     assert unknown.rejected(batch, PRESENT) == {1: TOO_LARGE}
-
-
-@pytest.mark.broker
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_a_broker_draws_the_line_at_the_same_byte(broker: Broker, compression: str) -> None:
-    """A real broker takes the largest record that we take, and refuses the one that we refuse."""
-    topic = unique_name("limit")
-    create_topic(broker.bootstrap_servers, topic, 1, max_message_bytes=2000)
-    narrow = limits(compression, {"max.message.bytes": "2000"})
-    noise = np.random.default_rng(6).bytes(3000)
-    sizes = range(1500, 2000)
-    taken = [narrow.takes((NOW_MS, b"k", noise[:size], [("h", b"v")])) for size in sizes]
-    first_refused = sizes[taken.index(False)]
-    answers = [
-        asyncio.run(offered(broker.bootstrap_servers, topic, noise[:size], compression))
-        for size in (first_refused - 1, first_refused)
-    ]
-    assert answers == [None, MessageSizeTooLargeError]
-
-
-# --- times ---
 
 
 def test_an_event_may_be_stamped_as_far_ahead_as_the_topic_allows() -> None:
@@ -223,32 +207,6 @@ def test_for_ever_is_not_a_number_of_years() -> None:
     assert limits("none", {"retention.ms": "-1"}).rejected(batch, PRESENT) == {}
 
 
-@pytest.mark.broker
-@pytest.mark.needs_broker(AHEAD)
-@pytest.mark.parametrize("ahead_ms_max", [HOUR_MS, 2**63 - 1])
-async def test_a_broker_draws_the_line_at_the_same_age(broker: Broker, ahead_ms_max: int) -> None:
-    """A broker computes the distance in 64 bits, so what is further back than these hold is ahead for it."""
-    topic, now_ms = unique_name("age"), int(time.time() * 1000)
-    created = {"message_timestamp_after_max_ms": ahead_ms_max, "retention_ms": -1}
-    create_topic(broker.bootstrap_servers, topic, 1, **created)
-    farthest = now_ms - (2**63 - 1)
-    times = [-FOREVER, -FOREVER - 1, farthest + HOUR_MS // 2, farthest - HOUR_MS // 2, -(2**63)]
-    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-    await producer.start()
-    refused = []
-    try:
-        for row, timestamp in enumerate(times):
-            try:
-                await producer.send_and_wait(topic, b"", timestamp_ms=timestamp)
-            except KafkaError:
-                refused.append(row)
-    finally:
-        await producer.stop()
-    known = limits("none", {name.replace("_", "."): f"{ms}" for name, ms in created.items()})
-    assert list(known.rejected(stamped(*times), Span.at(now_ms))) == refused
-    assert refused == ([3, 4] if ahead_ms_max == HOUR_MS else [])
-
-
 @pytest.mark.parametrize("retention_ms", [0, 1, 10_000, RETENTION_MARGIN_MS])
 def test_a_short_retention_has_a_margin_of_its_half(retention_ms: int) -> None:
     """However short the retention, an event of this moment is taken, and one that outlives it is not."""
@@ -321,25 +279,3 @@ def cell_bytes(cell: Cell) -> int:
 def varint_bytes(number: int) -> int:
     """Seven bits a byte, of the number in zigzag."""
     return max(1, -(-(2 * number).bit_length() // 7))
-
-
-async def offered(
-    bootstrap: str, topic: str, value: bytes, compression: str
-) -> type[KafkaError] | None:
-    """The error by which the broker refuses a batch of one record, or None."""
-    producer: Any = AIOKafkaProducer(
-        bootstrap_servers=bootstrap,
-        max_batch_size=1 << 20,
-        compression_type=None if compression == "none" else compression,
-    )
-    await producer.start()
-    try:
-        batch = producer.create_batch()
-        now_ms = int(time.time() * 1000)
-        batch.append(timestamp=now_ms, key=b"k", value=value, headers=[("h", b"v")])
-        await (await producer.send_batch(batch, topic, partition=0))
-    except KafkaError as error:
-        return type(error)
-    finally:
-        await producer.stop()
-    return None

@@ -707,7 +707,7 @@ def damaged(data: bytes, flips: Iterable[tuple[int, int]]) -> bytes:
 
 
 def damage_checked() -> None:
-    """Read and write thousands of damaged batches: only DamagedBatchError is raised. For tests/test_bounds.py."""
+    """Read and write thousands of damaged batches: only DamagedBatchError is raised. For proof/test_bounds.py."""
     chance, refused = random.Random(6), 0
     sources = [built(ROWS), built(rows_by_chance(9, 12)), built([(0, NOW_MS, b"k", b"v", ())])]
     for _ in range(6000):

@@ -167,7 +167,7 @@ GUARD_BYTES = 1 << 16
 def run(kernel: Any, code: list[int], body: bytes, room_bytes: int) -> bytes | FramedKind:
     """Run a program over one value, with so much room; return its key, or what it has instead of one.
 
-    What is written beyond the room is noticed, and so is what is read there, by the check of `tests/test_bounds.py`.
+    What is written beyond the room is noticed, and so is what is read there, by the check of `proof/test_bounds.py`.
     """
     memory = np.full(room_bytes + GUARD_BYTES, 0xEE, dtype=np.uint8)
     key_starts, key_sizes, kinds = (

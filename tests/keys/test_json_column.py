@@ -544,7 +544,7 @@ def _cut_anywhere(text: bytes, after: bytes) -> Column:
 
 
 def read_alone() -> None:
-    """Read every beginning of the cases, each alone in a buffer of its own size. For tests/test_bounds.py."""
+    """Read every beginning of the cases, each alone in a buffer of its own size. For proof/test_bounds.py."""
     texts = (*ORDINARY, *ODD, *WRONG, *(text for _, text in MUTATED))
     pieces = {text[:size] for text in texts for size in range(len(text) + 1)}
     for piece in sorted(pieces):

@@ -1,7 +1,6 @@
 """Claims about normalization: the kernels do to ASCII what Python does, and to nothing else anything."""
 
 import dataclasses
-import subprocess
 import sys
 from pathlib import Path
 from typing import get_args
@@ -21,15 +20,19 @@ from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import NO_TEXT, NOT_UTF8, Normalizer, characters_check
 from streamdedup.keys.normalizers.text import TextNormalizer
 from streamdedup.keys.options import Normalization
-from tests.broker.base import DEADLINE_S
 from tests.keys.test_extract import batch_of
 
 BLANKS = " \t\n\v\f\r\x1c\x1d\x1e\x1f\x85\xa0\u2003\u3000"
+
+
 EVERY_BYTE = [bytes([byte]) for byte in range(256)]
+
 
 texts = st.text(
     st.sampled_from(BLANKS + "aAzZ@[`{ßİΣé0") | st.characters(codec="utf-8"), max_size=12
 )
+
+
 cells = st.lists(st.none() | st.binary(max_size=5) | texts.map(str.encode), max_size=12)
 
 
@@ -213,29 +216,6 @@ def test_asked_once_for_each_key_that_differs() -> None:
     keys, _ = counting.of_column(Column.of([" ä".encode(), b" a", "ö".encode()] * 100))
     assert sorted(asked) == [" ä", "ö"]
     assert list(keys) == ["ä".encode(), b"a", "ö".encode()] * 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("option", "passed"),
-    [
-        ((), b"Key\n key\nkey\nKEY \n"),
-        (("--normalize", "trim"), b"Key\n key\nKEY \n"),
-        (("--normalize", "lowercase"), b"Key\n"),
-        (("--normalize", "lowercase", "--key", "line"), b"Key\n"),
-    ],
-    ids=["none", "trim", "lowercase", "line"],
-)
-def test_the_pipe_normalizes(option: tuple[str, ...], passed: bytes) -> None:
-    """Lines pass as they came; what makes them equal is normalized."""
-    done = subprocess.run(
-        [sys.executable, "-m", "streamdedup", "pipe", *option],
-        input=b"Key\n key\nkey\nKEY \n",
-        capture_output=True,
-        timeout=DEADLINE_S,
-        check=True,
-    )
-    assert done.stdout == passed
 
 
 def test_the_command_offers_what_the_configuration_does() -> None:

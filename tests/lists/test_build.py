@@ -13,7 +13,6 @@ import random
 import re
 import socket
 import stat
-import threading
 import zipfile
 from pathlib import Path
 
@@ -37,11 +36,9 @@ from tests.fifos import ends, fifo, writing
 from tests.filters.cases import HASH_KEY
 from tests.lists.tools import (
     KINDS,
-    PEAK,
     PROVIDER,
     Commands,
     built,
-    child,
     inputs,
     packed,
     quiet,
@@ -50,8 +47,9 @@ from tests.lists.tools import (
     zstd,
 )
 
-MEGABYTE = 1_000_000
 ADDRESSES = [f"user{i}@example.com" for i in range(2000)]
+
+
 CONFIG = """\
 kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
 source: {topic: events}
@@ -75,9 +73,6 @@ def tables(listed: KeyList) -> list[bytes]:
 def left_in(directory: Path) -> set[str]:
     """The names of the files."""
     return {path.name for path in directory.iterdir()}
-
-
-# --- what it takes ---
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
@@ -291,9 +286,6 @@ def test_a_keyed_list_is_built_with_the_secret_of_a_file(lists: Commands) -> Non
     assert holds(load(lists.directory / "out.list", hash_key=HASH_KEY), "a")
 
 
-# --- the same list ---
-
-
 @pytest.mark.parametrize("kind", ["bitmap", "blocked", "bloom", "exact", "fuse"])
 def test_the_order_of_entries_does_not_matter(kind: str, tmp_path: Path) -> None:
     """The same entries in another order, over other files, make the same tables and the same checksum."""
@@ -333,9 +325,6 @@ def test_standard_input_makes_the_same_list_as_a_file(
     said = lists("build", "-", "-o", "in.list", stdin=path.read_bytes())
     assert "needs about 440 MB of memory, the filter, and 14 bytes for each entry" in said.errors
     assert tables(load(lists.directory / "in.list")) == tables(load(lists.directory / "file.list"))
-
-
-# --- what it refuses ---
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
@@ -779,9 +768,6 @@ def test_a_list_replaces_only_a_regular_file(link: bool, lists: Commands) -> Non
         assert lists("build", "in.txt", "-o", name).status == 0
 
 
-# --- proof ---
-
-
 def test_a_check_misses_what_is_not_in_the_file(tmp_path: Path) -> None:
     """A new entry of the inputs, an address or a domain, is reported by its line; so is a damaged file."""
     made, path = recipe(normalizing=PROVIDER), tmp_path / "out.list"
@@ -809,78 +795,6 @@ def test_a_check_looks_for_entries_in_the_very_file(tmp_path: Path) -> None:
     with pytest.raises(StreamdedupError, match="line 1: its entry is not found"):
         found = inputs(tmp_path / "in.txt")
         prove(tmp_path / "out.list", recipe(), found, Rejects(tmp_path / "bad"), quiet())
-
-
-# --- memory ---
-
-GROWTH = f"""{PEAK}
-def build(source):
-    options = ["--allow-empty", "--bad-max", "1", *sys.argv[2:]]
-    return main(["lists", "build", source, "-o", "out.list", *options])
-assert build("small.txt") == 0
-before = peak()
-assert build(sys.argv[1]) == 0
-print(peak() - before)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [(), ("--format", "csv", "--column", "1"), ("--format", "jsonl", "--field", "x")]
-)
-def test_a_line_without_an_end_is_passed_over_in_bounded_memory(
-    options: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Of 100 MB, from a sparse file and from a pipe: it is one bad line, and what comes after it is read."""
-    written(tmp_path / "small.txt", ["{}"])
-    long = tmp_path / "long.txt"
-    with long.open("wb") as file:
-        file.truncate(100 * MEGABYTE)
-        file.seek(0, os.SEEK_END)
-        file.write(b'\n{"x": "a"}\n')
-    os.mkfifo(tmp_path / "pipe")
-    for source in ("long.txt", "pipe"):
-        feeder = threading.Thread(target=_feed, args=(long, tmp_path / "pipe"))
-        if source == "pipe":
-            feeder.start()
-        done = child(GROWTH, source, "--capacity", "10", *options, directory=tmp_path)
-        if source == "pipe":
-            feeder.join()
-        assert int(done.stdout) < 30 * MEGABYTE
-        rejected = (tmp_path / "out.list.rejects").read_bytes()
-        assert rejected.startswith(
-            f"{source}\t1\tthe line is longer than 1,048,576 bytes\t".encode()
-        )
-        assert len(rejected) < 400
-        assert load(tmp_path / "out.list").facts.counts.addresses == 1
-
-
-def _feed(source: Path, pipe: Path) -> None:
-    with source.open("rb") as file, pipe.open("wb", buffering=0) as out:
-        while chunk := file.read(MEGABYTE):
-            out.write(chunk)
-
-
-STATED = f"""{PEAK}
-assert main(["lists", "build", "in.txt.gz", "-o", "out.list", "--kind", sys.argv[1]]) == 0
-print(peak())
-"""
-
-
-@pytest.mark.acceptance
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bloom", "fuse"])
-def test_two_million_addresses_take_no_more_memory_than_stated(kind: str, tmp_path: Path) -> None:
-    """What the first line says is not reached by the whole process, once the kernels are compiled."""
-    with gzip.open(tmp_path / "in.txt.gz", "wb", compresslevel=1) as file:
-        for start in range(0, 2 * MEGABYTE, 100_000):
-            file.write(b"".join(b"%d@example.com\n" % i for i in range(start, start + 100_000)))
-    child(STATED, kind, directory=tmp_path)
-    done = child(STATED, kind, directory=tmp_path)
-    stated = re.search(r"needs about ([\d.]+) MB of memory", done.stderr)
-    assert stated is not None
-    assert int(done.stdout) < float(stated[1]) * MEGABYTE
-    assert load(tmp_path / "out.list").facts.counts.addresses == pytest.approx(2 * MEGABYTE, abs=20)
 
 
 def test_a_small_file_may_become_a_large_text(lists: Commands) -> None:
@@ -918,9 +832,6 @@ def test_more_than_is_available_is_refused_with_both_figures() -> None:
         ConfigError, match=r"needs about 301 MB of memory.*, and 301 MB are available"
     ):
         needed.refuse_above(needed.total_bytes - 1)
-
-
-# --- lines and progress ---
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
@@ -990,9 +901,6 @@ def test_memory_is_stated_before_anything_is_read(lists: Commands) -> None:
     assert re.search(
         r"out.list is the list out, version 20\S+Z-[0-9a-f]{8}: 2,000 entries", said.errors
     )
-
-
-# --- pipes ---
 
 
 def test_pipes_are_read_once(lists: Commands) -> None:

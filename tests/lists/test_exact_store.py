@@ -8,9 +8,6 @@ import fcntl
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -40,10 +37,8 @@ from streamdedup.snapshot.format import pieces
 from streamdedup.snapshot.header import Header
 from tests.lists.tools import (
     HASHES,
-    PEAK,
     PROVIDER,
     Commands,
-    child,
     inputs,
     quiet,
     recipe,
@@ -51,13 +46,29 @@ from tests.lists.tools import (
 )
 
 ADDRESSES = [f"user{n}@example.com" for n in range(500)]
+
+
 KEYS = [*ADDRESSES, "@junk.example", "tree.example"]  # as the list holds them
+
+
 ENTRIES = [*ADDRESSES, "@junk.example", ".tree.example", "User7@example.com"]
+
+
 ABSENT = [f"nobody{n}@example.com" for n in range(2000)]
+
+
 OLD = "2026-01-01T00:00:00Z-00000000"  # a version
+
+
 NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
+
+
 OWNER = Owner("version", "murmur3", "check", "none")
+
+
 WORDS = st.sampled_from([0, 1, 2, 3, 2**63, 2**64 - 2, 2**64 - 1])
+
+
 OPTIONS = ("--kind", "bloom", "--error-rate", "0.2", "--normalize", "email", "--exact")
 
 
@@ -96,9 +107,6 @@ def state(directory: Path) -> dict[str, tuple[int, int]]:
         str(path): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in sorted(directory.rglob("*"))
     }
-
-
-# --- what it holds ---
 
 
 @pytest.mark.parametrize("hash_", HASHES.values(), ids=HASHES.keys())
@@ -221,9 +229,6 @@ def test_entries_of_standard_input_are_stored_too(lists: Commands) -> None:
     assert opened(listed).holds(listed.hash.digests(KEYS)).all()
 
 
-# --- how it is asked ---
-
-
 def test_nothing_is_written_where_it_lies(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,9 +269,6 @@ def test_several_threads_may_ask_at_once(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert all(all(right) for right in threads.map(ask, range(4)))
-
-
-# --- to which list it belongs ---
 
 
 def test_a_list_without_a_store_says_what_to_do(tmp_path: Path) -> None:
@@ -314,9 +316,6 @@ def test_a_place_that_cannot_be_read_is_no_missing_store(lists: Commands) -> Non
     said = lists("inspect", "out.list")
     assert said.status == 1
     assert "DO NOT HOLD: cannot read out.list.exact" in said.out.decode()
-
-
-# --- damage ---
 
 
 @pytest.mark.parametrize("harm", ["flipped", "cut", "longer"])
@@ -444,43 +443,6 @@ def test_a_store_of_an_earlier_version_is_none(tmp_path: Path) -> None:
         opened(listed)
 
 
-# --- crashes, and builds side by side ---
-
-KILLED = """
-import os, signal, sys
-from streamdedup.cli import main
-from streamdedup.lists.build import builder, store
-from streamdedup.snapshot import files
-def die(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-where, *arguments = sys.argv[1:]
-if where == "reading": builder._list_of = die
-if where == "storing": store._content = die
-if where == "naming": files.sync_directory = die
-if where == "between": builder.files.save = die
-main(["lists", "build", *arguments])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("where", ["reading", "storing", "naming", "between"])
-def test_a_build_that_is_killed_leaves_list_and_store_as_they_were(
-    where: str, tmp_path: Path
-) -> None:
-    """The list that is there has its store at every moment; the next build takes away what lies about."""
-    listed = made(tmp_path, ENTRIES)
-    before, place = (tmp_path / "out.list").read_bytes(), place_of(tmp_path / "out.list")
-    source, output = written(tmp_path / "other.txt", ABSENT), tmp_path / "out.list"
-    command = [sys.executable, "-c", KILLED, where, str(source), "-o", str(output), *OPTIONS]
-    done = subprocess.run(command, check=False, capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert (tmp_path / "out.list").read_bytes() == before
-    assert opened(listed).holds(listed.hash.digests([*KEYS, *ABSENT])).sum() == len(KEYS)
-    again = made(tmp_path, ABSENT)
-    assert opened(again).holds(again.hash.digests([*KEYS, *ABSENT])).sum() == len(ABSENT)
-    assert sorted(path.name for path in place.iterdir()) == sorted([listed.version, again.version])
-
-
 def test_the_store_of_the_list_before_stays_until_the_next_build(tmp_path: Path) -> None:
     """Who has read that list just now still finds its store; the one before that is gone."""
     place = place_of(tmp_path / "out.list")
@@ -562,9 +524,6 @@ def test_two_builds_of_one_list_do_not_meet(tmp_path: Path) -> None:
     assert opened(listed).holds(listed.hash.digests(KEYS)).all()
 
 
-# --- what it takes ---
-
-
 def test_a_disk_that_is_too_small_is_told_beforehand(
     lists: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -596,32 +555,6 @@ def test_room_is_looked_for_where_the_store_lies_after_the_clean_up(
     listed = made(tmp_path, ENTRIES)
     assert opened(listed).holds(listed.hash.digests(KEYS)).all()
     assert versions_in(other_disk) == [listed.version]
-
-
-STATED = f"""{PEAK}
-assert main(["lists", "build", "in.txt", "-o", "out.list", "--kind", "bloom", "--exact"]) == 0
-print(peak())
-"""
-
-
-@pytest.mark.acceptance
-@pytest.mark.slow
-def test_a_store_takes_no_more_memory_and_disk_than_stated(tmp_path: Path) -> None:
-    """Of the whole process, once the kernels are compiled; however many entries there are, hardly more."""
-    for entries in (10, 2_000_000):  # the first build is there to compile
-        with (tmp_path / "in.txt").open("wb") as file:
-            file.write(b"".join(b"%d@example.com\n" % n for n in range(entries)))
-        done = child(STATED, directory=tmp_path)
-    stated = re.search(r"needs about ([\d.]+) MB of memory.*, and ([\d.]+) MB of disk", done.stderr)
-    assert stated is not None
-    assert int(done.stdout) < float(stated[1]) * 1e6
-    listed = load(tmp_path / "out.list")
-    store = opened(listed)
-    assert store.entries == 2_000_000
-    assert 2 * store.size_bytes < float(stated[2]) * 1e6
-
-
-# --- the commands ---
 
 
 def test_check_proves_every_entry_in_the_store_too(lists: Commands) -> None:

@@ -28,6 +28,8 @@ from numba.core import ir
 from numba.core.typed_passes import AnnotateTypes
 
 import streamdedup
+from proof.test_kernel_cache import run
+from proof.test_kernel_cache import sources as sources  # noqa: PLC0414 - a fixture
 from streamdedup import filters
 from streamdedup.events import Column
 from streamdedup.filters.base import Removable, Static, Unionable
@@ -50,11 +52,7 @@ from streamdedup.rules.window import DuplicatesWithin
 from tests.filters.cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import built, rows_by_chance
-from tests.test_kernel_cache import run
-from tests.test_kernel_cache import sources as sources  # noqa: PLC0414 - a fixture
 from tests.watching import watched
-
-pytestmark = pytest.mark.slow
 
 types: Any = numba.types  # its classes are made in ways that no type checker knows
 compiler: Any = untyped_compiler
@@ -220,7 +218,7 @@ def test_an_inlined_function_is_never_called(sources: Path) -> None:
 def used() -> dict[str, list[str]]:
     """Give the report of a process that used all kinds of filter, and so every kernel."""
     done = run(
-        ["-c", "from tests.test_kernel import report; report()"],
+        ["-c", "from proof.test_kernel import report; report()"],
         Path(__file__).parent.parent,
         STREAMDEDUP_CACHE=str(cache_root()),
     )
@@ -245,7 +243,7 @@ def test_nothing_compiles_after_the_warm_up(used: dict[str, list[str]]) -> None:
 def test_compile_leaves_nothing_to_compile() -> None:
     """What `streamdedup compile` puts into a cache is all that a worker warms up, whatever its filter and hash."""
     done = run(
-        ["-c", "from tests.test_kernel import report_left; report_left()"],
+        ["-c", "from proof.test_kernel import report_left; report_left()"],
         Path(__file__).parent.parent,
         STREAMDEDUP_CACHE=str(cache_root()),
     )

@@ -16,8 +16,6 @@ from streamdedup.keys.hashing import Digests, Hash
 from tests.filters.cases import CASES, Case, band, probes_for
 from tests.filters.key_families import FAMILIES
 
-pytestmark = pytest.mark.slow
-
 FamilyDigests = Callable[[str, Hash], Digests]
 
 every = pytest.mark.parametrize("case", CASES, ids=str)

@@ -15,8 +15,6 @@ PAGES = 150
 PART = 50  # pages, after which a crawl is stopped or killed
 DELAY_S = 0.02  # between two requests, so that the log is written before the site is done
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def site() -> Iterator[Site]:

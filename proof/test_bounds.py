@@ -15,11 +15,10 @@ ROOT = Path(__file__).parents[1]
 DEADLINE_S = 600
 
 
-@pytest.mark.slow
 def test_no_kernel_reads_or_writes_outside_of_what_it_is_given() -> None:
     """One process compiles the kernels with the check, and runs the tests marked `bounds` and two sweeps again."""
     done = subprocess.run(
-        [sys.executable, "-c", "from tests.test_bounds import again; again()"],
+        [sys.executable, "-c", "from proof.test_bounds import again; again()"],
         cwd=ROOT,
         env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "1"},
         capture_output=True,

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from streamdedup.instructions import bits_set, copy_bytes, lanes_within, prefetch, upper_half
 
-pytestmark = pytest.mark.slow
-
 WORDS = st.integers(0, (1 << 64) - 1).map(np.uint64)
 NUMBERS = st.integers(0, (1 << 32) - 1)
 

@@ -12,8 +12,6 @@ from tests.archives import unpack
 
 ROOT = Path(__file__).parents[1]
 
-pytestmark = pytest.mark.slow
-
 
 def built(source: Path, target: str, directory: Path) -> Path:
     """Build the wheel or the sdist of `source`, without a network."""

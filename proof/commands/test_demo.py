@@ -59,7 +59,6 @@ EXAMPLE = ("passed on", "dropped")
 ASKED = f"of {NEVER_FED:,} keys that were never fed, asked at the end"
 
 
-@pytest.mark.slow
 def test_the_report_adds_up(output: str) -> None:
     """Every event was consumed and has one outcome, and only the false positives are missing from the output."""
     passed, (_, false) = first(output, "passed on"), numbers(output, FILLING)
@@ -71,7 +70,6 @@ def test_the_report_adds_up(output: str) -> None:
     assert all(value > 0 for value in numbers(output, "time")[:2])
 
 
-@pytest.mark.slow
 def test_the_filter_is_at_work(output: str) -> None:
     """Some new pages are dropped: by chance, as many as estimated, to within five deviations."""
     estimated, actual = numbers(output, FILLING)
@@ -79,7 +77,6 @@ def test_the_filter_is_at_work(output: str) -> None:
     assert abs(actual - estimated) < 5 * estimated**0.5
 
 
-@pytest.mark.slow
 def test_the_filter_ends_near_its_promise(output: str) -> None:
     """Of keys that were never fed, nearly the promised 1 % is reported present, and no more."""
     estimated, actual, percent, promised = numbers(output, ASKED)
@@ -89,7 +86,6 @@ def test_the_filter_ends_near_its_promise(output: str) -> None:
     assert percent == pytest.approx(100 * actual / NEVER_FED, abs=0.006)
 
 
-@pytest.mark.slow
 def test_memory_stands_beside_that_of_an_exact_set(output: str) -> None:
     """A Bloom filter of 1 % takes 9.6 bits a key and a little slack; the set takes at least its keys and a pointer."""
     kept = first(output, "passed on")
@@ -108,7 +104,6 @@ def test_memory_stands_beside_that_of_an_exact_set(output: str) -> None:
     assert first(output, "the text of the keys alone") == TEXT_BYTES
 
 
-@pytest.mark.slow
 def test_a_dropped_event_stands_below_the_first_of_its_key(output: str) -> None:
     """Both are events of the data, with one page; the one that was dropped came later."""
     lines = [re.search(rf"^  {name} +(\{{.*\}})$", output, re.MULTILINE) for name in EXAMPLE]
@@ -136,7 +131,6 @@ def test_the_example_is_a_duplicate_of_what_passed(
     assert [json.loads(event)["id"] for event in found] == [first, again]
 
 
-@pytest.mark.slow
 def test_the_size_of_snapshots_is_explained(output: str) -> None:
     """They are larger than the filter by a constant for each file, and the numbers agree."""
     (filter_bytes, *_), (size, files) = (
@@ -164,7 +158,6 @@ def test_a_filter_that_forgets_is_seen() -> None:
     assert demo._probe([forgetful], set()).actual == 0
 
 
-@pytest.mark.slow
 def test_plain_lines_without_a_terminal(output: str) -> None:
     """Progress is plain lines in a pipe: rate, verdicts, fill, error, and no control characters."""
     lines = [line for line in output.splitlines() if " full  error " in line]
@@ -244,7 +237,6 @@ def test_a_missing_broker_is_named_with_its_remedy(
     assert f"which is not installed; install it: {command}\n" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_live_line_on_a_terminal(tmp_path: Path) -> None:
     """On a terminal one line is rewritten in place; a second run begins afresh where the first left snapshots."""
     for _ in range(2):

@@ -1,0 +1,1 @@
+"""What takes long, or a real broker, to claim of `streamdedup/cli/`; the rest is in tests/cli."""
