@@ -763,9 +763,3 @@ class TestKafka(Claims):
         await stage.decided()
         assert await stage.keys() == 2 * [b"a", b"b", b"c", b"d", b"e"]
         assert writer._producer is producer
-
-
-class TestKafkaObjects(TestKafka):
-    """The same, read and written as objects."""
-
-    record_path = "objects"

@@ -1,18 +1,30 @@
-"""A worker that is broken on purpose, on a real broker: the oracle of `python -m proof chaos` must see it.
+"""One round of kills on a real broker, and a worker that is broken on purpose, which the oracle must see.
 
-Rounds that keep their promise, and a worker that is broken in another way, are in proof/chaos/test_chaos.py.
+More rounds, and a worker that is broken in another way, are in proof/chaos/test_chaos.py.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from proof.chaos.part import DOUBLES, proxied_broker, see_a_broken_promise
+from proof.chaos.brokers import ProxiedBroker
+from proof.chaos.part import DOUBLES, KILLED, keep_the_promise, proxied_broker, see_a_broken_promise
+
+pytestmark = [pytest.mark.broker, pytest.mark.private_broker]
 
 
-@pytest.mark.broker
-@pytest.mark.private_broker
-def test_the_oracle_sees_a_doubled_event(tmp_path: Path) -> None:
-    """One that does not fold its output doubles some."""
-    for brokers in proxied_broker():
-        see_a_broken_promise(DOUBLES, brokers, tmp_path)
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[ProxiedBroker]:
+    """A broker whose log files can be read, with a way in for a proxy."""
+    yield from proxied_broker()
+
+
+def test_a_round_of_kills_keeps_its_promise(brokers: ProxiedBroker, tmp_path: Path) -> None:
+    """A worker is killed at four steps of a transaction: nothing lost, nothing twice."""
+    keep_the_promise(KILLED, brokers, tmp_path)
+
+
+def test_the_oracle_sees_a_doubled_event(brokers: ProxiedBroker, tmp_path: Path) -> None:
+    """A worker that does not fold its output doubles some."""
+    see_a_broken_promise(DOUBLES, brokers, tmp_path)

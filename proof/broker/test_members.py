@@ -1,0 +1,258 @@
+"""What holds among the members of a group, and while topics and brokers change under them, on a real broker."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+
+from streamdedup.delivery.fold import FoldedMemory
+from streamdedup.errors import DeliveryError
+from streamdedup.kafka.sink import KafkaWriter
+from streamdedup.settings import load
+from streamdedup.settings.meaning import Meaning
+from streamdedup.worker import group_watch
+from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, admin_client
+from tests.broker.needs import AHEAD
+from tests.broker.test_members import grow
+from tests.broker.topics import Event, committed, create_topic, read_all
+from tests.deployment import Deployment, keyed, lost_and_doubled
+from tests.local import LocalWorker, Start, output_keys
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("static", [False, True])
+async def test_a_leader_that_assigns_another_topic_ends_no_worker(
+    broker: Broker, tmp_path: Path, start: Start, static: bool
+) -> None:
+    """Another program under the name of our assignor: the worker reports it, and serves once that has left."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    if static:
+        deployment.config["kafka"]["group_instance_id"] = "worker-0"
+    deployment.feed(keyed(range(100), 2))
+    name = Meaning.of(load(deployment.write_config())).name
+
+    class Rogue(StickyPartitionAssignor):  # type: ignore[misc] # aiokafka has no types
+        @classmethod
+        def assign(cls, _cluster: Any, members: Any) -> dict[str, Any]:
+            everything = [("another-topic", [0]), (deployment.source, [0, 1])]
+            return {
+                member: ConsumerProtocolMemberAssignment(
+                    0, [] if member.startswith("rogue") else everything, b""
+                )
+                for member in members
+            }
+
+    Rogue.name = name
+    rogue = AIOKafkaConsumer(
+        deployment.source,
+        client_id="rogue",
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id=deployment.group,
+        partition_assignment_strategy=(Rogue,),
+        enable_auto_commit=False,
+        heartbeat_interval_ms=300,
+    )
+    await rogue.start()
+    async with start(deployment) as worker:
+        try:
+            (line, *_) = await worker.logged("consumer_trouble")
+            assert (line["log_level"], line["error"]) == ("warning", "AssertionError")
+            assert "stop those that are no workers" in line["remedy"]
+            await asyncio.sleep(2)
+            assert not worker.task.done()
+        finally:
+            await rogue.stop()
+        await worker.consumed(100)
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.broker
+async def test_partitions_that_come_back_are_still_in_memory(
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What went to another member with one assignment and returns with the next is folded on, not restored anew."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    restored: list[int] = []
+    restore = FoldedMemory._restore
+
+    async def counted(self: FoldedMemory, *arguments: Any) -> Any:
+        restored.append(self._partition)
+        return await restore(self, *arguments)
+
+    monkeypatch.setattr(FoldedMemory, "_restore", counted)
+    deployment.feed(keyed(range(200), 2))
+    async with start(deployment) as stays:
+        await stays.consumed(200)
+        async with start(deployment) as guest:
+            await guest.live(1)
+            deployment.feed(keyed(range(100, 300), 2))
+            await stays.until(
+                lambda: stays.tally.consumed + guest.tally.consumed == 400, "400 consumed"
+            )
+        await stays.live()
+        deployment.feed(keyed(range(400), 2))
+        await stays.until(
+            lambda: stays.tally.consumed + guest.tally.consumed == 800, "800 consumed"
+        )
+        assert sorted(restored)[0:2] == [0, 0] or sorted(restored)[1:] == [1, 1]
+        assert len(restored) == 3, "the shard that came back was restored"
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("when", ["while it runs", "while it is away"])
+async def test_static_members_get_new_partitions(
+    broker: Broker, tmp_path: Path, start: Start, when: str
+) -> None:
+    """One that came back leads its group without knowing: aiokafka's own watch over the topic does not begin anew."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    deployment.config["source"]["on_growth"] = "accept"
+    deployment.config["kafka"]["group_instance_id"] = "worker-0"
+    deployment.config["kafka"]["consumer"] |= {
+        "session_timeout_ms": 30_000,
+        "metadata_max_age_ms": 500,
+    }
+    deployment.feed(keyed(range(100), 2))
+    await start(deployment).through(100)
+    if when == "while it is away":
+        grow(broker, deployment, 3)
+    async with start(deployment) as worker:
+        if when == "while it runs":
+            await worker.live(2)
+            grow(broker, deployment, 3)
+        deployment.feed((2, b"new%d" % number, b"", [], None) for number in range(50))
+        await worker.consumed(50)
+    assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+@pytest.mark.broker
+async def test_static_members_that_were_assigned_nothing_serve_again(
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Back within its session, a static member is given what it had: nothing, if the input was missing (KIP-345)."""
+    monkeypatch.setattr(group_watch, "LOOK_EVERY_S", 1.0)
+    monkeypatch.setattr(group_watch, "UNSERVED_S_MAX", 2.0)
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    deployment.config["kafka"]["group_instance_id"] = "worker-0"
+    deployment.config["kafka"]["consumer"] |= {
+        "session_timeout_ms": 30_000,
+        "metadata_max_age_ms": 500,
+    }
+    async with start(deployment) as worker:
+        await worker.live(2)
+        admin = admin_client(broker.bootstrap_servers)
+        admin.delete_topics([deployment.source])[deployment.source].result(DEADLINE_S)
+        source = worker.worker.status.source
+        await worker.until(lambda: source is not None and source.assigned == frozenset(), "nothing")
+    create_topic(broker.bootstrap_servers, deployment.source, 2)
+    async with start(deployment) as worker:
+        (line,) = await worker.logged("partitions_unserved")
+        assert (line["partitions"], line["members"]) == (2, 1)
+        await worker.live(2)
+        await worker.until(lambda: not worker.worker.status.unserved, "the end of the warning")
+
+
+@pytest.mark.broker
+async def test_keys_in_two_partitions_are_noticed(
+    broker: Broker, tmp_path: Path, start: Start
+) -> None:
+    """A producer that does not choose the partition by the key is logged, once, without the key."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    keys = [b"key%d" % number for number in range(3)]
+    events: list[Event] = [(p, key, b"", [], None) for key in keys for p in (0, 0, 1)]
+    deployment.feed(events)
+    async with start(deployment) as worker:
+        await worker.caught_up()
+        (line,) = await worker.logged("duplicates_across_partitions")
+        assert "docs/partitioning.md" in line["remedy"]
+        assert 0 < line["share_of_duplicates"] < 1
+    assert len(worker.lines("duplicates_across_partitions")) == 1
+    assert not any(key.decode() in str(worker.lines()) for key in keys)
+
+
+def decided(worker: LocalWorker, keys: int) -> bool:
+    """Whether so many keys of the only partition are in transactions that are not committed."""
+    shard = worker.delivery.shard
+    return shard is not None and shard.pending == keys
+
+
+@pytest.mark.broker
+async def test_a_transaction_is_filled_while_the_one_before_commits(
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would only wait: so it takes what comes until then, however short the interval."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    deployment.config["delivery"] |= {"commit_interval_ms": 1}
+    commit, asked, gate = KafkaWriter.commit, list[int](), asyncio.Event()
+
+    async def held(self: KafkaWriter, source: str, offset: int, *arguments: Any) -> None:
+        if offset:  # 0 is where the group is born
+            asked.append(offset)
+            await gate.wait()
+        await commit(self, source, offset, *arguments)
+
+    monkeypatch.setattr(KafkaWriter, "commit", held)
+    async with start(deployment) as worker:
+        await worker.live()
+        for number in range(4):
+            deployment.feed(keyed([number], 1))
+            await worker.until(partial(decided, worker, number + 1), "event")
+            await worker.until(lambda: asked, "commit")
+        gate.set()
+        await worker.consumed(4)
+    assert asked == [1, 4]
+
+
+@pytest.mark.broker
+@pytest.mark.needs_broker(AHEAD)
+@pytest.mark.parametrize("wanted", ["dead_letter", "stop"])
+async def test_what_the_broker_refuses_is_found_and_rejected(
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    """If limits cannot be foreseen, the batch is halved down to the event; its twin passes (rule 8)."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
+    create_topic(deployment.bootstrap, deployment.source, message_timestamp_after_max_ms=10**15)
+    create_topic(deployment.bootstrap, deployment.sink, message_timestamp_after_max_ms=3_600_000)
+    letters = deployment.create_side_topic("dead_letter_topic")
+    deployment.config["sink"]["on_rejected"] = wanted
+    monkeypatch.setattr("streamdedup.kafka.limits.Limits.rejected", lambda *_: {})
+    ahead = 4_000_000_000_000
+    stamped: list[Event] = [(0, b"twin", b"ahead", [], ahead), (0, b"twin", b"now", [], None)]
+    deployment.feed([*keyed(range(300), 1), *stamped, *keyed(range(200, 500), 1)])
+    worker = start(deployment)
+    if wanted == "stop":
+        await worker.stopped()
+        assert committed(deployment.bootstrap, deployment.group, deployment.source) == {0: 300}
+        assert b"twin" not in output_keys(deployment)
+        return
+    await worker.consumed(602)
+    expected = [*keyed(range(300), 1), *stamped[1:], *keyed(range(300, 500), 1)]
+    assert output_keys(deployment) == [key for _, key, *_ in expected]
+    (letter,) = read_all(broker.bootstrap_servers, letters)
+    headers = dict(letter.headers)
+    assert (letter.key, letter.value) == (b"twin", b"ahead")
+    assert headers["streamdedup.offset"] == b"300"
+    assert b"InvalidTimestamp" in (headers["streamdedup.reason"] or b"")
+
+
+@pytest.mark.private_broker
+async def test_a_broker_that_stays_away_is_told_once_and_given_up(
+    private_broker: OwnedBroker, tmp_path: Path, start: Start
+) -> None:
+    """One line however many shards wait; after `kafka.give_up_after_s` the worker ends, never before (by default)."""
+    deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=4).create()
+    deployment.config["kafka"]["give_up_after_s"] = 4
+    deployment.feed(keyed(range(400)))
+    worker = start(deployment)
+    await worker.consumed(400)
+    private_broker.kill()
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(DeliveryError, match=r"kafka\.give_up_after_s: 4"):
+        await asyncio.wait_for(worker.task, DEADLINE_S)
+    assert asyncio.get_running_loop().time() - began > 4
+    assert len(worker.lines("broker_away")) == 1
