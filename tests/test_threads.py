@@ -180,6 +180,7 @@ async def test_a_start_that_compiles_for_long_blames_no_disk(
     await worker.live()
 
 
+@pytest.mark.rule(17)
 async def test_a_shutdown_does_not_wait_for_what_is_read(
     tmp_path: Path, start: Start, disks: list[DyingDisk]
 ) -> None:
@@ -248,6 +249,7 @@ async def test_saves_that_hang_wedge_no_partition_and_pin_no_more_filters(
     ],
     ids=["drained", "failed", "refused", "fault"],
 )
+@pytest.mark.rule(17)
 def test_a_process_with_a_thread_that_hangs_ends_with_its_status(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -62,6 +62,7 @@ def exists(deployment: Deployment, topic: str) -> bool:
 
 
 @pytest.mark.parametrize("whose", ["source.topic", "sink.topic", "sink.duplicates_topic"])
+@pytest.mark.rule(12)
 async def test_a_deleted_topic_stays_deleted(
     deployment: Deployment, start: Start, whose: str
 ) -> None:

@@ -52,6 +52,7 @@ def test_a_restart_folds_only_what_came_after_the_snapshot(deployment: Deploymen
 
 @pytest.mark.private_broker
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.rule(17)
 def test_a_second_interrupt_exits_at_once(
     private_broker: OwnedBroker, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_second_interrupt_exits_at_once(
 
 
 @pytest.mark.private_broker
+@pytest.mark.rule(17)
 def test_a_drain_ends_in_time_without_the_broker(
     private_broker: OwnedBroker, tmp_path: Path
 ) -> None:
@@ -89,6 +91,7 @@ def test_a_drain_ends_in_time_without_the_broker(
     assert worker.events("stopped")
 
 
+@pytest.mark.rule(18)
 async def test_at_least_once_repeats_nothing_that_reached_the_output(
     deployment: Deployment, start: Start
 ) -> None:
@@ -278,6 +281,7 @@ def test_a_keyed_hash_serves_the_worker(broker: Broker, tmp_path: Path) -> None:
     assert not any(key in str(run.lines()) for run in runs for key in keys)
 
 
+@pytest.mark.rule(4)
 async def test_start_latest_is_resolved_once(deployment: Deployment, start: Start) -> None:
     """`source.start: latest` skips what is there at the birth, and a crash does not skip again."""
     deployment.config["source"]["start"] = "latest"

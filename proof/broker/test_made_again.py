@@ -44,6 +44,7 @@ def emitted(deployment: Deployment) -> int:
 
 
 @pytest.mark.parametrize("left", ["snapshots", "output"])
+@pytest.mark.rule(14)
 async def test_fewer_partitions_are_refused_or_accepted(
     deployment: Deployment, start: Start, left: str
 ) -> None:
@@ -67,6 +68,7 @@ async def test_fewer_partitions_are_refused_or_accepted(
         assert worker.lines("input_grown") == []
 
 
+@pytest.mark.rule(14)
 async def test_more_partitions_are_refused(
     broker: Broker, deployment: Deployment, start: Start
 ) -> None:
@@ -93,6 +95,7 @@ async def test_as_many_partitions_go_on_and_say_why(deployment: Deployment, star
 
 @pytest.mark.needs_broker(AHEAD)
 @pytest.mark.parametrize("hours", [0, 3])
+@pytest.mark.rule(14)
 async def test_partitions_that_the_window_has_outlived_do_not_count(
     broker: Broker, tmp_path: Path, start: Start, hours: int
 ) -> None:

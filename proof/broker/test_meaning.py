@@ -54,6 +54,7 @@ def start_with_key(
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@pytest.mark.rule(11)
 async def test_two_workers_with_different_keys_lose_no_first_event_on_a_broker(
     pair: Deployment, start: Start, guarantee: str
 ) -> None:
@@ -83,6 +84,7 @@ async def test_two_workers_with_different_keys_lose_no_first_event_on_a_broker(
     assert second.worker.status.refusal is None
 
 
+@pytest.mark.rule(11)
 async def test_a_sleeper_waits_for_a_group_that_has_changed(pair: Deployment, start: Start) -> None:
     """Its session ended while it heard of nothing; it asks every few seconds, and no time limit of brokers counts."""
     asleep, asked = [False], list[float]()
@@ -162,6 +164,7 @@ async def test_a_worker_of_before_the_names_is_waited_for(pair: Deployment, star
     StickyPartitionAssignor.member_assignment = None  # which that consumer left behind
 
 
+@pytest.mark.rule(11)
 async def test_a_static_worker_with_another_key_waits_for_its_own_session(
     pair: Deployment, start: Start
 ) -> None:

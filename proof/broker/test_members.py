@@ -211,6 +211,7 @@ async def test_a_transaction_is_filled_while_the_one_before_commits(
 @pytest.mark.broker
 @pytest.mark.needs_broker(AHEAD)
 @pytest.mark.parametrize("wanted", ["dead_letter", "stop"])
+@pytest.mark.rule(8)
 async def test_what_the_broker_refuses_is_found_and_rejected(
     broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, wanted: str
 ) -> None:

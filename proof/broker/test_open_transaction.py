@@ -57,6 +57,7 @@ def open_transaction(
     wait_until_stable(deployment.bootstrap, topic, ends)
 
 
+@pytest.mark.rule(2)
 async def test_nothing_is_doubled_over_an_open_transaction(
     deployment: Deployment, start: Start
 ) -> None:
@@ -82,6 +83,7 @@ async def test_nothing_is_doubled_over_an_open_transaction(
 
 
 @pytest.mark.parametrize("how", ["committed", "aborted"])
+@pytest.mark.rule(2)
 async def test_a_transaction_that_ends_in_time_is_waited_for(
     deployment: Deployment, start: Start, how: str
 ) -> None:

@@ -33,6 +33,7 @@ async def refused(deployment: Deployment, start: Start) -> str:
 
 
 @pytest.mark.broker
+@pytest.mark.rule(12)
 async def test_missing_topics_are_refused(deployment: Deployment, start: Start) -> None:
     """Both missing topics are named, with the remedy, and none is created by asking."""
     done = await refused(deployment, start)
@@ -59,6 +60,7 @@ def test_a_directory_that_cannot_be_written_is_refused(
 
 
 @pytest.mark.broker
+@pytest.mark.rule(13)
 async def test_a_narrow_or_compacted_output_is_refused(
     deployment: Deployment, start: Start
 ) -> None:
@@ -121,6 +123,7 @@ def test_missing_output_topics_are_created_where_asked_for(deployment: Deploymen
 
 
 @pytest.mark.broker
+@pytest.mark.rule(1)
 def test_a_second_group_on_the_same_output_is_fenced(broker: Broker, tmp_path: Path) -> None:
     """Two groups, one output: the fence bears the output's name, so neither doubles what the other emitted."""
     one = Deployment(broker.bootstrap_servers, tmp_path).create()
@@ -151,6 +154,7 @@ async def test_a_foreign_record_in_the_output_stops_the_shard(
 
 
 @pytest.mark.broker
+@pytest.mark.rule(5)
 async def test_a_trimmed_input_stops_or_skips(broker: Broker, tmp_path: Path, start: Start) -> None:
     """A committed offset outside of the input is named; `source.on_gap: skip` goes on without the events."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
@@ -168,6 +172,7 @@ async def test_a_trimmed_input_stops_or_skips(broker: Broker, tmp_path: Path, st
 
 
 @pytest.mark.private_broker
+@pytest.mark.rule(4)
 def test_a_recreated_input_is_read_from_its_start(
     private_broker: OwnedBroker, tmp_path: Path
 ) -> None:
@@ -185,6 +190,7 @@ def test_a_recreated_input_is_read_from_its_start(
 
 @pytest.mark.private_broker
 @pytest.mark.needs_broker("topic ids")
+@pytest.mark.rule(4)
 async def test_a_recreated_output_stops_the_shard(
     private_broker: OwnedBroker, tmp_path: Path, start: Start
 ) -> None:
@@ -223,6 +229,7 @@ def test_a_broker_restart_loses_and_doubles_nothing(
 
 
 @pytest.mark.private_broker
+@pytest.mark.rule(17)
 def test_a_drain_ends_while_the_broker_is_away(private_broker: OwnedBroker, tmp_path: Path) -> None:
     """With the broker gone, SIGTERM still ends the worker with 0, within the drain time, snapshots taken."""
     deployment = Deployment(private_broker.bootstrap_servers, tmp_path).create()

@@ -81,6 +81,7 @@ class LateRequest:
 
 @pytest.mark.parametrize("api", [Api.END_TXN, Api.TXN_OFFSET_COMMIT], ids=["end", "offset"])
 @pytest.mark.parametrize("defence", ["deadline", "replaced connection"])
+@pytest.mark.rule(9)
 async def test_a_late_duplicate_hits_no_later_transaction(
     deployment: Deployment,
     start: Start,
@@ -106,6 +107,7 @@ async def test_a_late_duplicate_hits_no_later_transaction(
 
 
 @pytest.mark.private_broker
+@pytest.mark.rule(9)
 async def test_a_broker_that_pauses_within_a_transaction(
     private_broker: OwnedBroker, tmp_path: Path, start: Start
 ) -> None:
@@ -131,6 +133,7 @@ async def test_a_broker_that_pauses_within_a_transaction(
     assert output_numbers(deployment) == list(range(30))
 
 
+@pytest.mark.rule(9)
 async def test_a_fold_may_take_long_as_long_as_it_moves(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from tests.staged import PLACES, Staged
 pytestmark = pytest.mark.broker
 
 
+@pytest.mark.rule(28)
 async def test_each_key_passes_once_wherever_its_events_lie(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
@@ -40,6 +41,7 @@ async def test_each_key_passes_once_wherever_its_events_lie(
     assert (origins.total(), len(origins)) == (60_000, 60_000)
 
 
+@pytest.mark.rule(24)
 async def test_events_are_copied_byte_for_byte(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
@@ -123,6 +125,7 @@ def _process(config: Path, directory: Path, stage: str, number: int) -> WorkerPr
     return WorkerProcess(config, log, arguments=("--stage", stage))
 
 
+@pytest.mark.rule(26)
 async def test_what_was_read_is_purged(
     broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +148,7 @@ async def test_what_was_read_is_purged(
         assert again.tally.consumed == 0
 
 
+@pytest.mark.rule(25)
 async def test_the_first_stage_pauses_for_what_is_unread(broker: Broker, tmp_path: Path) -> None:
     """Without a second stage, not much more than `unread_max` is copied; with it, everything."""
     staged = Staged(broker.bootstrap_servers, tmp_path)

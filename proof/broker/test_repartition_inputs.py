@@ -78,6 +78,7 @@ async def audited(staged: Staged) -> Report:
     return await audit(load(staged.write_config(), []))
 
 
+@pytest.mark.rule(30)
 async def test_two_topics_and_two_workers_that_are_killed(broker: Broker, tmp_path: Path) -> None:
     """Each id once, each event copied once, and the audit agrees."""
     staged, chance = Inputs(broker.bootstrap_servers, tmp_path), random.Random(3)
@@ -120,6 +121,7 @@ async def test_two_topics_and_two_workers_that_are_killed(broker: Broker, tmp_pa
     assert report.total.read == len(ids)
 
 
+@pytest.mark.rule(30)
 async def test_a_topic_that_appears_later_under_a_pattern(
     broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

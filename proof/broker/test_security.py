@@ -330,6 +330,7 @@ async def test_create_topics_needs_create(
 
 
 @pytest.mark.parametrize("needed", [use for use in NEEDED if "DescribeConfigs" not in use])
+@pytest.mark.rule(13)
 async def test_a_missing_right_is_named(
     secure: SecureBroker, deployment: Deployment, start: Start, needed: str
 ) -> None:
@@ -421,6 +422,7 @@ async def test_the_second_stage_alone_sees_what_is_not_copied_by_fewer_rights(
 
 
 @pytest.mark.parametrize("needed", [use for use in NEEDED_MORE if "DescribeConfigs" not in use])
+@pytest.mark.rule(26)
 async def test_a_right_that_repartition_lacks_is_named(
     secure: SecureBroker, staged: Deployment, start: Start, needed: str
 ) -> None:

@@ -131,6 +131,7 @@ def test_several_fields_are_one_key(deployment: Deployment) -> None:
 
 
 @pytest.mark.needs_broker(AHEAD)
+@pytest.mark.rule(8)
 def test_what_the_output_would_refuse_becomes_a_dead_letter(broker: Broker, tmp_path: Path) -> None:
     """Events too large for the output or stamped far ahead are REJECTED before a rule sees their key."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
@@ -206,6 +207,7 @@ def test_a_malformed_event_that_is_no_output_needs_not_fit_it(
     assert worker.lines("stopped")[0]["malformed"] == 1
 
 
+@pytest.mark.rule(8)
 async def test_a_rejected_event_without_a_dead_letter_topic_stops_the_shard(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:

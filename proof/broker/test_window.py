@@ -148,6 +148,7 @@ def test_a_burst_makes_a_window_grow_and_a_fold_does_so_again(
     assert len(emitted(deployment)) == 5001
 
 
+@pytest.mark.rule(5)
 def test_the_time_of_a_trimmed_output_stands_in_the_commit(broker: Broker, tmp_path: Path) -> None:
     """What retention deletes is older than the window: no gap, and a fold begins at the time that was committed."""
     deployment = windowed(broker, tmp_path, late="drop", max_jump=f"{SLOT_MS}ms")
@@ -165,6 +166,7 @@ def test_the_time_of_a_trimmed_output_stands_in_the_commit(broker: Broker, tmp_p
     assert emitted(deployment) == [(b"user1001@example.com", times[19])]
 
 
+@pytest.mark.rule(13)
 async def test_an_output_that_stamps_by_itself_is_refused(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_restart_goes_on_where_it_stopped(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.rule(17)
 def test_an_interrupt_drains(deployment: Deployment, number: signal.Signals) -> None:
     """SIGTERM and SIGINT commit the batch in hand, leave the group, snapshot, and exit with 0."""
     deployment.feed(keyed(range(2000)))

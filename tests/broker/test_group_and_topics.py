@@ -40,6 +40,7 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.mark.parametrize("state", ["live", "folding", "full", "stopped"])
+@pytest.mark.rule(11)
 async def test_no_state_costs_the_membership(
     deployment: Deployment, start: Start, state: str
 ) -> None:
@@ -76,6 +77,7 @@ async def test_no_state_costs_the_membership(
         await worker.stop()
 
 
+@pytest.mark.rule(11)
 async def test_a_stale_assignments_events_are_dropped(
     broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +116,7 @@ async def test_a_stale_assignments_events_are_dropped(
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
+@pytest.mark.rule(11)
 async def test_a_long_fold_takes_snapshots_as_it_goes(deployment: Deployment, start: Start) -> None:
     """A fold that is broken off is not begun anew: the next one goes on from its last snapshot."""
     deployment.config["snapshot"]["interval_s"] = 0.1
@@ -140,6 +143,7 @@ async def test_a_long_fold_takes_snapshots_as_it_goes(deployment: Deployment, st
     assert (await second.logged("output_folded"))[0]["start"] >= saved["label"]
 
 
+@pytest.mark.rule(11)
 async def test_a_member_offers_the_name_of_its_meaning_alone(
     deployment: Deployment, start: Start
 ) -> None:
@@ -160,6 +164,7 @@ async def test_a_member_offers_the_name_of_its_meaning_alone(
     assert all(one_protocol + line["meaning"].encode() in join for join in joins)
 
 
+@pytest.mark.rule(11)
 async def test_partitions_stay_with_their_members(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
@@ -182,6 +187,7 @@ async def test_partitions_stay_with_their_members(
 # --- rule 12: offsets and topics are ours to decide ---
 
 
+@pytest.mark.rule(12)
 async def test_an_input_trimmed_under_a_running_worker_is_no_jump(
     deployment: Deployment, start: Start
 ) -> None:
@@ -209,6 +215,7 @@ async def test_an_input_trimmed_under_a_running_worker_is_no_jump(
 
 
 @pytest.mark.needs_broker("topic ids")  # others are asked for all topics
+@pytest.mark.rule(12)
 async def test_asking_for_a_topic_never_names_it_alone(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
@@ -236,6 +243,7 @@ async def test_asking_for_a_topic_never_names_it_alone(
 
 @pytest.mark.private_broker
 @pytest.mark.needs_broker("topic ids")
+@pytest.mark.rule(12)
 async def test_a_topic_made_again_under_a_running_worker_is_noticed(
     private_broker: OwnedBroker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +264,7 @@ async def test_a_topic_made_again_under_a_running_worker_is_noticed(
 # --- rule 13: side topics, and what is refused ---
 
 
+@pytest.mark.rule(13)
 async def test_side_topics_are_in_the_transaction(deployment: Deployment, start: Start) -> None:
     """Killed before the commit, an owner leaves nothing in any topic; the next emits each event once everywhere."""
     deployment.config["key"] = {"from": "json", "field": "id"}
@@ -282,6 +291,7 @@ def _hold_the_end(frame: Frame) -> Action | None:
     return Hold(threading.Event()) if ends and frame.number > 1 else None
 
 
+@pytest.mark.rule(13)
 async def test_an_output_that_came_to_be_compacted_is_refused_at_the_next_fencing(
     deployment: Deployment, start: Start
 ) -> None:
@@ -300,6 +310,7 @@ async def test_an_output_that_came_to_be_compacted_is_refused_at_the_next_fencin
 
 
 @pytest.mark.parametrize("kind", ["bloom", "cuckoo", "dlcbf"])
+@pytest.mark.rule(15)
 async def test_a_fold_makes_the_table_that_was_alive(
     deployment: Deployment, start: Start, kind: str
 ) -> None:
@@ -327,6 +338,7 @@ def _table(worker: LocalWorker) -> list[bytes]:
     return [bytes(part) for part in worker.delivery.shard.filter.buffers()]
 
 
+@pytest.mark.rule(15)
 async def test_output_events_without_a_key_are_skipped_and_counted(
     deployment: Deployment, start: Start
 ) -> None:
@@ -345,6 +357,7 @@ async def test_output_events_without_a_key_are_skipped_and_counted(
 # --- rule 17: shutdown ---
 
 
+@pytest.mark.rule(17)
 async def test_a_successor_need_not_wait(deployment: Deployment, start: Start) -> None:
     """A worker that drains commits all, leaves the group, saves last: the next begins at once, from that snapshot."""
     deployment.config["kafka"]["consumer"]["session_timeout_ms"] = 120_000
@@ -363,6 +376,7 @@ async def test_a_successor_need_not_wait(deployment: Deployment, start: Start) -
 # --- rule 18: at least once ---
 
 
+@pytest.mark.rule(18)
 async def test_at_least_once_fences_once_at_the_assignment(
     deployment: Deployment, start: Start
 ) -> None:
@@ -382,6 +396,7 @@ async def test_at_least_once_fences_once_at_the_assignment(
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
+@pytest.mark.rule(18)
 async def test_at_least_once_folds_a_foreign_event_and_goes_on(
     deployment: Deployment, start: Start
 ) -> None:
@@ -403,6 +418,7 @@ async def test_at_least_once_folds_a_foreign_event_and_goes_on(
 # --- rule 19: the least broker ---
 
 
+@pytest.mark.rule(19)
 async def test_a_broker_without_transactions_is_refused_exactly_once(
     tmp_path: Path, start: Start
 ) -> None:

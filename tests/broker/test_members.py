@@ -16,6 +16,7 @@ from tests.local import Start, keys_of, output_keys
 
 
 @pytest.mark.broker
+@pytest.mark.rule(10)
 async def test_a_member_that_was_thrown_out_shuts_nobody_out(
     broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +61,7 @@ async def test_a_member_that_was_thrown_out_shuts_nobody_out(
 
 
 @pytest.mark.broker
+@pytest.mark.rule(16)
 def test_two_workers_of_one_name_are_told_so(broker: Broker, tmp_path: Path) -> None:
     """A `group_instance_id` twice: instead of throwing each other out for ever, one ends with status 1 (rule 16)."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
@@ -83,6 +85,7 @@ def test_two_workers_of_one_name_are_told_so(broker: Broker, tmp_path: Path) -> 
 
 
 @pytest.mark.broker
+@pytest.mark.rule(14)
 async def test_growth_of_the_input_is_refused_or_accepted(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
@@ -127,6 +130,7 @@ def grow(broker: Broker, deployment: Deployment, partitions: int) -> None:
 
 @pytest.mark.broker
 @pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.rule(9)
 async def test_the_next_is_decided_while_one_commits(
     broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
@@ -160,6 +164,7 @@ async def test_the_next_is_decided_while_one_commits(
 
 
 @pytest.mark.broker
+@pytest.mark.rule(10)
 async def test_the_group_confirms_only_what_holds(deployment: Deployment, start: Start) -> None:
     """An epoch that is over is not confirmed, whatever the group says of the present one."""
     async with start(deployment) as worker:

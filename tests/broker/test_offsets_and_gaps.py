@@ -31,6 +31,7 @@ needs_ids = pytest.mark.needs_broker("topic ids")
 # --- rule 4: the commit's note, and births ---
 
 
+@pytest.mark.rule(4)
 async def test_the_note_tells_the_logs_and_the_label(deployment: Deployment, start: Start) -> None:
     """With the offset is committed to which input, output, cluster and meaning it belongs, and the output's end."""
     worker = start(deployment)
@@ -94,6 +95,7 @@ OTHER_ID = "00000000-0000-0000-0000-000000000001"
     ],
     ids=["input", "cluster", "output", "label"],
 )
+@pytest.mark.rule(4)
 async def test_a_note_of_other_logs(
     deployment: Deployment, start: Start, leaf: str, value: Any, why: str
 ) -> None:
@@ -119,6 +121,7 @@ async def test_a_note_of_other_logs(
 
 
 @pytest.mark.parametrize("trace", ["none", "output", "snapshot"])
+@pytest.mark.rule(4)
 async def test_a_birth_leaves_no_trace_behind(
     deployment: Deployment, start: Start, trace: str
 ) -> None:
@@ -137,6 +140,7 @@ async def test_a_birth_leaves_no_trace_behind(
     await worker.stop()
 
 
+@pytest.mark.rule(4)
 async def test_a_coordinator_that_loads_has_not_lost_the_offset(
     deployment: Deployment, start: Start
 ) -> None:
@@ -168,6 +172,7 @@ async def test_a_coordinator_that_loads_has_not_lost_the_offset(
 @pytest.mark.parametrize(
     "memory", [pytest.param("an old snapshot", marks=needs_ids), "no snapshot"]
 )
+@pytest.mark.rule(5)
 async def test_an_output_trimmed_beyond_our_memory(
     deployment: Deployment, start: Start, memory: str, on_gap: str
 ) -> None:
@@ -202,6 +207,7 @@ async def test_an_output_trimmed_beyond_our_memory(
     assert output_keys(deployment) == keys_of(forgotten)
 
 
+@pytest.mark.rule(5)
 async def test_an_output_trimmed_while_it_is_folded(deployment: Deployment, start: Start) -> None:
     """What is deleted under a fold is a gap like any other: never folded over, never tried again blindly."""
     first = start(deployment)
@@ -240,6 +246,7 @@ FOLD_FETCH_BYTES = struct.pack(">i", 4 << 20)
 
 
 @pytest.mark.parametrize("on_gap", ["stop", "skip"])
+@pytest.mark.rule(5)
 async def test_an_input_trimmed_before_it_was_read(
     deployment: Deployment, start: Start, on_gap: str
 ) -> None:

@@ -49,6 +49,8 @@ def output_numbers(deployment: Deployment) -> list[int]:
     return [int(r.key or b"") for r in read_all(deployment.bootstrap, deployment.sink)]
 
 
+@pytest.mark.rule(6)
+@pytest.mark.rule(8)
 async def test_an_event_older_than_the_outputs_retention_is_rejected(
     deployment: Deployment, start: Start
 ) -> None:
@@ -72,6 +74,7 @@ async def test_an_event_older_than_the_outputs_retention_is_rejected(
     assert (letter.timestamp_ms or 0) >= now_ms
 
 
+@pytest.mark.rule(8)
 async def test_limits_are_read_anew_at_a_doubt(deployment: Deployment, start: Start) -> None:
     """An output that takes less since: the broker refuses a batch, and the next try rejects what no longer fits."""
     deployment.config["sink"]["compression"] = "none"
@@ -87,6 +90,7 @@ async def test_limits_are_read_anew_at_a_doubt(deployment: Deployment, start: St
     assert len(worker.lines("doubt")) == 1
 
 
+@pytest.mark.rule(9)
 async def test_every_send_is_awaited(deployment: Deployment, start: Start) -> None:
     """A refused batch fails no commit by itself: only its own answer shows it, that of a side topic, too."""
     deployment.config["sink"]["compression"] = "none"
@@ -118,6 +122,7 @@ OF_A_TRANSACTION = (
     [(False, Cut()), (True, Cut()), (True, Drop())],
     ids=["request cut", "answer cut", "answer lost"],
 )
+@pytest.mark.rule(9)
 async def test_an_unknown_outcome_is_settled_by_the_broker(
     deployment: Deployment, start: Start, of_answers: bool, action: Action
 ) -> None:

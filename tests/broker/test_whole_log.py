@@ -30,6 +30,7 @@ pytestmark = pytest.mark.broker
 # --- rule 1: the fence is named after what it protects ---
 
 
+@pytest.mark.rule(1)
 async def test_whoever_writes_under_the_outputs_name_is_fenced(
     deployment: Deployment, start: Start
 ) -> None:
@@ -51,6 +52,7 @@ async def test_whoever_writes_under_the_outputs_name_is_fenced(
     assert worker.lines("doubt") == []
 
 
+@pytest.mark.rule(1)
 async def test_another_input_and_group_on_the_same_output_are_fenced(
     broker: Broker, tmp_path: Path, deployment: Deployment, start: Start
 ) -> None:
@@ -75,6 +77,7 @@ async def test_another_input_and_group_on_the_same_output_are_fenced(
 # --- rule 2: what is asked behind the fence ---
 
 
+@pytest.mark.rule(2)
 async def test_the_offset_is_read_behind_the_fence(deployment: Deployment, start: Start) -> None:
     """A former owner's commit is on its way: it must have reached the broker, or be refused, before we ask for it."""
     deployment.config["kafka"]["consumer"]["session_timeout_ms"] = 1000
@@ -128,6 +131,7 @@ def is_over(frame: Frame) -> bool:
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@pytest.mark.rule(3)
 async def test_the_label_is_behind_our_last_event(
     deployment: Deployment, start: Start, guarantee: str
 ) -> None:
@@ -143,6 +147,7 @@ async def test_the_label_is_behind_our_last_event(
     assert worker.lines("doubt") == []
 
 
+@pytest.mark.rule(3)
 async def test_foreign_markers_alone_stop_nobody(deployment: Deployment, start: Start) -> None:
     """A transaction of somebody else that was aborted moves our events on: we fold, and go on."""
     # With a shorter session a busy machine loses it in between; then we fold because of that, without a doubt.
@@ -196,6 +201,7 @@ async def test_aborted_events_that_a_waiting_read_passes_are_no_doubt(
     assert output_keys(deployment) == keys_of(range(7))
 
 
+@pytest.mark.rule(3)
 async def test_a_second_writers_event_stops_before_the_commit(
     deployment: Deployment, start: Start
 ) -> None:
@@ -211,6 +217,7 @@ async def test_a_second_writers_event_stops_before_the_commit(
 
 
 @pytest.mark.parametrize("events", [1, 2])
+@pytest.mark.rule(3)
 async def test_a_second_writers_event_before_our_marker_is_found(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch, events: int
 ) -> None:
@@ -235,6 +242,7 @@ async def test_a_second_writers_event_before_our_marker_is_found(
     assert output_keys(deployment) == keys_of([*range(10), *range(10**6, 10**6 + events)])
 
 
+@pytest.mark.rule(3)
 async def test_an_acknowledgement_without_an_offset_is_doubt(
     deployment: Deployment, start: Start
 ) -> None:

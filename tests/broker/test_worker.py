@@ -29,6 +29,7 @@ def deployment(deployment: Deployment) -> Deployment:
     return deployment
 
 
+@pytest.mark.rule(4)
 async def test_a_birth_that_fails_is_still_a_birth(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

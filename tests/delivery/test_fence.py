@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
 from typing_extensions import override
 
 from streamdedup.kafka.offsets import Note
@@ -68,6 +69,7 @@ def test_what_is_undecided_in_the_output_is_waited_for(tmp_path: Path) -> None:
     assert [event.key for event in broker.read_all(deployment.sink)[0]] == [b"a", b"b"]
 
 
+@pytest.mark.rule(2)
 def test_an_undecided_offset_of_the_group_is_waited_for(tmp_path: Path) -> None:
     """A transaction that is open on it may still be committed: what it moved the offset over is not emitted again."""
     deployment = Deployment("memory:1", tmp_path, partitions=1)

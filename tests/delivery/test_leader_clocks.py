@@ -74,6 +74,7 @@ def good(start: int, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("ahead_ms", [-8 * DAY_MS, -2 * HOUR_MS, 2 * HOUR_MS, 8 * DAY_MS])
+@pytest.mark.rule(8)
 def test_no_event_and_no_letter_is_judged_by_a_wrong_clock(tmp_path: Path, ahead_ms: int) -> None:
     """All good events pass, and dead letters are taken: before the broker's time is known without a timestamp."""
 

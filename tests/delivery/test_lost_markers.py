@@ -28,6 +28,7 @@ from tests.local import Start, on_virtual_clock
         (False, {LOGS, OFFSETS}, "committed"),  # it is whole, and nobody has seen how it ended
     ],
 )
+@pytest.mark.rule(2)
 def test_it_ends_as_it_had_ended(
     tmp_path: Path, kind: str, committed: bool, lost: set[str], outcome: str
 ) -> None:
@@ -40,6 +41,7 @@ def test_it_ends_as_it_had_ended(
 
 
 @pytest.mark.parametrize("kind", ["bloom", "none"])
+@pytest.mark.rule(2)
 def test_what_the_next_one_ends_otherwise_is_forgotten(tmp_path: Path, kind: str) -> None:
     """A worker that runs takes a transaction for committed, and its next one aborts it: its events are read again."""
     deployment, broker = Deployment("memory:1", tmp_path, partitions=1), MemoryBroker()
@@ -68,6 +70,7 @@ def test_what_the_next_one_ends_otherwise_is_forgotten(tmp_path: Path, kind: str
     assert len(lost) == (kind == "bloom")
 
 
+@pytest.mark.rule(2)
 def test_what_another_left_open_is_not_ended(tmp_path: Path) -> None:
     """Its outcome is not ours to choose: the shard stops, and says what to do."""
     deployment, broker = Deployment("memory:1", tmp_path, partitions=1), MemoryBroker()

@@ -191,6 +191,7 @@ def strange_headers(stage: Stage) -> dict[str, tuple[Headers, str]]:
 
 @pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.rule(24)
 def test_an_event_of_a_stranger_stops_the_shard(play: Any, kind: str, before: int) -> None:
     """By name, before that event: all before it is committed, and nothing after it is read."""
 
@@ -216,6 +217,7 @@ def test_an_event_of_a_stranger_stops_the_shard(play: Any, kind: str, before: in
     play(scene)
 
 
+@pytest.mark.rule(20)
 def test_a_misplaced_event_stops_the_shard(play: Any) -> None:
     """It is named by its places in the middle and in the input, with the partition where it belongs; not by its key."""
 
@@ -236,6 +238,7 @@ def test_a_misplaced_event_stops_the_shard(play: Any) -> None:
 
 
 @pytest.mark.parametrize("shadow", [False, True])
+@pytest.mark.rule(20)
 def test_a_misplaced_event_of_the_output_stops_the_fold(play: Any, shadow: bool) -> None:
     """Whoever wrote it: its duplicates would pass, because they lie in another partition."""
 
@@ -258,6 +261,7 @@ def test_a_misplaced_event_of_the_output_stops_the_fold(play: Any, shadow: bool)
     play(scene)
 
 
+@pytest.mark.rule(24)
 def test_letters_name_the_event_by_its_place_in_the_input(play: Any, tmp_path: Path) -> None:
     """Dead letters and those of blocked events, from whatever topic of the input. Duplicates stay as they were."""
 

@@ -404,6 +404,7 @@ def test_a_snapshot_shows_that_the_input_was_made_again(input_id: str | None, wh
 
 
 @pytest.mark.parametrize("partition", [2, 3])
+@pytest.mark.rule(14)
 def test_a_partition_that_is_younger_than_the_group_is_read_from_its_start(partition: int) -> None:
     """`start: latest` is about the group's birth: afterwards nothing is skipped, however late it is assigned."""
     others = {0: of(4, born=3)}

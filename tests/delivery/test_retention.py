@@ -55,6 +55,7 @@ def test_a_snapshot_is_due_while_one_alone_can_be_used(
 
 @pytest.mark.broker
 @pytest.mark.needs_broker("topic ids")
+@pytest.mark.rule(6)
 async def test_a_snapshot_is_taken_before_retention_takes_the_last_but_one(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +103,7 @@ def label_of(worker: LocalWorker) -> int:
 
 @pytest.mark.broker
 @pytest.mark.needs_broker("topic ids")
+@pytest.mark.rule(6)
 async def test_an_idle_output_that_was_deleted_whole_is_no_gap(
     deployment: Deployment, start: Start
 ) -> None:
@@ -138,6 +140,7 @@ async def test_a_commit_without_output_leaves_the_marker_above_the_note(
 
 @pytest.mark.broker
 @pytest.mark.needs_broker("topic ids")
+@pytest.mark.rule(6)
 async def test_aborted_events_that_were_deleted_are_no_gap(
     deployment: Deployment, start: Start
 ) -> None:
@@ -156,6 +159,7 @@ async def test_aborted_events_that_were_deleted_are_no_gap(
 
 @pytest.mark.broker
 @pytest.mark.needs_broker("topic ids")
+@pytest.mark.rule(6)
 async def test_committed_events_that_were_deleted_are_a_gap(
     deployment: Deployment, start: Start
 ) -> None:

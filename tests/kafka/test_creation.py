@@ -69,6 +69,7 @@ async def test_no_request_for_topics_lets_the_broker_create_one(kind: str) -> No
     assert [request.topics for request in connection.sent] == [["in"], None]
 
 
+@pytest.mark.rule(12)
 def test_every_client_of_ours_goes_through_it() -> None:
     """Wherever one is made, also by a function that was passed on."""
     made = 0

@@ -357,6 +357,7 @@ async def test_every_answer_is_waited_for_and_doubt_comes_before_a_refusal() -> 
 
 
 @pytest.mark.parametrize("code", [ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING, FENCED_INSTANCE])
+@pytest.mark.rule(22)
 async def test_a_stale_generation_is_a_doubt_and_not_committed(code: int) -> None:
     """By whichever code the group says so; the error names the group and the generation."""
     writer, producer = a_writer()
@@ -411,6 +412,7 @@ async def test_a_connection_that_was_replaced_within_a_transaction_is_a_doubt(
     assert len(producer.committed) == (when == "at the end")
 
 
+@pytest.mark.rule(22)
 async def test_a_writer_that_was_dropped_commits_nothing() -> None:
     """Nor one that has not started, nor outside of a transaction."""
     writer, producer = a_writer()

@@ -102,6 +102,7 @@ def places_of(batch: EventBatch) -> list[tuple[bytes | None, int, int]]:
 @given(events, offsets, st.data())
 @example([(None, None, [(b"", b"")] * 63), (b"", b"", [(b"", None)] * 64)], 9, None)
 @settings(deadline=None, max_examples=300)
+@pytest.mark.rule(24)
 def test_what_is_marked_is_unmarked_to_the_last_byte(rows: Any, offset: int, data: Any) -> None:
     """Of rows of any choice; and each event names where it lay. Names need not be UTF-8, and values may be null.
 

@@ -29,6 +29,7 @@ counts = st.integers(1, 10_000)
 
 
 @pytest.mark.parametrize(("key", "hashed"), JAVA.items(), ids=[key.decode() for key in JAVA])
+@pytest.mark.rule(20)
 def test_the_hash_is_that_of_java(key: bytes, hashed: int) -> None:
     """The values of Kafka's own test."""
     assert partitions_of(Column.of([key]), 1 << 31).tolist() == [hashed & POSITIVE]

@@ -92,6 +92,7 @@ def metrics(worker: LocalWorker) -> str:
 
 
 @pytest.mark.parametrize("source", [{"topics": [US, EU]}, {"pattern": PATTERN}])
+@pytest.mark.rule(30)
 def test_each_key_passes_once_over_all_inputs(tmp_path: Path, source: dict[str, Any]) -> None:
     """Two workers; the audit agrees, and the metrics name the topic of each partition."""
 
@@ -115,6 +116,7 @@ def test_each_key_passes_once_over_all_inputs(tmp_path: Path, source: dict[str, 
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(30)
 def test_a_topic_that_appears_later_is_read_from_its_first_event(tmp_path: Path) -> None:
     """Although `source.start` is latest: that resolved once, for all partitions, at the birth."""
 
@@ -139,6 +141,7 @@ def test_a_topic_that_appears_later_is_read_from_its_first_event(tmp_path: Path)
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(30)
 def test_a_topic_that_is_listed_later_is_read_from_its_first_event(tmp_path: Path) -> None:
     """Topics may be added and taken away at a restart, without a new group; who goes on from one to several, too."""
 
@@ -187,6 +190,7 @@ def test_another_input_is_no_birth(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(30)
 def test_the_deployments_own_topics_never_match(tmp_path: Path) -> None:
     """Output, middle, side topics, the control topic, and those of Kafka: it would be a loop."""
 
@@ -213,6 +217,7 @@ def test_the_deployments_own_topics_never_match(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
+@pytest.mark.rule(30)
 def test_an_input_of_a_pattern_that_is_deleted_ends_no_other(tmp_path: Path, again: bool) -> None:
     """Made again, it is read from its first event: its offsets are those of another log."""
 
@@ -281,6 +286,7 @@ def test_an_input_that_is_missing_is_refused(
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(30)
 def test_an_input_that_comes_and_does_not_suit_is_left_out(tmp_path: Path) -> None:
     """Its record batches may be larger than the middle takes: said once, and no other one stops."""
 
@@ -591,6 +597,7 @@ def test_try_reads_all_inputs(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(30)
 def test_the_partitions_of_all_inputs_are_kept_together(tmp_path: Path) -> None:
     """A backlog of one topic holds back the other one, so no event is late in the windows."""
     hour_ms = 3_600_000

@@ -102,6 +102,7 @@ async def refused(stage: MemoryStage, why: str) -> str:
 # --- inputs that do not suit ---
 
 
+@pytest.mark.rule(30)
 def test_a_start_leaves_out_what_does_not_suit(tmp_path: Path) -> None:
     """As a running worker does: one warning, a ready page that names it, a count, and all others are read."""
 
@@ -280,6 +281,7 @@ def test_no_setting_of_an_input_makes_a_middle_that_cannot_work(tmp_path: Path) 
 @pytest.mark.parametrize(
     "source", [{"pattern": PATTERN}, {"topic": MIDDLE}, {"topics": [EU, MIDDLE]}]
 )
+@pytest.mark.rule(30)
 def test_a_middle_of_others_is_no_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: dict[str, Any], seen_by: str
 ) -> None:
@@ -326,6 +328,7 @@ def test_a_worker_without_repartition_reads_no_middle_of_others(tmp_path: Path) 
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(30)
 def test_a_middle_that_others_make_later_is_never_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,6 +492,7 @@ def test_commands_that_commit_leave_out_what_workers_leave_out(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("wrong", ["an input", "the output", "letters", "a group"])
+@pytest.mark.rule(21)
 def test_nothing_is_made_before_everything_is_checked(tmp_path: Path, wrong: str) -> None:
     """A middle topic that was made for half of the inputs would refuse the rest after the correction."""
 
@@ -525,6 +529,7 @@ def test_nothing_is_made_before_everything_is_checked(tmp_path: Path, wrong: str
 
 @pytest.mark.parametrize("used", [None, "events", "offsets"])
 @pytest.mark.parametrize("wrong", ["settings", "input", "partitions"])
+@pytest.mark.rule(21)
 def test_a_middle_that_was_never_used_may_be_deleted(
     tmp_path: Path, wrong: str, used: str | None
 ) -> None:

@@ -130,6 +130,7 @@ def test_a_head_is_published_once() -> None:
     assert not must_publish(P[0], 5, Standings({P[0]: Standing(0, 9, 5)}))
 
 
+@pytest.mark.rule(29)
 def test_many_that_wait_look_at_few() -> None:
     """Whoever waits looks at the slowest, and not at all others."""
     looked: list[InputPartition] = []

@@ -31,6 +31,7 @@ def test_each_key_passes_once(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(22)
 def test_several_workers_share_both_stages(tmp_path: Path) -> None:
     """One that leaves and one that joins, while events flow: each key once, each event copied once."""
 
@@ -52,6 +53,7 @@ def test_several_workers_share_both_stages(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(28)
 def test_offsets_that_were_moved_back_pass_nothing_again(tmp_path: Path) -> None:
     """The input is copied once more, and the second stage knows its keys."""
 
@@ -69,6 +71,7 @@ def test_offsets_that_were_moved_back_pass_nothing_again(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("which", ["copying", "deduplicating", "both"])
+@pytest.mark.rule(23)
 def test_deleted_groups_lose_and_double_nothing(tmp_path: Path, which: str) -> None:
     """The first stage then begins at the earliest event, whatever `source.start` says: it is no birth."""
 
@@ -87,6 +90,7 @@ def test_deleted_groups_lose_and_double_nothing(tmp_path: Path, which: str) -> N
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(23)
 def test_latest_holds_at_the_birth_alone(tmp_path: Path) -> None:
     """What was there before passes by; what came while the worker was down does not."""
 
@@ -107,6 +111,7 @@ def begun(stage: MemoryStage) -> int:
     return len(stage.broker.committed(stage.copying_group, stage.source))
 
 
+@pytest.mark.rule(23)
 def test_a_middle_that_was_made_again_is_filled_anew(tmp_path: Path) -> None:
     """What waited in the old one unread is copied again, and nothing passes twice."""
 
@@ -121,6 +126,7 @@ def test_a_middle_that_was_made_again_is_filled_anew(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(23)
 def test_the_middle_is_remade_under_a_running_worker(tmp_path: Path) -> None:
     """The worker ends; the next one makes good what was in the old topic."""
 
@@ -140,6 +146,7 @@ def test_the_middle_is_remade_under_a_running_worker(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(28)
 def test_more_partitions_of_the_input_need_no_decision(tmp_path: Path) -> None:
     """The new ones are read from their first event."""
 
@@ -155,6 +162,7 @@ def test_more_partitions_of_the_input_need_no_decision(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(20)
 def test_another_meaning_stops(tmp_path: Path) -> None:
     """Another key under the same groups: every partition stops, and nothing passes."""
 
@@ -171,6 +179,7 @@ def test_another_meaning_stops(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(20)
 def test_an_older_deployment_is_refused(tmp_path: Path) -> None:
     """A group that has read the input itself has an output that is spread by another rule; and the reverse."""
 
@@ -183,6 +192,7 @@ def test_an_older_deployment_is_refused(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(20)
 def test_to_turn_it_off_is_refused(tmp_path: Path) -> None:
     """The output is spread by the judged key, and the input is not."""
 
@@ -219,6 +229,7 @@ def test_an_old_broker_is_refused(
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(21)
 def test_another_group_on_the_middle_is_refused(tmp_path: Path) -> None:
     """Its offsets are enough: who reads there may rely on what we delete."""
 
@@ -230,6 +241,7 @@ def test_another_group_on_the_middle_is_refused(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(21)
 def test_another_group_that_comes_to_the_middle_ends_the_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +273,7 @@ def test_another_group_that_comes_to_the_middle_ends_the_worker(
         ("max.message.bytes", 1_048_588),
     ],
 )
+@pytest.mark.rule(21)
 def test_a_middle_that_does_not_suit_is_refused(
     tmp_path: Path, setting: str, wrong: str | int
 ) -> None:
@@ -279,6 +292,7 @@ def test_a_middle_that_does_not_suit_is_refused(
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(21)
 def test_a_middle_of_other_partitions_is_refused(tmp_path: Path) -> None:
     """Fewer, or more."""
 
@@ -290,6 +304,7 @@ def test_a_middle_of_other_partitions_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", [{LOGS}, {OFFSETS}, {LOGS, OFFSETS}])
+@pytest.mark.rule(22)
 def test_lost_markers_are_made_good(tmp_path: Path, lost: set[str]) -> None:
     """A transaction of the stage that the broker left undecided is ended by the next producer of its name."""
 

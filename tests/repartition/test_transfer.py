@@ -64,6 +64,7 @@ async def started(stage: MemoryStage, now_ms: Callable[[], int] = wall_clock_ms)
     return worker
 
 
+@pytest.mark.rule(27)
 def test_what_the_middle_refuses_becomes_a_letter(tmp_path: Path) -> None:
     """It alone: the others of its transaction pass, each once. The letter names its place in the input."""
 
@@ -99,6 +100,7 @@ def test_letters_that_are_refused_for_their_time_go_without_it(tmp_path: Path) -
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(27)
 def test_without_letters_its_partition_stops(tmp_path: Path) -> None:
     """Named in log and page; the other partitions of the input go on."""
 
@@ -118,6 +120,7 @@ def test_without_letters_its_partition_stops(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("on_malformed", ["pass", "drop"])
+@pytest.mark.rule(27)
 def test_events_without_a_key_travel_by_their_record_keys(
     tmp_path: Path, on_malformed: str
 ) -> None:
@@ -141,6 +144,7 @@ def test_events_without_a_key_travel_by_their_record_keys(
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(27)
 def test_tombstones_are_warned_of_once(tmp_path: Path) -> None:
     """Their order against the values of their key is lost."""
 
@@ -153,6 +157,7 @@ def test_tombstones_are_warned_of_once(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(25)
 def test_it_pauses_between_transactions(tmp_path: Path) -> None:
     """While too much is unread, nothing is copied, no transaction is open, and log and page say so."""
 
@@ -191,6 +196,7 @@ def test_it_pauses_between_transactions(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(26)
 def test_the_purge_follows_the_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It deletes what is committed, and nothing above."""
     monkeypatch.setattr(purge, "EVERY_S", 1.0)
@@ -212,6 +218,7 @@ def test_the_purge_follows_the_commits(tmp_path: Path, monkeypatch: pytest.Monke
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(26)
 def test_the_purge_spares_a_topic_that_was_made_again(tmp_path: Path) -> None:
     """Its offsets mean other events."""
     deleted: list[Any] = []

@@ -65,6 +65,7 @@ def start(
     return stage.start(now_ms, filter=WINDOW | window, delivery=delivery)
 
 
+@pytest.mark.rule(29)
 def test_a_backlog_is_judged_in_the_order_of_its_times(tmp_path: Path) -> None:
     """However sparse one partition is beside another: no event is late, and each key passes once."""
 
@@ -92,6 +93,7 @@ def test_without_the_rule_events_are_late(tmp_path: Path, monkeypatch: pytest.Mo
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(29)
 def test_members_wait_for_each_other(tmp_path: Path) -> None:
     """The heads are in the notes of the group, so it does not matter who copies which partition."""
 
@@ -115,6 +117,7 @@ def test_members_wait_for_each_other(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(29)
 def test_a_worker_that_was_drained_goes_on_where_the_partitions_stood(tmp_path: Path) -> None:
     """Time and again, in the middle of the backlog."""
 
@@ -132,6 +135,7 @@ def test_a_worker_that_was_drained_goes_on_where_the_partitions_stood(tmp_path: 
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(29)
 def test_one_that_is_stopped_is_named(tmp_path: Path) -> None:
     """The others wait for it, and the page, the log and the metric say for which."""
 
@@ -163,6 +167,7 @@ def test_one_that_is_stopped_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hangs", [False, True])
+@pytest.mark.rule(29)
 def test_events_of_an_open_transaction_are_unread(tmp_path: Path, hangs: bool) -> None:
     """The other partition waits until they are decided; one that hangs holds it for `open_transaction_s` only."""
 
@@ -197,6 +202,7 @@ def test_events_of_an_open_transaction_are_unread(tmp_path: Path, hangs: bool) -
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(29)
 def test_one_event_of_the_present_leaves_no_other_late(tmp_path: Path) -> None:
     """Although it is alone in what was read at once: the event behind it shows where its partition stands."""
 
@@ -215,6 +221,7 @@ def test_one_event_of_the_present_leaves_no_other_late(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("off_days", [-40, 40])
+@pytest.mark.rule(29)
 def test_the_workers_clock_decides_nothing(tmp_path: Path, off_days: int) -> None:
     """How far a partition stands follows from the times of its events alone."""
 
@@ -229,6 +236,7 @@ def test_the_workers_clock_decides_nothing(tmp_path: Path, off_days: int) -> Non
     play(tmp_path, scene)
 
 
+@pytest.mark.rule(29)
 def test_a_crafted_time_holds_its_partition_for_no_longer_than_the_backlog(tmp_path: Path) -> None:
     """One event from the year 5138: what follows in its partition goes on, and nothing is lost."""
 

@@ -220,6 +220,7 @@ def test_the_meanings_of_the_two_stages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "inputs", ["source={topic: other}", "source={topic: null, topics: [events, more]}"]
 )
+@pytest.mark.rule(30)
 def test_inputs_are_no_meaning_of_a_stage(tmp_path: Path, inputs: str) -> None:
     """Keys are placed by the middle alone: inputs may come and go without a new group."""
     for ours, theirs in zip(stages_of(tmp_path), stages_of(tmp_path, inputs), strict=True):
@@ -230,6 +231,7 @@ def test_inputs_are_no_meaning_of_a_stage(tmp_path: Path, inputs: str) -> None:
 @pytest.mark.parametrize(
     "override", ["source.repartition.topic=other", "source.repartition.partitions=13"]
 )
+@pytest.mark.rule(20)
 def test_another_placement_is_another_meaning_of_both_stages(tmp_path: Path, override: str) -> None:
     """Names, checks and identities of both differ."""
     for ours, theirs in zip(stages_of(tmp_path), stages_of(tmp_path, override), strict=True):

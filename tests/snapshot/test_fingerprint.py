@@ -210,6 +210,7 @@ async def test_a_snapshot_names_the_last_batch_that_it_folded(
 
 
 @pytest.mark.broker
+@pytest.mark.rule(7)
 async def test_a_snapshot_of_another_log_is_refused_and_the_one_before_used(
     deployment: Deployment, start: Start
 ) -> None:
@@ -232,6 +233,7 @@ async def test_a_snapshot_of_another_log_is_refused_and_the_one_before_used(
 
 
 @pytest.mark.broker
+@pytest.mark.rule(7)
 async def test_a_memory_of_another_log_is_dropped(deployment: Deployment, start: Start) -> None:
     """An output that is replaced under a running worker is noticed at the next save; memory and pending are void."""
     deployment.config["snapshot"]["interval_s"] = 0.2
@@ -282,6 +284,7 @@ async def without_ids(options: KafkaOptions) -> AsyncIterator[Cluster]:
 
 
 @pytest.mark.private_broker
+@pytest.mark.rule(7)
 async def test_without_topic_ids_the_fingerprint_tells_a_topic_that_was_made_again(
     private_broker: OwnedBroker, tmp_path: Path, start: Start
 ) -> None:
@@ -335,6 +338,7 @@ def _down(broker: ProcessBroker) -> Any:
 
 
 @pytest.mark.private_broker
+@pytest.mark.rule(7)
 async def test_a_fail_back_to_an_older_copy_is_noticed(
     private_broker: OwnedBroker, tmp_path: Path, start: Start
 ) -> None:
