@@ -15,7 +15,7 @@ import structlog
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.worker import worker
 
-pytest_plugins = ["tests.broker.plugin", "tests.local", "tests.lists.tools"]
+pytest_plugins = ["tests.broker.plugin", "tests.local", "tests.lists.tools", "tests.timing"]
 
 # How long an example takes is no claim, and the examples are the same in every run: nothing fails by chance.
 # `pytest --hypothesis-profile=default` draws others.

@@ -2,17 +2,21 @@
 
 Runs COMMAND, passes SIGTERM and SIGCONT on to it, SIGUSR1 as SIGKILL, SIGUSR2 as SIGSTOP; ends when
 it has ended. When standard input ends, as whoever started us is gone, however it went, COMMAND is
-killed, DIRECTORY removed.
+killed, DIRECTORY removed. What COMMAND took of the CPU is added to the file that CPU_FILE names.
 """
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+CPU_FILE = "STREAMDEDUP_TEST_CPU_FILE"
 
 
 def on_leash(directory: Path, command: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
@@ -27,6 +31,21 @@ def on_leash(directory: Path, command: Sequence[str], log: Path) -> "subprocess.
         )
 
 
+@contextmanager
+def accounted() -> Iterator[None]:
+    """Add the CPU seconds of the processes that end meanwhile to the file that CPU_FILE names, a line each."""
+    before = _ended_s()
+    yield
+    if path := os.environ.get(CPU_FILE):
+        with Path(path).open("a") as file:
+            file.write(f"{_ended_s() - before:.3f}\n")
+
+
+def _ended_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def main(directory: str, *command: str) -> int:
     """Run `command` and return its exit status."""
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -36,7 +55,8 @@ def main(directory: str, *command: str) -> int:
     signal.signal(signal.SIGCONT, lambda *_: child.send_signal(signal.SIGCONT))
     abandoned = threading.Event()
     threading.Thread(target=_kill_when_abandoned, args=(child, abandoned), daemon=True).start()
-    status = child.wait()
+    with accounted():
+        status = child.wait()
     if abandoned.is_set():
         shutil.rmtree(directory)
     return status

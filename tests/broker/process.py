@@ -32,7 +32,7 @@ from tests.broker.base import (
 from tests.broker.classes import shared_classes
 from tests.broker.jars import jars_of
 from tests.broker.java import find_java
-from tests.broker.leash import on_leash
+from tests.broker.leash import accounted, on_leash
 from tests.broker.versions import FEATURE, Kafka, wanted
 from tests.broker.zookeeper import SESSION_MS, ZooKeeper
 
@@ -107,7 +107,7 @@ class ProcessBroker:
         command += ["-t", cluster_id or random_cluster_id(), "-c", str(self._properties)]
         if self.kafka.transaction_version is not None:
             command += ["--feature", f"{FEATURE}={self.kafka.transaction_version}"]
-        with self._log.open("ab") as log:
+        with self._log.open("ab") as log, accounted():
             status = subprocess.run(
                 command,
                 check=False,
