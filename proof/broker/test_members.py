@@ -17,11 +17,10 @@ from streamdedup.settings import load
 from streamdedup.settings.meaning import Meaning
 from streamdedup.worker import group_watch
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, admin_client
-from tests.broker.needs import AHEAD
 from tests.broker.test_members import grow
-from tests.broker.topics import Event, committed, create_topic, read_all
+from tests.broker.topics import Event, create_topic
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.local import LocalWorker, Start, output_keys
+from tests.local import LocalWorker, Start
 
 
 @pytest.mark.broker
@@ -206,39 +205,6 @@ async def test_a_transaction_is_filled_while_the_one_before_commits(
         gate.set()
         await worker.consumed(4)
     assert asked == [1, 4]
-
-
-@pytest.mark.broker
-@pytest.mark.needs_broker(AHEAD)
-@pytest.mark.parametrize("wanted", ["dead_letter", "stop"])
-@pytest.mark.rule(8)
-async def test_what_the_broker_refuses_is_found_and_rejected(
-    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, wanted: str
-) -> None:
-    """If limits cannot be foreseen, the batch is halved down to the event; its twin passes (rule 8)."""
-    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
-    create_topic(deployment.bootstrap, deployment.source, message_timestamp_after_max_ms=10**15)
-    create_topic(deployment.bootstrap, deployment.sink, message_timestamp_after_max_ms=3_600_000)
-    letters = deployment.create_side_topic("dead_letter_topic")
-    deployment.config["sink"]["on_rejected"] = wanted
-    monkeypatch.setattr("streamdedup.kafka.limits.Limits.rejected", lambda *_: {})
-    ahead = 4_000_000_000_000
-    stamped: list[Event] = [(0, b"twin", b"ahead", [], ahead), (0, b"twin", b"now", [], None)]
-    deployment.feed([*keyed(range(300), 1), *stamped, *keyed(range(200, 500), 1)])
-    worker = start(deployment)
-    if wanted == "stop":
-        await worker.stopped()
-        assert committed(deployment.bootstrap, deployment.group, deployment.source) == {0: 300}
-        assert b"twin" not in output_keys(deployment)
-        return
-    await worker.consumed(602)
-    expected = [*keyed(range(300), 1), *stamped[1:], *keyed(range(300, 500), 1)]
-    assert output_keys(deployment) == [key for _, key, *_ in expected]
-    (letter,) = read_all(broker.bootstrap_servers, letters)
-    headers = dict(letter.headers)
-    assert (letter.key, letter.value) == (b"twin", b"ahead")
-    assert headers["streamdedup.offset"] == b"300"
-    assert b"InvalidTimestamp" in (headers["streamdedup.reason"] or b"")
 
 
 @pytest.mark.private_broker

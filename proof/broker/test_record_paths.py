@@ -8,27 +8,25 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path as FilePath
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import aiokafka
 import numpy as np
 import pytest
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
 from structlog.testing import capture_logs
 
-from streamdedup.delivery.fence import wait_decided
 from streamdedup.events import EventBatch
 from streamdedup.filters.base import Mask
 from streamdedup.kafka.client import columns
 from streamdedup.kafka.client.columns import CHUNK_EVENTS, ColumnarConsumer
 from streamdedup.kafka.client.open_batches import ReadyBatch
 from streamdedup.kafka.client.responses import Responses
-from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster
-from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records import decoding
 from streamdedup.kafka.records.codecs import CODECS, GZIP
 from streamdedup.kafka.records.encoding import EncodedBatch
@@ -36,153 +34,24 @@ from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.records.wire import HEAD_BYTES
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker
 from tests.broker.process import ProcessBroker
-from tests.broker.topics import create_topic, delete_records, read_all, unique_name
+from tests.broker.test_record_paths import (
+    PATHS,
+    STAMPED_MS,
+    Cells,
+    Codec,
+    Keep,
+    Path,
+    Reader,
+    of,
+    producer,
+    put,
+    reader,  # noqa: F401 - fixtures
+    sample,
+)
+from tests.broker.topics import create_topic, read_all, unique_name
 from tests.deployment import Deployment, keyed
 from tests.kafka import framings
 from tests.local import Start
-
-STAMPED_MS = 1_750_000_000_000
-BYTES_MAX = 900_000
-
-Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-Path = Literal["columns", "objects"]
-PATHS: tuple[Path, Path] = ("columns", "objects")
-Keep = Callable[[EventBatch], Mask]
-Header = tuple[str, bytes | None]
-Cells = tuple[int, bytes | None, bytes | None, tuple[Header, ...]]
-
-
-class Event(NamedTuple):
-    """One event, as a reader has it."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[Header, ...]
-
-
-def sample(count: int, seed: int = 1) -> list[Cells]:
-    """Events of all forms: nulls, empty bytes, headers, times out of order, sizes around those of a varint's bytes."""
-    chance = random.Random(seed)
-    made: list[Cells] = []
-    for number in range(count):
-        key = None if number % 11 == 0 else chance.randbytes(chance.choice((0, 1, 24, 63, 64, 65)))
-        value = chance.randbytes(chance.choice((0, 1, 62, 63, 64, 70, 300)))
-        headers: list[Header] = [
-            (f"näme{n % 2}", None if n == 1 else chance.randbytes(40 * n))
-            for n in range(0 if number % 7 else number % 4)
-        ]
-        stamped_ms = STAMPED_MS + number + chance.randrange(-5000, 5000)
-        made.append((stamped_ms, key, None if number % 13 == 0 else value, tuple(headers)))
-    return made
-
-
-@asynccontextmanager
-async def producer(bootstrap: str, **options: Any) -> AsyncIterator[AIOKafkaProducer]:
-    """A plain one; it ends with the context."""
-    made = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", **options)
-    await made.start()
-    try:
-        yield made
-    finally:
-        await made.stop()
-
-
-async def put(
-    sender: AIOKafkaProducer, topic: str, records: Sequence[Cells], each: int = 10**9
-) -> None:
-    """Append `records`, at most `each` to a record batch."""
-    at = 0
-    while at < len(records):
-        batch = sender.create_batch()
-        end = at
-        while end < min(at + each, len(records)):
-            stamped_ms, key, value, headers = records[end]
-            cells = {"timestamp": stamped_ms, "key": key, "value": value, "headers": list(headers)}
-            if batch.append(**cells) is None:
-                break
-            end += 1
-        batch.close()
-        await (await sender.send_batch(batch, topic, partition=0))
-        at = end
-
-
-class Reader:
-    """Reads a topic both ways."""
-
-    def __init__(self, bootstrap: str, clusters: dict[str, KafkaCluster]) -> None:
-        self.bootstrap, self.clusters = bootstrap, clusters
-
-    def topic(self, **config: str | int) -> str:
-        """A new one, of one partition."""
-        name = unique_name("paths")
-        create_topic(self.bootstrap, name, 1, **config)
-        return name
-
-    async def batches(self, path: str, topic: str, start: int = 0) -> list[EventBatch]:
-        """The committed events from `start` on."""
-        cluster = self.clusters[path]
-        end = await cluster.end_offset(topic, 0)
-        found = cluster.committed_events(topic, 0, start, end, stall_s=DEADLINE_S)
-        return [batch async for batch in found]
-
-    async def read(self, path: str, topic: str, start: int = 0) -> list[Event]:
-        """The same, one by one."""
-        return [event for batch in await self.batches(path, topic, start) for event in of(batch)]
-
-    async def same(self, topic: str, start: int = 0) -> list[Event]:
-        """What both ways agree on."""
-        ours, theirs = [await self.read(path, topic, start) for path in PATHS]
-        assert ours == theirs
-        return ours
-
-    async def _end(self, topic: str) -> int:
-        return await self.clusters["objects"].end_offset(topic, 0)
-
-    async def copy(
-        self,
-        path: str,
-        source: str,
-        keep: Keep,
-        codec: Codec,
-        *,
-        exactly_once: bool,
-    ) -> str:
-        """The topic that the kept events of `source` were copied to, by a writer over that path."""
-        output = self.topic()
-        sink = SinkOptions(topic=output, compression=codec)
-        writer = self.clusters[path].writer(sink, 0, exactly_once=exactly_once)
-        await writer.fence()
-        await writer.begin()
-        for batch in await self.batches(path, source):
-            await writer.copy(output, batch, np.flatnonzero(keep(batch)), BYTES_MAX)
-        await writer.settle(0)
-        if exactly_once:
-            await writer.commit(source, 1, "", "group")
-            await wait_decided(self.clusters[path], output, 0, await self._end(output), DEADLINE_S)
-        await writer.drop()
-        return output
-
-
-def of(batch: EventBatch) -> Iterator[Event]:
-    """The events of `batch`."""
-    times, offsets = batch.timestamps.tolist(), batch.offsets.tolist()
-    for row, (offset, stamped_ms) in enumerate(zip(offsets, times, strict=True)):
-        headers = tuple(batch.headers[row])
-        yield Event(offset, stamped_ms, batch.keys[row], batch.values[row], headers)
-
-
-@pytest.fixture
-async def reader(broker: Broker) -> AsyncIterator[Reader]:
-    """Connected both ways."""
-    servers = broker.bootstrap_servers
-    options = [
-        KafkaOptions(bootstrap_servers=servers, group_id="group", record_path=path)
-        for path in PATHS
-    ]
-    async with kafka_cluster(options[0]) as ours, kafka_cluster(options[1]) as theirs:
-        yield Reader(servers, dict(zip(PATHS, (ours, theirs), strict=True)))
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -196,33 +65,6 @@ async def test_every_codec_is_read_alike(reader: Reader, codec: str) -> None:
     assert [event[1:] for event in await reader.same(topic)] == records
     assert [event[0] for event in await reader.same(topic, 333)] == list(range(333, 900))
     assert len(await reader.same(topic, 700)) == 200
-
-
-async def test_only_committed_events_are_read(reader: Reader) -> None:
-    """Of transactions that interleave, some aborted, and of a writer without; markers take offsets."""
-    topic, records = reader.topic(), sample(300)
-    bootstrap = reader.bootstrap
-    async with (
-        producer(bootstrap, transactional_id=unique_name("t")) as first,
-        producer(bootstrap, transactional_id=unique_name("t")) as second,
-        producer(bootstrap) as plain,
-    ):
-        for number in range(10):
-            part = records[30 * number : 30 * number + 30]
-            await first.begin_transaction()
-            await second.begin_transaction()
-            await put(first, topic, part[:5])
-            await put(second, topic, part[5:10])
-            await put(plain, topic, part[10:15])
-            await put(first, topic, part[15:20])
-            await put(second, topic, part[20:25])
-            await (first.abort_transaction() if number % 3 else first.commit_transaction())
-            await put(plain, topic, part[25:])
-            await (second.abort_transaction() if number % 2 else second.commit_transaction())
-    found = await reader.same(topic)
-    assert len(found) == 10 * 10 + 4 * 10 + 5 * 10
-    for start in (1, 7, 31, 100, 215):
-        assert await reader.same(topic, start) == [e for e in found if e.offset >= start]
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
@@ -330,15 +172,6 @@ async def test_both_copy_the_same(
         assert [event[1:] for event in await reader.same(output)] == wanted
         by_another = await asyncio.to_thread(read_all, reader.bootstrap, output)
         assert [(r.timestamp_ms, r.key, r.value, r.headers) for r in by_another] == wanted
-
-
-async def test_what_was_deleted_in_front_is_not_read(reader: Reader) -> None:
-    """From the first offset that is left, in the middle of a batch."""
-    topic = reader.topic()
-    async with producer(reader.bootstrap) as sender:
-        await put(sender, topic, sample(100))
-    await asyncio.to_thread(delete_records, reader.bootstrap, topic, {0: 42})
-    assert [event.offset for event in await reader.same(topic, 42)] == list(range(42, 100))
 
 
 def feed_and_damage(deployment: Deployment, broker: ProcessBroker) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from proof.broker.test_blacklist import again_and_again, blocked, more_are_blocked
 from streamdedup import threads
 from streamdedup.cli import main
 from streamdedup.commands.trial import tried
@@ -34,6 +33,7 @@ from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from tests.broker.base import DEADLINE_S, Broker, wait_until
+from tests.broker.test_blacklist import again_and_again, blocked, more_are_blocked
 from tests.broker.topics import Event, Record, create_topic, read_all, unique_name
 from tests.deployment import Deployment, WorkerProcess
 from tests.local import LocalWorker, Start, run_to_the_end

@@ -10,7 +10,8 @@ from confluent_kafka.cimpl import NewPartitions
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
 from streamdedup.kafka.source import KafkaSource
 from tests.broker.base import DEADLINE_S, Broker, admin_client, wait_until
-from tests.broker.topics import read_all
+from tests.broker.needs import AHEAD
+from tests.broker.topics import Event, committed, create_topic, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start, keys_of, output_keys
 
@@ -161,6 +162,39 @@ async def test_the_next_is_decided_while_one_commits(
     assert max(pending) == most * 100
     assert lost_and_doubled(deployment) == (0, 0, 0)
     assert output_keys(deployment) == keys_of(range(2000))
+
+
+@pytest.mark.broker
+@pytest.mark.needs_broker(AHEAD)
+@pytest.mark.parametrize("wanted", ["dead_letter", "stop"])
+@pytest.mark.rule(8)
+async def test_what_the_broker_refuses_is_found_and_rejected(
+    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    """If limits cannot be foreseen, the batch is halved down to the event; its twin passes (rule 8)."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
+    create_topic(deployment.bootstrap, deployment.source, message_timestamp_after_max_ms=10**15)
+    create_topic(deployment.bootstrap, deployment.sink, message_timestamp_after_max_ms=3_600_000)
+    letters = deployment.create_side_topic("dead_letter_topic")
+    deployment.config["sink"]["on_rejected"] = wanted
+    monkeypatch.setattr("streamdedup.kafka.limits.Limits.rejected", lambda *_: {})
+    ahead = 4_000_000_000_000
+    stamped: list[Event] = [(0, b"twin", b"ahead", [], ahead), (0, b"twin", b"now", [], None)]
+    deployment.feed([*keyed(range(300), 1), *stamped, *keyed(range(200, 500), 1)])
+    worker = start(deployment)
+    if wanted == "stop":
+        await worker.stopped()
+        assert committed(deployment.bootstrap, deployment.group, deployment.source) == {0: 300}
+        assert b"twin" not in output_keys(deployment)
+        return
+    await worker.consumed(602)
+    expected = [*keyed(range(300), 1), *stamped[1:], *keyed(range(300, 500), 1)]
+    assert output_keys(deployment) == [key for _, key, *_ in expected]
+    (letter,) = read_all(broker.bootstrap_servers, letters)
+    headers = dict(letter.headers)
+    assert (letter.key, letter.value) == (b"twin", b"ahead")
+    assert headers["streamdedup.offset"] == b"300"
+    assert b"InvalidTimestamp" in (headers["streamdedup.reason"] or b"")
 
 
 @pytest.mark.broker

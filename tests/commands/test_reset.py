@@ -1,21 +1,31 @@
 """Claims about `streamdedup reset`: where offsets go, what their notes say, what is forgotten, and who is refused."""
 
+import asyncio
 import re
+import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
-from streamdedup.commands.reset import note_after
+from streamdedup.commands.audit import audit
+from streamdedup.commands.reset import move, note_after, plan
 from streamdedup.commands.reset_plan import ResetPlan, Step, Target, target_of
 from streamdedup.commands.reset_text import as_text
 from streamdedup.delivery.resume import Found
+from streamdedup.delivery.services import wall_clock_ms
+from streamdedup.kafka.client.closing import close_producer
 from streamdedup.kafka.offsets import Committed
 from streamdedup.settings import load
-from tests.broker.topics import committed
+from tests.broker.base import Broker
+from tests.broker.topics import committed, produce, read_all
 from tests.delivery import test_resume
-from tests.deployment import Deployment
+from tests.deployment import Deployment, keyed
+from tests.local import run_to_the_end
 
 NOW_MS = 1_800_000_000_000
 
@@ -204,6 +214,95 @@ def test_a_move_hides_no_other_number_of_partitions(forget: bool) -> None:
     assert moved.partitions == FOUND.partitions + (0 if forget else 2)
 
 
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """Two partitions."""
+    return Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+
+
+def reset(deployment: Deployment, to: str, *, forget: bool = False) -> str:
+    """Do it, as the command does; what is said beforehand."""
+    settings = load(deployment.write_config())
+    target = target_of(to, wall_clock_ms())
+    planned = asyncio.run(plan(settings, target, forget=forget))
+    asyncio.run(move(settings, planned))
+    return as_text(settings, planned)
+
+
 def at(deployment: Deployment) -> dict[int, int]:
     """The committed offsets."""
     return committed(deployment.bootstrap, deployment.group, deployment.source)
+
+
+def emitted(deployment: Deployment) -> Counter[bytes | None]:
+    """How often each key stands in the output."""
+    return Counter(r.key for r in read_all(deployment.bootstrap, deployment.sink))
+
+
+@pytest.mark.broker
+def test_forgetting_emits_every_first_again_once(deployment: Deployment) -> None:
+    """After --forget, each key comes once more, whatever snapshots there are, crashes and moves that follow."""
+    deployment.feed(keyed([*range(300), *range(100)], 2))
+    run_to_the_end(deployment)
+    assert list(deployment.snapshots.glob("*/*.snapshot"))
+    assert "no longer count as emitted" in reset(deployment, "earliest", forget=True)
+    with deployment.running() as worker:  # killed while it lives: the floor stands in the group
+        (refused, *_) = worker.wait_for("snapshot_refused")
+        assert "floor 0 instead of 151" in refused["reason"]
+        worker.wait_for("shard_live", 1)
+        worker.kill()
+    run_to_the_end(deployment)
+    assert set(emitted(deployment).values()) == {2}
+    assert "An earlier --forget stays in force" in reset(deployment, "earliest")
+    run_to_the_end(deployment)  # with snapshots of above the floor
+    assert set(emitted(deployment).values()) == {2}
+    shutil.rmtree(deployment.snapshots)
+    reset(deployment, "earliest")
+    run_to_the_end(deployment)
+    assert set(emitted(deployment).values()) == {2}
+    report = asyncio.run(audit(load(deployment.write_config())))
+    assert report.fine, report.as_text()
+    assert (report.total.emitted, report.total.keys) == (300, 300)
+    produce(deployment.bootstrap, deployment.sink, keyed([7], 2))
+    assert asyncio.run(audit(load(deployment.write_config()))).total.doubled == 1
+
+
+@pytest.mark.broker
+def test_forgetting_what_comes_later_only(deployment: Deployment) -> None:
+    """--forget --to latest: what was skipped is owed by nobody, and a known key passes when it comes again."""
+    deployment.feed(keyed(range(100), 2))
+    run_to_the_end(deployment)
+    deployment.feed(keyed(range(100, 150), 2))
+    reset(deployment, "latest", forget=True)
+    deployment.feed(keyed(range(10), 2))
+    run_to_the_end(deployment)
+    assert emitted(deployment) == Counter(
+        {b"user%d@example.com" % n: 2 if n < 10 else 1 for n in range(100)}
+    )
+    report = asyncio.run(audit(load(deployment.write_config())))
+    assert (report.fine, report.total.keys) == (True, 10), report.as_text()
+
+
+@pytest.mark.broker
+def test_a_sleeping_worker_wakes_up_fenced(deployment: Deployment) -> None:
+    """What a worker left open is aborted before the floor is set, and it can commit nothing afterwards."""
+    deployment.feed(keyed(range(10), 2))
+    run_to_the_end(deployment)
+
+    async def zombie() -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=deployment.bootstrap, transactional_id=f"{deployment.sink}/0"
+        )
+        await producer.start()
+        try:
+            await producer.begin_transaction()
+            await producer.send_and_wait(deployment.sink, b"", b"left open", partition=0)
+            await asyncio.to_thread(reset, deployment, "earliest", forget=True)
+            with pytest.raises(KafkaError, match=r"ProducerFenced|InvalidProducerEpoch"):
+                await producer.commit_transaction()
+        finally:
+            await close_producer(producer)
+
+    asyncio.run(zombie())
+    run_to_the_end(deployment)
+    assert emitted(deployment) == Counter({b"user%d@example.com" % n: 2 for n in range(10)})

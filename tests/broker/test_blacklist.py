@@ -1,0 +1,254 @@
+"""Claims about a block list while events flow: files that are replaced, changes from a topic, what must not harm."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from streamdedup.cli import main
+from streamdedup.lists import load
+from tests.broker.base import DEADLINE_S, Broker, wait_until
+from tests.broker.topics import (
+    Event,
+    Record,
+    create_topic,
+    end_offsets,
+    read_all,
+    unique_name,
+)
+from tests.deployment import Deployment
+
+pytestmark = pytest.mark.broker
+
+
+FOLLOWED_S = 2.0  # what the documentation promises
+
+
+FEED_EVERY_S = 0.02
+
+
+def build(path: Path, entries: Sequence[str], *arguments: str) -> str:
+    """Build the list at `path` by the command, in this process: another takes ten times as long; its version."""
+    text = path.with_suffix(".txt")
+    text.write_text("\n".join(entries), "utf-8")
+    made = ["lists", "build", str(text), "-o", str(path), "--normalize", "email", *arguments]
+    assert main(made) == 0
+    return load(path, verify=False).version
+
+
+def command(arguments: Sequence[str]) -> None:
+    """Run `streamdedup` in a process of its own."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "streamdedup", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.fixture
+def screened(broker: Broker, tmp_path: Path) -> Deployment:
+    """Two partitions of addresses, no filter, a control topic, a topic for what is blocked; no list is built yet."""
+    made = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
+    made.config["key"] = {"from": "value", "normalize": "email"}
+    made.config["filter"] = {"kind": "none"}
+    del made.config["snapshot"]
+    control = unique_name("control")
+    create_topic(made.bootstrap, control, 3, cleanup_policy="compact")
+    made.config["blocklist"] = {"file": str(tmp_path / "block.list"), "control_topic": control}
+    made.create_side_topic("blocked_topic")
+    return made
+
+
+def sign_ups(addresses: Sequence[str]) -> Iterator[Event]:
+    """An event for each, in turn to both partitions."""
+    for number, address in enumerate(addresses):
+        yield number % 2, None, address.encode(), [], None
+
+
+def blocked(deployment: Deployment) -> list[Record]:
+    """What stands in the topic of blocked events."""
+    return read_all(deployment.bootstrap, deployment.config["sink"]["blocked_topic"])
+
+
+def header(record: Record, name: str) -> str:
+    """What a letter says."""
+    return (dict(record.headers)[f"streamdedup.{name}"] or b"").decode()
+
+
+@contextmanager
+def again_and_again(feed: Callable[[], None]) -> Iterator[None]:
+    """Call `feed` in a thread, one time after the other, until the end.
+
+    The pause between two calls leaves a busy machine time for what the test waits for.
+    """
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(FEED_EVERY_S):
+            feed()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def flowing(deployment: Deployment, local: str, domains: Sequence[str]) -> Iterator[None]:
+    """Events of all `domains` in turn, to both partitions, until the end; no address comes twice."""
+    numbers = count(step=40)
+
+    def feed() -> None:
+        number = next(numbers)
+        addresses = [f"{number + n}@{domains[n % len(domains)]}" for n in range(40)]
+        deployment.feed(
+            (p, None, f"{local}{p}.{a}".encode(), [], None) for a in addresses for p in (0, 1)
+        )
+
+    with again_and_again(feed):
+        yield
+
+
+def more_are_blocked(deployment: Deployment, count: int) -> None:
+    """Wait until at least so many events more are.
+
+    Their topic is not read for that, as it grows with the wait: each transaction adds an event or more, and a marker.
+    """
+    topic = deployment.config["sink"]["blocked_topic"]
+
+    def held() -> int:
+        return sum(end_offsets(deployment.bootstrap, topic).values())
+
+    enough = held() + 2 * count
+    wait_until(lambda: held() >= enough, DEADLINE_S, lambda: "none is blocked")
+
+
+def versions_in_order(deployment: Deployment) -> Mapping[int, list[str]]:
+    """Which versions blocked events of each partition, each once, as they follow each other by the events' offsets."""
+    found: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for letter in blocked(deployment):
+        at = int(header(letter, "offset"))
+        found[int(header(letter, "partition"))].append((at, header(letter, "list-version")))
+    return {
+        partition: list(dict.fromkeys(version for _, version in sorted(letters)))
+        for partition, letters in found.items()
+    }
+
+
+def test_no_event_is_judged_by_half_a_list(screened: Deployment, tmp_path: Path) -> None:
+    """While events flow the file is replaced, three times: versions follow each other; each judged what it holds."""
+    path, domains = tmp_path / "block.list", [f"d{n}.example" for n in range(4)]
+    versions = [build(path, [f"@{domains[0]}", "@always.example"])]
+    with screened.running() as worker, flowing(screened, "a", [*domains, "always.example"]):
+        worker.wait_for("shard_live", 2)
+        for number in (1, 2, 3):
+            versions.append(build(path, [f"@{domains[number]}", "@always.example"]))
+            wait_until(
+                lambda: worker.events("list_in_force")[-1]["version"].startswith(versions[-1]),
+                DEADLINE_S,
+                lambda: str(worker.events()[-5:]),
+            )
+            more_are_blocked(screened, 200)
+    assert len(set(versions)) == 4
+    for seen in versions_in_order(screened).values():
+        assert [version.partition("+")[0] for version in seen] == versions
+    for letter in blocked(screened):
+        number = versions.index(header(letter, "list-version").partition("+")[0])
+        assert (letter.value or b"").rpartition(b"@")[2].decode() in {
+            domains[number],
+            "always.example",
+        }
+    by_offset = {
+        (r.partition, r.offset): r.value for r in read_all(screened.bootstrap, screened.source)
+    }
+    last = {
+        (p, int(header(r, "offset"))): header(r, "list-version").partition("+")[0]
+        for r in blocked(screened)
+        for p in [int(header(r, "partition"))]
+    }
+    passed = {r.value for r in read_all(screened.bootstrap, screened.sink)}
+    assert not {value for place, value in by_offset.items() if place in last} & passed
+
+
+@pytest.mark.parametrize("damage", ["cut", "other rules", "empty"])
+def test_a_list_that_does_not_do_is_refused(
+    screened: Deployment, tmp_path: Path, damage: str
+) -> None:
+    """The one before stays in force, the log says why, and the next good one is taken."""
+    path, other = tmp_path / "block.list", tmp_path / "other.list"
+    first = build(path, ["@first.example"])
+    build(
+        other,
+        ["@second.example"],
+        *(["--email-preset", "strict"] if damage == "other rules" else []),
+    )
+    if damage == "cut":
+        os.truncate(other, other.stat().st_size // 2)
+    if damage == "empty":
+        other.write_bytes(b"")
+    with screened.running() as worker:
+        worker.wait_for("shard_live", 2)
+        other.replace(path)
+        refused = worker.wait_for("list_refused")[0]
+        assert refused["stays_in_force"] == first
+        assert refused["list"] == "blocklist"
+        screened.feed(sign_ups(["a@first.example", "a@second.example"]))
+        screened.catch_up(worker)
+        assert [r.value for r in blocked(screened)] == [b"a@first.example"]
+        build(path, ["@second.example"])
+        worker.wait_for("list_in_force", 2)
+        screened.feed(sign_ups(["b@first.example", "b@second.example"]))
+        screened.catch_up(worker)
+        assert [r.value for r in blocked(screened)] == [b"a@first.example", b"b@second.example"]
+
+
+def test_single_changes_follow_within_two_seconds(screened: Deployment, tmp_path: Path) -> None:
+    """On two workers of a group: what is added is blocked, what is removed passes, whatever the list says."""
+    build(tmp_path / "block.list", ["listed@x.example", "@listed.example", ".tree.example"])
+    config = str(screened.write_config())
+    with screened.running("one.log") as one, screened.running("two.log") as two:
+        for worker in (one, two):
+            worker.wait_for("shard_live", 1)
+        command(["lists", "add", "-c", config, "New@x.example", "@new.example", "--reason", "spam"])
+        command(
+            [
+                "lists",
+                "remove",
+                "-c",
+                config,
+                "listed@x.example",
+                "ok@listed.example",
+                ".tree.example",
+            ]
+        )
+        for worker in (one, two):
+            worker.wait_for("list_changed")
+        wait_until(
+            lambda: all(w.events("list_changed")[-1]["position"] == 5 for w in (one, two)),
+            DEADLINE_S,
+            lambda: str(one.events("list_changed") + two.events("list_changed")),
+        )
+        for worker in (one, two):  # at the best: the commands' own start-up is not counted
+            followed_s = [line["followed_s"] for line in worker.events("list_changed")]
+            assert min(s for s in followed_s if s is not None) < FOLLOWED_S
+        caught = ["new@x.example", "any@new.example", "other@listed.example"]
+        free = ["listed@x.example", "ok@listed.example", "a@b.tree.example", "a@x.example"]
+        screened.feed([(p, None, a.encode(), [], None) for a in caught + free for p in (0, 1)])
+        screened.catch_up(one)
+        assert {r.value for r in blocked(screened)} == {a.encode() for a in caught}
+        assert {r.value for r in read_all(screened.bootstrap, screened.sink)} == {
+            a.encode() for a in free
+        }
+        assert {header(r, "list-version").partition("+")[2] for r in blocked(screened)} == {"5"}
