@@ -28,8 +28,6 @@ from numba.core import ir
 from numba.core.typed_passes import AnnotateTypes
 
 import streamdedup
-from proof.test_kernel_cache import run
-from proof.test_kernel_cache import sources as sources  # noqa: PLC0414 - a fixture
 from streamdedup import filters
 from streamdedup.events import Column
 from streamdedup.filters.base import Removable, Static, Unionable
@@ -52,6 +50,8 @@ from streamdedup.rules.window import DuplicatesWithin
 from tests.filters.cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import built, rows_by_chance
+from tests.test_kernel_cache import run
+from tests.test_kernel_cache import sources as sources  # noqa: PLC0414 - a fixture
 from tests.watching import watched
 
 types: Any = numba.types  # its classes are made in ways that no type checker knows

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.test_deleted_topics import exists
 
+from proof.broker.test_deleted_topics import exists
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import Verdict
 from streamdedup.repartition import purge, uncopied
