@@ -20,9 +20,8 @@ run: $(VENV)/.demo
 
 # Five processes for two cores: four begin with the tests of a broker, which wait most of the time.
 PYTEST := $(BIN)/python -m pytest --numprocesses 5 --dist worksteal --durations 10
-# In CI a run of them, with all that it starts but brokers, may take that many seconds of CPU.
 test: kernels
-	$(PYTEST) tests $(if $(filter true,$(CI)),--cpu-max 480) $(PYTEST_ARGS)
+	$(PYTEST) tests $(PYTEST_ARGS)
 
 test-all: test
 	$(PYTEST) proof $(PYTEST_ARGS)

@@ -1,1 +1,1 @@
-"""The tests; run them with `make test`."""
+"""The tests of `make test`, and the apparatus of all tests; what proves more is in proof/."""
