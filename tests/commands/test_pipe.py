@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
