@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 # A run of the tests starts some 250 processes, and each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-all lowest kernels test-containers check format docs bench environment clean
+.PHONY: run test test-all lowest kernels test-containers check lock format docs bench environment clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
@@ -52,6 +52,12 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.lock
+
+# The newest versions that fit together, in requirements/.
+lock: $(VENV)/.dev
+	$(INSTALL) uv
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m tests.lock write
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -84,18 +90,10 @@ $(BIN)/python:
 		{ echo "$(PYTHON) is $$($(PYTHON) --version); Python 3.11 to 3.14 is needed; say which: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo]'
-	@touch $@
+# Of the lock: the same versions, by their hashes, in each environment that is set up.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo,dev]'
-	@touch $@ $(VENV)/.demo
-
-$(VENV)/.bench: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
-	@touch $@
-
-$(VENV)/.docs: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
-	@touch $@
+$(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.docs: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
+	$(INSTALL) --require-hashes -r $<
+	$(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@ $(if $(filter dev,$*),$(VENV)/.demo)
