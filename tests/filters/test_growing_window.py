@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError
-from streamdedup.events import Verdict
+from streamdedup.events import NO_TIMESTAMP, Verdict
 from streamdedup.filters.base import Growing
 from streamdedup.filters.footprint import SPARE_BYTES
 from streamdedup.filters.growing import window_stages
@@ -165,6 +165,7 @@ def test_the_stages_follow_from_what_was_put(seed: int) -> None:
 def test_times_add_alike_in_any_batches(seed: int, refresh: bool) -> None:
     """Keys that look alike are found or not, whatever the batches: answers and bytes."""
     _, digests, own = crowded(seed)
+    own[own == NO_TIMESTAMP] = 0  # `add` refuses it as a time
     windows = [build(20, 0.4, retention=7, max_size=13_000, refresh=refresh) for _ in range(3)]
     whole, single, parted = windows
     expected = whole.add_many(digests, own)
