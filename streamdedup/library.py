@@ -31,11 +31,8 @@ Method = Callable[..., Any]
 WARN, STOP, WARNED = "warn", "stop", "warned"
 UNWATCHED = sys.maxsize  # the room of a filter after its one warning
 FREE = ("digests", "from_parts", "hash")  # they read nothing that changes
-IN_STEPS = (
-    "put_many",
-    "date",
-    "rotate",
-)  # they return iterators; between two steps others may work
+# They return iterators; between two steps others may work.
+IN_STEPS = ("put_many", "date", "rotate")
 OPERATORS = ("__contains__", "__len__", "__repr__")
 
 
@@ -197,10 +194,8 @@ def _adding(add_many: Method) -> Method:
             rows = len(digests) if isinstance(digests, Sequence | np.ndarray) else 0
             if self._room_left < rows:
                 self._make_sure(rows, lambda room: _fit(self, digests, room, *times, **named))
-            room, self._room_left = (
-                self._room_left,
-                0,
-            )  # until it returns: it may add some, and raise
+            room = self._room_left
+            self._room_left = 0  # until it returns: it may add some, and raise
             fresh = add_many(self, digests, *times, **named)
             self._room_left = room - int(np.count_nonzero(fresh))
         return fresh
@@ -213,9 +208,8 @@ def _uniting(unite: Method) -> Method:
     def uniting(self: Any, other: Any) -> Any:  # noqa: ANN401
         both = {self._lock, other._lock} if isinstance(other, Shared) else {self._lock}
         with ExitStack() as held:
-            for lock in sorted(
-                both, key=id
-            ):  # in the order of `forks`, whichever of the two is on the left
+            # In the order of `forks`, whichever of the two is on the left.
+            for lock in sorted(both, key=id):
                 held.enter_context(lock)
             if self._on_full == STOP:
                 trial = self.__copy__()

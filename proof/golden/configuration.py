@@ -12,22 +12,9 @@ from itertools import zip_longest
 from typing import Any
 
 from proof.golden.command import Ended, call
+from tests.settings.minimal import MINIMAL
 
-PLAIN = """\
-kafka:
-  bootstrap_servers: localhost:9092
-  group_id: dedup
-source:
-  topic: events
-key:
-  field: id
-filter:
-  capacity: 1000
-sink:
-  topic: events-unique
-snapshot:
-  directory: var/snapshots
-"""
+PLAIN = MINIMAL
 
 FILES: Mapping[str, str | bytes] = {
     "some.pem": "pem",

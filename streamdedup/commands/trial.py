@@ -72,10 +72,10 @@ class Trial:
 
     `matched` counts the events that the blocklist blocks, by what it matched; `exempt` those that the allowlist lets
     pass; `false_positives` those that its exact store lets pass. `late` counts the events that are older than the
-    window, which drops them if `late_drop`. `in_several` counts the keys that come in several
-    partitions, and `unseen` the events that pass for that reason. `without_record_key` counts events, and
-    `under_several` keys that come under several record keys; both are 0 if record keys do not matter. `fit` compares
-    the keys with the filter, if that can be too small.
+    window, which drops them if `late_drop`. `in_several` counts the keys that come in several partitions, and `unseen`
+    the events that pass for that reason. `without_record_key` counts events, and `under_several` keys that come under
+    several record keys; both are 0 if record keys do not matter. `fit` compares the keys with the filter, if that can
+    be too small.
     """
 
     topic: str
@@ -234,10 +234,8 @@ class _Trying:
         recipe = Recipe(self._settings, count)
         self._hash, self._extractor = Hash.draw(), recipe.extractor()
         await registry_answering(recipe)
-        self._repartitions, self._clock = (
-            self._settings.source.repartition is not None,
-            clock_of(recipe),
-        )
+        self._repartitions = self._settings.source.repartition is not None
+        self._clock = clock_of(recipe)
         matter = record_keys_matter(self._settings.key, count)
         self._record_keys_matter = matter and not self._repartitions
         lists = ListLoader(
@@ -341,11 +339,12 @@ class _Trying:
         """Return the window of a partition; None without one, or if events of other partitions come to it."""
         if self._clock is None or self._repartitions:
             return None
-        options = self._settings.filter
-        made = WindowTrial(
-            self._clock, late_passes=options.late == "pass", refresh=bool(options.refresh)
-        )
-        return self._windows.setdefault(here, made)
+        if here not in self._windows:
+            options = self._settings.filter
+            self._windows[here] = WindowTrial(
+                self._clock, late_passes=options.late == "pass", refresh=options.refresh
+            )
+        return self._windows[here]
 
     def _compare_record(self, found: Trial, digest: bytes, record_key: bytes | None) -> None:
         found.without_record_key += record_key is None

@@ -13,9 +13,9 @@ class WindowTrial:
     def __init__(self, clock: Clock, *, late_passes: bool, refresh: bool) -> None:
         self._clock, self._late_passes, self._refresh = clock, late_passes, refresh
         self._mark: int | None = None  # the window's time
-        self._newest: dict[
+        self._newest = dict[
             bytes, int
-        ] = {}  # the newest generation of each key; UNDATED before a first time
+        ]()  # the newest generation of each key; UNDATED without a time
 
     def judge(self, digest: bytes, time: int) -> tuple[bool, bool]:
         """Return whether the next event, with a key of this `digest` at `time`, in ms, passes, and whether it is late.

@@ -378,10 +378,7 @@ class FoldedMemory(Memory):
                 )
                 folded += len(batch)
                 self._meters.folded += len(batch)
-                del (
-                    batch,
-                    timed,
-                )  # it would keep a large record batch in memory while the next is read
+                del batch, timed  # they would keep a large record batch while the next is read
         except TrimmedError as error:
             raise DoubtError(str(error)) from error  # the next fencing sees the new start
         finally:

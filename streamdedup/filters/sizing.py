@@ -31,15 +31,12 @@ def bloom_size(capacity: int, error_rate: float) -> tuple[int, int]:
     """
     ideal = -math.log2(error_rate)
     candidates = {max(1, math.floor(ideal)), max(1, math.ceil(ideal))}
-    return min(
-        (
-            math.ceil(-hashes * capacity / math.log1p(-(error_rate ** (1 / hashes))))
-            + hashes // 4
-            + 1,
-            hashes,
-        )
-        for hashes in candidates
-    )
+
+    def bits(hashes: int) -> int:
+        limit = math.ceil(-hashes * capacity / math.log1p(-(error_rate ** (1 / hashes))))
+        return limit + hashes // 4 + 1
+
+    return min((bits(hashes), hashes) for hashes in candidates)
 
 
 def bloom_keys(bits: int, hashes: int, bits_set: int) -> float:

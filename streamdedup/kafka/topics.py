@@ -145,14 +145,13 @@ class Changes:
 async def describe(client: Any, names: Sequence[str]) -> Topology:
     """Return those topics of `names` that exist, with their settings."""
     async with asyncio.timeout(METADATA_WAIT_S):
-        cluster_id, found, hidden, absent = await _metadata(client, names)
-    settings = await _settings(client, list(found))
-    return Topology(
-        cluster_id,
-        {name: replace(topic, settings=settings.get(name, {})) for name, topic in found.items()},
-        frozenset(hidden),
-        absent,
-    )
+        found = await _metadata(client, names)
+    settings = await _settings(client, list(found.topics))
+    topics = {
+        name: replace(topic, settings=settings.get(name, {}))
+        for name, topic in found.topics.items()
+    }
+    return replace(found, topics=topics)
 
 
 async def names(client: Any) -> list[str]:
@@ -379,10 +378,8 @@ async def _metadata(
     names: Sequence[str],
     *,
     with_leaders: bool = True,
-) -> tuple[str | None, dict[str, Topic], set[str], dict[str, int]]:
-    """Return the cluster id, the topics that exist and have leaders (without settings), and which do not.
-
-    The latter are the hidden names, and the absent ones with the rights on them.
+) -> Topology:
+    """Return the topics that exist and have leaders, without their settings, and which do not.
 
     `with_leaders`: wait until all that exist have leaders. Otherwise those without are hidden.
     """
@@ -398,17 +395,15 @@ async def _metadata(
         await asyncio.sleep(METADATA_RETRY_S)
     with_ids = response.API_VERSION >= 10
     topics = [_topic(row, with_ids) for row in rows if row[0] == 0]
-    hidden = {name for name, error in errors.items() if error in _HIDING}
-    absent = {
-        row[1]: row[5]
-        for row in rows
-        if with_ids
-        and errors.get(row[1]) is UnknownTopicOrPartitionError
-        and row[5] >> DESCRIBE
-        & 1  # a broker that reports rights says "unknown" only if we have this one
-    }
-    cluster_id = getattr(response, "cluster_id", None)
-    return cluster_id, {topic.name: topic for topic in topics}, hidden, absent
+    missing = [row for row in rows if errors.get(row[1]) is UnknownTopicOrPartitionError]
+    # A broker that reports rights says that a topic is unknown only if we have the right Describe on it.
+    absent = {row[1]: row[5] for row in missing if with_ids and row[5] >> DESCRIBE & 1}
+    return Topology(
+        getattr(response, "cluster_id", None),
+        {topic.name: topic for topic in topics},
+        frozenset(name for name, error in errors.items() if error in _HIDING),
+        absent,
+    )
 
 
 def _topic(row: tuple[Any, ...], with_ids: bool) -> Topic:
@@ -465,8 +460,8 @@ async def changed(client: Any, known: Topology) -> Changes:
     A topic that we may no longer see, or that has no leader, is not among them; the others are compared.
     """
     async with asyncio.timeout(METADATA_WAIT_S):
-        _, now, hidden, _ = await _metadata(client, list(known.topics), with_leaders=False)
-    return changes(known, now, hidden)
+        now = await _metadata(client, list(known.topics), with_leaders=False)
+    return changes(known, now.topics, now.hidden)
 
 
 def changes(

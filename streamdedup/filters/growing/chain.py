@@ -277,9 +277,8 @@ class Chain(DigestFilter):
         stage = self._parked.get(due)
         if stage is None:
             stage = self._made(due)
-        if (
-            len(self._stages) == due
-        ):  # else a signal handler has added a key while the stage was made
+        # Unless a signal handler has added a key while the stage was made.
+        if len(self._stages) == due:
             self._stages.append(stage)
         # Only now, after the append: `grow` in another thread finds the stage here or there at every moment.
         self._parked.pop(due, None)

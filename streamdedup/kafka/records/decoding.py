@@ -128,9 +128,8 @@ class PendingDecode:
         self._task.exception()  # mark an error as retrieved, in case nobody takes the events
 
     async def _decoded(self) -> Records:
-        held: list[
-            Records
-        ] = []  # a thread of the pool holds what its call returned for longer than the waiter
+        # Not by the call's result: a thread of the pool holds that until it gets time to go on.
+        held = list[Records]()
         await asyncio.to_thread(lambda: held.append(decode([self._batch])))
         return held.pop()
 

@@ -31,7 +31,7 @@ SEPARATORS = {",": ",", ";": ";", "|": "|", "tab": "\t"}
 LINES_PLAUSIBLE = 20
 LINES_MAX = 1_000_000  # the most that a record may take, each of them a Python object
 COLUMNS_SHOWN = 20
-_EXCELS = re.compile(rb'"?sep=([^"\r]*)"?\r*', re.IGNORECASE)
+_EXCELS = re.compile(r'"?sep=([^"\r]*)"?\r*', re.IGNORECASE)
 NAME_SHOWN = 40
 
 
@@ -243,13 +243,14 @@ def column_in(header: CsvRecord, name: str, option: str, of: str) -> int:
     ConfigError, which names the `option`, what the line is `of`, and its columns, if there is none or more than one.
     """
     first = f"{option}: the first line of {of}"
-    line = b"\n".join(header.lines).removeprefix(BYTE_ORDER_MARK)
-    if told := _EXCELS.fullmatch(line):
-        marks = (name for name, mark in SEPARATORS.items() if mark.encode() == told[1])
-        given = "".join(f", and give --separator '{name}'" for name in marks)
-        raise ConfigError(f"{first} is Excel's sep=: delete it{given}")
+    begun = b"\n".join(header.lines).removeprefix(BYTE_ORDER_MARK)
+    line = begun.decode("utf-8", "surrogateescape")
+    if excels := _EXCELS.fullmatch(line):
+        other = next((name for name, mark in SEPARATORS.items() if mark == excels[1]), "")
+        remedy = f", and give --separator '{other}'" if other else ""
+        raise ConfigError(f"{first} is Excel's sep=: delete it{remedy}")
     if header.reason or header.takes > LINES_PLAUSIBLE:
-        other = next((name for name, mark in SEPARATORS.items() if mark.encode() in line), "")
+        other = _separator_in(line)
         raise ConfigError(
             f"{first} is no header: {header.reason or unclosed(header.number, header.takes)}; correct it, or give the"
             f" number of the column if there is no header{f', or its --separator, perhaps {other!r}' if other else ''}"
@@ -270,10 +271,13 @@ def separated(record: CsvRecord) -> str:
     """Return advice if a record that has one cell probably has another separator; empty if not."""
     if len(record.cells) != 1:
         return ""
-    found = (name for name, mark in SEPARATORS.items() if mark in record.cells[0])
-    return next(
-        (f"; its separator seems to be another one: --separator '{name}'" for name in found), ""
-    )
+    other = _separator_in(record.cells[0])
+    return f"; its separator seems to be another one: --separator '{other}'" if other else ""
+
+
+def _separator_in(text: str) -> str:
+    """Return the first separator that `text` holds, as the option names it; empty if there is none."""
+    return next((name for name, mark in SEPARATORS.items() if mark in text), "")
 
 
 def _shown(name: str) -> str:

@@ -5,6 +5,7 @@ Memory holds a chunk, and a line of at most LINE_BYTES_MAX.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from streamdedup.errors import ConfigError, StreamdedupError
 
@@ -25,17 +26,20 @@ def texts(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
 
     StreamdedupError if a line is longer than LINE_BYTES_MAX, ConfigError if the input is UTF-16.
     """
+    found = _texts(chunks)
+    for first in islice(found, 1):
+        refuse_utf16(first[0])
+        yield first
+    yield from found
+
+
+def _texts(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
     pieces: list[bytes] = []
     held = 0
-    begins = True
     for chunk in chunks:
         head, newline, tail = chunk.rpartition(b"\n")
         if newline:
-            whole = b"".join([*pieces, head])
-            if begins:
-                refuse_utf16(whole)
-                begins = False
-            yield whole, False
+            yield b"".join([*pieces, head]), False
             pieces, held = [], 0
         if tail:
             pieces.append(tail)
@@ -43,10 +47,7 @@ def texts(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
         if held > LINE_BYTES_MAX:
             raise StreamdedupError(f"a line is longer than {LINE_BYTES_MAX:,} bytes; is this text?")
     if pieces:
-        whole = b"".join(pieces)
-        if begins:
-            refuse_utf16(whole)
-        yield whole, True
+        yield b"".join(pieces), True
 
 
 class Lines(Iterator[bytes]):

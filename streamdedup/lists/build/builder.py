@@ -242,8 +242,11 @@ class _Gathered:
         """Count what is no entry, and, if the normalizer knows no domains, what looks like an address or a domain."""
         others = set(keyed.domain_rows.tolist()) | keyed.bad.keys()
         without = len(piece.numbers) - len(keyed.rows) - len(others)
-        self._empty += 0 if given.format == "text" else without
-        self._blank += piece.blank + (without if given.format == "text" else 0)
+        self._blank += piece.blank
+        if given.format == "text":
+            self._blank += without
+        else:
+            self._empty += without
         self._at_signs += piece.at_signs
         if not self._knows_domains:
             marked = np.isin(first_bytes(keyed.keys), MARK_BYTES)
