@@ -2,7 +2,8 @@
 
 Each mutant is entered in a pytest process of its own, and in the processes that the tests start. Before, all the tests
 named are run once without any, and must be green. Ends with status 1 if a mutant survives, and with 2 if one is
-unknown, or the tests cannot be run.
+unknown, or the tests cannot be run. `--quick` leaves out the tests in proof/, so that a mutant that only these see
+survives: docs/testing.md names those.
 """
 
 import argparse
@@ -14,10 +15,11 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from proof.mutants.applied import MUTANT_ENV
-from proof.mutants.finding import node_id
+from proof.mutants.finding import is_quick, node_id
 from proof.mutants.mutant import Mutant
 from proof.mutants.promises import MUTANTS
 from streamdedup.kernel import CACHE_ENV
@@ -39,12 +41,14 @@ NO_LEAKS = (
 )
 
 
-def main(names: Sequence[str]) -> int:
-    """Try all mutants, or those of `names`; prints a line for each."""
+def main(names: Sequence[str], *, quick: bool = False) -> int:
+    """Try all mutants, or those of `names`; prints a line for each. `quick`: with those of their tests in tests/."""
     if unknown := set(names) - {mutant.name for mutant in MUTANTS}:
         print(f"no such mutants: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
+    chosen = [
+        _with_tests_of(mutant, quick) for mutant in MUTANTS if not names or mutant.name in names
+    ]
     try:
         broker = find_broker()
     except (ConnectionError, Unavailable) as error:
@@ -62,7 +66,14 @@ def main(names: Sequence[str]) -> int:
     return 0 if all(results) else 1
 
 
+def _with_tests_of(mutant: Mutant, quick: bool) -> Mutant:
+    return replace(mutant, tests=tuple(filter(is_quick, mutant.tests))) if quick else mutant
+
+
 def _try(mutant: Mutant) -> bool:
+    if not mutant.tests:
+        print(f"SURVIVED  {mutant.name:31}  {mutant.promise}: its tests are in proof/", flush=True)
+        return False
     began = time.monotonic()
     status, told = _outcome(mutant)
     test = re.search(r"^(?:FAILED|ERROR) \S+::(\S+)", told, re.MULTILINE)
@@ -113,4 +124,6 @@ def _path() -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m proof mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="these only")
-    sys.exit(main(parser.parse_args().names))
+    parser.add_argument("--quick", action="store_true", help="with the tests in tests/ alone")
+    asked = parser.parse_args()
+    sys.exit(main(asked.names, quick=asked.quick))

@@ -9,6 +9,11 @@ FOLDERS = ("tests", "proof")
 _DEFINED = re.compile(r"^(?:async )?def (test_\w+)\(", re.MULTILINE)
 
 
+def is_quick(test: str) -> bool:
+    """Whether it stands in tests/, which `make test` runs."""
+    return node_id(test).startswith("tests/")
+
+
 def node_id(test: str) -> str:
     """What pytest calls a test, from the root of the repository. LookupError unless one function has the name."""
     found = _files().get(test.partition("[")[0], [])
