@@ -43,7 +43,9 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streamdedup"
 
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted(
+    path for folder in (".", "docs", "results") for path in (ROOT / folder).glob("*.md")
+)
 
 
 CONFIGURATIONS = sorted((ROOT / "config").glob("*.yaml"))
@@ -171,12 +173,12 @@ def test_examples_are_named_in_the_readme(path: Path) -> None:
 
 
 def _results(name: str) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads((ROOT / "bench" / "results" / name).read_text())
+    results: dict[str, Any] = json.loads((ROOT / "results" / name).read_text())
     return results
 
 
 class TestReadme:
-    """The README is short, and its figures are those of bench/results; test_bench_worker.py holds its rates."""
+    """The README is short, and its figures are those of results/; proof/bench/test_worker.py holds its rates."""
 
     TEXT = (ROOT / "README.md").read_text()
     FILTERS = _results("filters.json")
@@ -247,9 +249,9 @@ def _anchors(path: Path) -> set[str]:
 
 def test_what_old_brokers_lack_is_on_the_first_screen() -> None:
     """The README names the oldest broker, and leads to what one below 2.8 lacks, of which snapshots depend on one."""
-    section = (ROOT / "docs" / "compatibility.md").read_text().split("## Older brokers\n")[1]
+    section = (ROOT / "results" / "compatibility.md").read_text().split("## Older brokers\n")[1]
     rows = section.split("\n#")[0]
-    assert "docs/compatibility.md#older-brokers" in (ROOT / "README.md").read_text()
+    assert "results/compatibility.md#older-brokers" in (ROOT / "README.md").read_text()
     assert "no topic ids" in rows
     assert "`sink.on_gap: accept`" in rows
 

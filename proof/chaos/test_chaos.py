@@ -1,6 +1,6 @@
 """A small part of the matrix of `python -m proof chaos`, and claims about the oracle and the page.
 
-What is played here is the table in proof/chaos/part.py; the whole is in docs/guarantees.md.
+What is played here is the table in proof/chaos/part.py; the whole is in results/guarantees.md.
 """
 
 import random
