@@ -44,7 +44,7 @@ PACKAGE = ROOT / "streamdedup"
 
 
 DOCUMENTS = sorted(
-    path for folder in (".", "docs", "results") for path in (ROOT / folder).glob("*.md")
+    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "results").glob("*.md")]
 )
 
 
