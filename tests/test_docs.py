@@ -43,7 +43,9 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streamdedup"
 
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "results").glob("*.md")])
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "results").glob("*.md")]
+)
 
 
 CONFIGURATIONS = sorted((ROOT / "config").glob("*.yaml"))
