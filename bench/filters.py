@@ -2,7 +2,7 @@
 
 At capacities of 10^5 to 10^9 keys and an error rate of 1 %; see `bench.measure` for how, `bench.contenders` for whom.
 Prints the tables and which targets are met, writes results/filters.json, and draws from it the plots and the
-tables of docs/filters.md.
+tables of results/filters.md.
 """
 
 import argparse
