@@ -37,7 +37,7 @@ LACKS: Sequence[tuple[str, str, str]] = (
     (
         "3.6",
         "a check that a transaction is still open when an event is added to it",
-        "a transaction may hang open, and the partition then [stops](delivery.md#when-a-partition-stops) at the next "
+        "a transaction may hang open, and the partition then [stops](runbook.md#when-a-partition-stops) at the next "
         "fence, with a command that ends it",
     ),
     (
