@@ -37,7 +37,7 @@ LACKS: Sequence[tuple[str, str, str]] = (
     (
         "3.6",
         "a check that a transaction is still open when an event is added to it",
-        "a transaction may hang open, and the partition [stops](../docs/delivery.md#when-a-partition-stops) at the "
+        "a transaction may hang open, and the partition [stops](../docs/runbook.md#when-a-partition-stops) at the "
         "next fence, with a command that ends it",
     ),
     (
