@@ -4,7 +4,6 @@ import asyncio
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -15,7 +14,6 @@ from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.proxy import Action, Api, Drop, Frame, Proxy
 from tests.broker.topics import Event, read_all
 from tests.deployment import Deployment
-from tests.lists.files import list_file
 from tests.local import LocalWorker, Start
 
 pytestmark = pytest.mark.broker
@@ -178,21 +176,3 @@ async def test_a_static_worker_with_another_key_waits_for_its_own_session(
     await second.live()
     assert time.monotonic() - ended > 1
     assert time.monotonic() - ended < DEADLINE_S
-
-
-async def test_workers_that_differ_in_sizes_and_lists_share_a_group(
-    pair: Deployment, start: Start, tmp_path: Path
-) -> None:
-    """So a new capacity and a new list are rolled out worker by worker."""
-    first = start(pair)
-    await first.live()
-    more: dict[str, Any] = {"filter": {"capacity": 5_000, "error_rate": 1e-6}}
-    more |= {"blocklist": {"file": str(list_file(tmp_path / "block.list", [b"listed"]))}}
-    pair.config |= more
-    second = start(pair)
-    await second.live(1)
-    await first.live(1)
-    assert second.lines("group_of_another_configuration") == []
-    pair.feed(visits(range(100)))
-    await first.until(lambda: first.tally.consumed + second.tally.consumed >= 100, "consumed")
-    assert await asyncio.to_thread(ids, pair) == list(range(100))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.kafka.records.origin_header import ORIGIN
 from tests.broker.base import Broker, wait_until
 from tests.broker.topics import Event, end_offsets, is_purged, read_all
@@ -64,28 +63,6 @@ async def test_events_are_copied_byte_for_byte(
     output = await asyncio.to_thread(read_all, staged.bootstrap, staged.sink)
     found = sorted((r.timestamp_ms or 0, r.key, r.value, list(r.headers)) for r in output)
     assert found == [(time, key, value, list(its)) for _, key, value, its, time in events]
-
-
-async def test_a_backlog_leaves_no_event_late(broker: Broker, tmp_path: Path, start: Start) -> None:
-    """A window of a week, and forty days in two partitions, of which one is sparse; two members share them."""
-    hour_ms, hours = 3_600_000, 40 * 24
-    began_ms = wall_clock_ms() - hours * hour_ms
-    sparse = [(0, at, f"s{at}") for at in range(0, hours, 24)]
-    dense = [(1, at + later, f"d{at}") for at in range(hours) for later in (0, 1)]
-    events: list[Event] = [
-        (partition, None, json.dumps({"id": name}).encode(), [], began_ms + at * hour_ms)
-        for partition, at, name in sorted(sparse + dense, key=lambda event: event[1])
-    ]
-    staged = Staged(broker.bootstrap_servers, tmp_path, 2)
-    staged.config["filter"] = {"kind": "window", "retention": "7d", "capacity": 10_000}
-    await asyncio.to_thread(staged.feed, events)
-    async with start(staged) as one, start(staged) as other:
-        await one.until(
-            lambda: one.tally.consumed + other.tally.consumed == len(events), "all judged"
-        )
-        assert one.tally.late + other.tally.late == 0
-    ids = await asyncio.to_thread(staged.ids)
-    assert (ids.total(), len(ids)) == (len(sparse) + hours, len(sparse) + hours)
 
 
 async def test_the_stages_run_apart(broker: Broker, tmp_path: Path) -> None:

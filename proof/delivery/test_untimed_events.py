@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -280,29 +279,6 @@ def test_a_window_in_which_nothing_has_a_time_is_an_ordinary_filter() -> None:
     ended(shard.admit(1))
     assert (len(shard.filter), shard.watermark, shard.full) == (900, None, True)
     assert decide(shard, stream[:900]) == [DUPLICATE] * 900
-
-
-@pytest.mark.parametrize("late", ["pass", "drop"])
-@pytest.mark.parametrize("first", [50_000, 1_700_000_000_000, 0, -5000, 946_684_800_000])
-def test_an_untimed_event_is_neither_late_nor_of_1969(late: str, first: int) -> None:
-    """Wherever in time the others are: its first event passes, every further one is a duplicate; time stays."""
-    shard = shard_of({"capacity": 500}, late)
-    stream = [(b"x", -1), (b"a", first), (b"x", -1), (b"y", -1), (b"y", -1), (b"y", first + 1)]
-    expected = [PASS, PASS, DUPLICATE, PASS, DUPLICATE, DUPLICATE]
-    assert decide(shard, stream) == expected
-    ended(shard.admit(3))
-    assert (shard.watermark, window(shard).undated) == (first, 0)
-    assert decide(shard, [(b"z", first + 2 * RETENTION), (b"x", -1), (b"y", -1)]) == [PASS] * 3
-
-
-def test_after_a_gap_the_notes_time_does_not_renew_untimed_events() -> None:
-    """Their window has passed by the time of the note, so that the next event of each key is a first one again."""
-    left = [(b"a", -1), (b"b", 1000), (b"c", -1), (b"d", 5000), (b"e", -1)]
-    shard = shard_of({"capacity": 500}, "drop")
-    ended(shard.start_at(5000))
-    fold(shard, left)
-    assert generations(shard) == {}  # NAMES has none of them
-    assert decide(shard, [(key, 5001) for key, _ in left]) == [PASS] * 3 + [DUPLICATE] * 2
 
 
 def test_keys_without_a_time_move_in_every_place_of_the_table() -> None:
