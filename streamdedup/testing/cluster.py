@@ -278,7 +278,9 @@ class MemoryCluster:
         def act(_now: float) -> None:
             found = self._broker.group(group)
             if found.members:
-                raise DeliveryError(f"the group {group} has members; stop them first")
+                raise DeliveryError(
+                    f"the group {group} has members: stop all workers, and try again"
+                )
             found.offsets.update({(topic, partition): at for partition, at in moved.items()})
 
         await self._ask("offset_commit", act)

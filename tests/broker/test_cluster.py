@@ -12,6 +12,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError, ProducerFenced
 
+from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch
 from streamdedup.kafka.base import Cluster, Source, Writer
 from streamdedup.kafka.log import TrimmedError
@@ -582,6 +583,16 @@ class Claims:
         await until(there)
         made = (await stage.cluster.describe([topic]))[topic]
         assert (made.partitions, made.retention_ms) == (3, ten_years_ms)
+
+    async def test_offsets_are_moved_only_if_nobody_is_a_member(self, stage: Stage) -> None:
+        """With their notes; a group that has members keeps what it has."""
+        moved = {stage.partition: (7, NOTE.encode())}
+        async with member(stage.cluster, stage.source):
+            with pytest.raises(DeliveryError, match="has members"):
+                await stage.cluster.move(stage.group, stage.source, moved)
+        assert await decided(stage) is None
+        await stage.cluster.move(stage.group, stage.source, moved)
+        assert await decided(stage) == Committed(7, NOTE)
 
     async def test_stable_offsets_are_told(self, stage: Stage) -> None:
         """Exactly-once delivery asks whether they are."""
