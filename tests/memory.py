@@ -8,6 +8,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from streamdedup.commands.audit import Report, audit
+from streamdedup.commands.audit.run import SORT_BYTES
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.broker.topics import Event, Record, unique_name
@@ -88,11 +89,10 @@ class MemoryDeployment(Deployment):
         on_virtual_clock(scene)
         return workers[0]
 
-    def audited(self, *overrides: str, size_bytes: int | None = None) -> Report:
+    def audited(self, size_bytes: int = SORT_BYTES) -> Report:
         """Return the report of an audit."""
-        settings = load(self.write_config(), overrides)
-        given = {} if size_bytes is None else {"size_bytes": size_bytes}
-        return asyncio.run(audit(settings, self.connect, **given))
+        settings = load(self.write_config())
+        return asyncio.run(audit(settings, self.connect, size_bytes=size_bytes))
 
 
 def findings(report: Report) -> dict[str, int | None]:

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from proof.broker.secure import (
-    HOST,
     SCRAM,
     USER,
     Right,
@@ -31,7 +30,7 @@ from streamdedup.events import Verdict
 from streamdedup.repartition import purge, uncopied
 from streamdedup.repartition.uncopied import Uncopied
 from tests.broker.base import DEADLINE_S, wait_until
-from tests.broker.certificates import make_certificates
+from tests.broker.certificates import HOST, make_certificates
 from tests.broker.plugin import _found
 from tests.broker.topics import Event, create_topic, is_purged, produce, read_all, unique_name
 from tests.broker.versions import wanted
