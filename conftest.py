@@ -15,7 +15,18 @@ import structlog
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.worker import worker
 
-pytest_plugins = ["tests.broker.plugin", "tests.local", "tests.lists.tools", "tests.timing"]
+pytest_plugins = [
+    "tests.broker.labs",
+    "tests.broker.plugin",
+    "tests.broker.reading",
+    "tests.lists.screening",
+    "tests.lists.tools",
+    "tests.cli.processes",
+    "tests.kernel_probes",
+    "tests.local",
+    "tests.registry.real",
+    "tests.timing",
+]
 
 # How long an example takes is no claim, and the examples are the same in every run: nothing fails by chance.
 # `pytest --hypothesis-profile=default` draws others.

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from streamdedup.kafka.records.origin_header import ORIGIN
-from tests.broker.base import Broker, wait_until
+from tests.broker.base import DEADLINE_S, Broker, wait_until
 from tests.broker.topics import Event, end_offsets, is_purged, read_all
-from tests.deployment import WorkerProcess
 from tests.local import Start
 from tests.spread import spread
 from tests.staged import PLACES, Staged
@@ -75,7 +74,7 @@ async def test_the_stages_run_apart(broker: Broker, tmp_path: Path) -> None:
     half = len(stream.events) // 2
     await asyncio.to_thread(staged.feed, stream.events[:half])
     running = {
-        (stage, number): _process(config, tmp_path, stage, number)
+        (stage, number): staged.stage(stage, config, number)
         for stage in ("repartition", "deduplicate")
         for number in range(2)
     }
@@ -83,23 +82,18 @@ async def test_the_stages_run_apart(broker: Broker, tmp_path: Path) -> None:
         await asyncio.sleep(chance.uniform(0.5, 2.0))
         which = chance.choice(sorted(running))
         await asyncio.to_thread(running[which].kill)
-        running[which] = _process(config, tmp_path, *which)
+        running[which] = staged.stage(which[0], config, which[1])
         if turn == 2:
             await asyncio.to_thread(staged.feed, stream.events[half:])
     await asyncio.to_thread(
         wait_until,
         lambda: len(staged.ids()) == stream.distinct,
-        120.0,
+        DEADLINE_S,
         lambda: f"{len(staged.ids())} of {stream.distinct} keys passed",
     )
     for process in running.values():
         assert await asyncio.to_thread(process.interrupt, signal.SIGTERM) == 0
     assert staged.ids().total() == stream.distinct
-
-
-def _process(config: Path, directory: Path, stage: str, number: int) -> WorkerProcess:
-    log = directory / f"{stage}-{number}.log"
-    return WorkerProcess(config, log, arguments=("--stage", stage))
 
 
 @pytest.mark.rule(26)
@@ -117,7 +111,7 @@ async def test_what_was_read_is_purged(
         def purged() -> bool:
             return is_purged(staged.bootstrap, staged.middle)
 
-        await asyncio.to_thread(wait_until, purged, 30.0, lambda: "the middle is not purged")
+        await asyncio.to_thread(wait_until, purged, DEADLINE_S, lambda: "the middle is not purged")
         assert not worker.lines("middle_not_purged")
     assert (await asyncio.to_thread(staged.ids)).total() == stream.distinct
     async with start(staged) as again:
@@ -132,19 +126,17 @@ async def test_the_first_stage_pauses_for_what_is_unread(broker: Broker, tmp_pat
     staged.config["source"]["repartition"]["unread_max"] = 500
     staged.config["delivery"] |= {"batch_events_max": 500}
     stream = spread(20_000, 6_000)
-    await asyncio.to_thread(staged.feed, stream.events[:10_000])
+    await asyncio.to_thread(staged.feed, stream.events)
     config = staged.write_config()
-    first = _process(config, tmp_path, "repartition", 0)
+    first = staged.stage("repartition", config)
     await asyncio.to_thread(first.wait_for, "repartition_paused")
-    await asyncio.to_thread(staged.feed, stream.events[10_000:])
-    await asyncio.sleep(3.0)
     ends = await asyncio.to_thread(end_offsets, staged.bootstrap, staged.middle)
     assert sum(ends.values()) < 15_000
-    second = _process(config, tmp_path, "deduplicate", 0)
+    second = staged.stage("deduplicate", config)
     await asyncio.to_thread(
         wait_until,
         lambda: len(staged.ids()) == stream.distinct,
-        90.0,
+        DEADLINE_S,
         lambda: f"{len(staged.ids())} of {stream.distinct} keys passed",
     )
     for process in (first, second):

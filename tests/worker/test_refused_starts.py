@@ -120,6 +120,10 @@ REFUSALS: Mapping[str, tuple[Prepare, str]] = {
         control_topic(cleanup_policy="delete"),
         "the topic changes deletes old messages",
     ),
+    "a control topic that deletes, too": (
+        control_topic(cleanup_policy="compact,delete"),
+        "the topic changes deletes old messages",
+    ),
     "a registry that refuses": (registry_refuses, "it refuses us"),
     "a list of other keys": (
         lambda s: s.set(

@@ -1,14 +1,11 @@
 """A broker as a process that lets in whom it knows: TLS, SASL, client certificates, and ACLs.
 
 `bootstrap_servers` is the tests' own entrance, in the clear and a super user; workers take
-`sasl_ssl` or `ssl`. Nobody else may do anything before `allow`. Certificates are made by openssl.
+`sasl_ssl` or `ssl`. Nobody else may do anything before `allow`.
 """
 
-import shutil
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # it marks none as exported
@@ -24,15 +21,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it marks non
     UserScramCredentialUpsertion,
 )
 
-from tests.broker.base import DEADLINE_S, Unavailable, admin_client, free_ports, wait_until
+from tests.broker.base import DEADLINE_S, admin_client, free_ports, wait_until
+from tests.broker.certificates import HOST, make_certificates, openssl
 from tests.broker.needs import FEATURES
 from tests.broker.process import ProcessBroker
 from tests.broker.versions import Kafka, wanted
 
 SCRAM = FEATURES["SCRAM users over the admin client"]
 USER = "dedup"
-HOST = "127.0.0.1"
-DAYS = "2"
 
 _JAAS = "org.apache.kafka.common.security"
 SETTINGS = {
@@ -63,26 +59,6 @@ SETTINGS = {
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ZOOKEEPER_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
-
-
-@dataclass(frozen=True)
-class Certificates:
-    """Where the PEM files of one authority lie: its own, the broker's and the worker's."""
-
-    directory: Path
-
-    @property
-    def authority(self) -> Path:
-        """The authority's certificate."""
-        return self.directory / "ca.pem"
-
-    def certificate(self, name: str) -> Path:
-        """The certificate of `name`."""
-        return self.directory / f"{name}.pem"
-
-    def key(self, name: str) -> Path:
-        """The private key of `name`."""
-        return self.directory / f"{name}.key"
 
 
 class SecureBroker(ProcessBroker):
@@ -147,7 +123,7 @@ class SecureBroker(ProcessBroker):
         }
         made = ["pkcs12", "-export", "-passout", f"pass:{SETTINGS['ssl.keystore.password']}"]
         key, certificate = self.certificates.key("broker"), self.certificates.certificate("broker")
-        _openssl(*made, "-inkey", key, "-in", certificate, "-out", keystore)
+        openssl(*made, "-inkey", key, "-in", certificate, "-out", keystore)
         self.configure(settings)
 
 
@@ -215,42 +191,3 @@ def secure_broker(password: str) -> SecureBroker:
         broker.close()
         raise
     return broker
-
-
-def make_certificates(directory: Path, names: Iterable[str]) -> Certificates:
-    """Make an authority and a certificate for each name, valid for `HOST`; raises `Unavailable`."""
-    directory.mkdir()
-    made = Certificates(directory)
-    new = [
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-    ]
-    new += ["-days", DAYS, "-addext"]
-    signing = ["keyUsage=critical,keyCertSign", "-subj", "/CN=authority"]
-    _openssl(*new, *signing, "-out", made.authority, "-keyout", made.key("ca"))
-    for name in names:
-        own = ["basicConstraints=critical,CA:FALSE", "-subj", f"/CN={name}"]
-        signed = ["-CA", made.authority, "-CAkey", made.key("ca")]
-        files = ["-out", made.certificate(name), "-keyout", made.key(name)]
-        _openssl(*new, *own, "-addext", f"subjectAltName=IP:{HOST}", *signed, *files)
-    return made
-
-
-def _openssl(*arguments: object) -> None:
-    openssl = shutil.which("openssl")
-    if not openssl:
-        raise Unavailable("certificates: no openssl on PATH")
-    run = subprocess.run(
-        [openssl, *map(str, arguments)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
-    if run.returncode:
-        raise Unavailable(f"certificates: openssl failed: {run.stderr.strip()}")

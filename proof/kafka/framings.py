@@ -2,7 +2,7 @@
 
 `java/Framings.java` gives the answers: whether a broker would append the batch, and what Java's consumer reads in it.
 `framings.json` keeps the batches and the answers, with the versions of Kafka's client and of Java. After a change here,
-`python -m tests.kafka.framings` writes it again; that takes a JDK and the jars of that version.
+`python -m proof.kafka.framings` writes it again; that takes a JDK and the jars of that version.
 """
 
 import json

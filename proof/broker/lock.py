@@ -1,4 +1,4 @@
-"""`python -m tests.broker.lock VERSION`: write the lock files of a version of Kafka, by Maven.
+"""`python -m proof.broker.lock VERSION`: write the lock files of a version of Kafka, by Maven.
 
 A lock has the broker's jar, all that it needs at run time, and what writes its log: one line for each jar, with its
 SHA-256. Of the tools, which only an image of a broker has, the lock has their own jar.
