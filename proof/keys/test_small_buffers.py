@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamdedup.events import NULL, Column
-from streamdedup.keys.formats import framing, json_exact
+from streamdedup.keys.formats import frames, framing, json_exact
 from streamdedup.keys.hashing import frozen
 from streamdedup.keys.normalizers import domains, email_column, url_column
 from streamdedup.keys.normalizers.url_query import PARAMETERS_MAX
@@ -102,3 +102,17 @@ def test_no_more_unknown_ids_are_noted_than_there_is_room_for() -> None:
     count = framing.look(*cells, frozen(none, np.int64), none, np.int64(0), memory[:4], np.int64(0))
     assert [int(count), *memory[:4].tolist()] == [4, 0, 1, 2, 3]
     assert (memory[4:] == 7).all()
+
+
+@pytest.mark.bounds
+def test_a_value_without_room_is_not_copied() -> None:
+    """Whoever computes the places may be wrong."""
+    column = Column.of([b"abcdef", b"", None, b"gh"])
+    cells = frozen(column.starts, np.int64), frozen(column.sizes, np.int64)
+    buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
+    for room in range(9):
+        memory = np.full(room + 64, 0xEE, dtype=np.uint8)
+        places = np.array([0, 6, 6, 6])
+        assert frames.put(buffer, *cells, memory[:room], places) == 4
+        assert (memory[room:] == 0xEE).all()
+        assert places.tolist() == [6 if room >= 6 else 0, 6, 6, 8 if room >= 8 else 6]
