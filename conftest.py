@@ -121,6 +121,6 @@ def young_collector() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def family_digests() -> Callable[[str, Hash], Digests]:
     """Give digests by a family's name and a hash: the same (1,400,000, 2), of different keys, to all who ask."""
-    from tests.filters.key_families import digests_of
+    from proof.filters.key_families import digests_of
 
     return lambda family, hash_: digests_of(family, hash_, KEYS)

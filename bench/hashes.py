@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import put_between
+from proof.filters.key_families import FAMILIES, keys_of
 from streamdedup import ClassicBloom
 from streamdedup.filters.bloom.classic import STRING_HASHES, salted_md5
 from streamdedup.keys.hashing import Hash
 from tests.filters.cases import SIGMAS
-from tests.filters.key_families import FAMILIES, keys_of
 
 DOCUMENT = Path(__file__).parents[1] / "results" / "hashes.md"
 BEGIN, END = "<!-- written by `python -m bench.hashes` -->", "<!-- end -->"

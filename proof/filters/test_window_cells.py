@@ -1,11 +1,11 @@
 """Claims about the cells of a window: whatever their width, they are seen as they are, and keys get the same ones."""
 
 import hashlib
+import itertools
 from typing import Any
 
 import numba
 import numpy as np
-import pytest
 
 from streamdedup import build
 from streamdedup.filters.sizing import WINDOW_CELLS, WINDOW_WHOLE_BITS, window_tag_bits
@@ -19,7 +19,7 @@ from streamdedup.filters.window.cells import (
     look,
     put,
 )
-from tests.filters.cases import random_digests
+from tests.filters.cases import over, random_digests
 
 BUCKETS = 100
 MARK = 3
@@ -40,11 +40,10 @@ _get: Any = numba.njit(lambda words, fields, cell: get(words, layout_at(fields, 
 _first: Any = numba.njit(lambda bucket, cells: first_cell(bucket, cells))  # noqa: PLW0108
 
 
-@pytest.mark.parametrize("bits", WIDTHS)
-@pytest.mark.parametrize("generations", [2, 31, 64])
-@pytest.mark.parametrize("current", [-1000, 0, 12345])
-def test_a_bucket_is_seen_as_its_cells_are(bits: int, generations: int, current: int) -> None:
+@over(itertools.product(WIDTHS, [2, 31, 64], [-1000, 0, 12345]))
+def test_a_bucket_is_seen_as_its_cells_are(row: tuple[int, int, int]) -> None:
     """Free are those of 0, and those whose generation has passed; of the others, those with a mark hold it."""
+    bits, generations, current = row
     tag_bits = window_tag_bits(generations)
     chance = np.random.default_rng(bits)
     count = BUCKETS * WINDOW_CELLS
@@ -70,12 +69,10 @@ def test_the_first_of_some_cells_is_that_of_the_lowest_bit() -> None:
         assert _first(np.uint64(5), np.uint64(cells)) == 5 * WINDOW_CELLS + first
 
 
-@pytest.mark.parametrize(
-    ("error_rate", "digest"),
-    [(1e-2, "9d4533573716e504"), (1e-6, "062cd7a763bfa306"), (1e-9, "41fe93b8ee876f1a")],
-)
-def test_keys_get_the_cells_that_they_always_got(error_rate: float, digest: str) -> None:
+@over([(1e-2, "9d4533573716e504"), (1e-6, "062cd7a763bfa306"), (1e-9, "41fe93b8ee876f1a")])
+def test_keys_get_the_cells_that_they_always_got(row: tuple[float, str]) -> None:
     """From empty to full and three turns on, with searches, some keys twice: else a fold would give another table."""
+    error_rate, digest = row
     window: Any = build(
         {"kind": "window", "capacity": 5000, "error_rate": error_rate, "retention": 30_000}
     )
