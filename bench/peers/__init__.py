@@ -1,1 +1,1 @@
-"""What else de-duplicates a Kafka topic, each as its own documentation has it: `python -m bench full` runs them."""
+"""Kafka Streams, beside which `python -m bench full` measures the worker."""

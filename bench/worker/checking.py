@@ -73,21 +73,19 @@ async def checked_anywhere(
     log: Log,
     form: Form,
     inputs: Sequence[Part],
-    ends: Sequence[int] | None,
+    ends: Sequence[int],
     *,
     judged: bool,
     headers: int = 0,
 ) -> Checked:
     """As `checked`, wherever in the output an event stands: what is expected is there once, and nothing else is.
 
-    Without `ends`, the output itself says how far it goes: nothing may be missing before the last that is there.
     Each event has so many `headers`, whatever they are.
     """
-    ends_due = ends if ends is not None else [len(part.numbers) for part in inputs]
     starts = np.cumsum([0, *(len(part.numbers) for part in inputs)])
     numbers = np.concatenate([part.numbers for part in inputs])
     due = np.zeros(len(numbers), dtype=np.bool_)
-    for part, start, end in zip(inputs, starts[:-1], ends_due, strict=True):
+    for part, start, end in zip(inputs, starts[:-1], ends, strict=True):
         due[start + part.expected(end, judged=judged)] = True
     emitted = 0
     for partition in range(log.partitions):
@@ -98,18 +96,7 @@ async def checked_anywhere(
                 where = f"{log.topic}/{partition}, batch at {batch.offset}"
                 raise WrongOutputError(f"{where}: an event {FAULTS[fault]}")
             emitted += batch.events
-    if ends is not None:
-        return Checked(emitted, int(due.sum()))
-    left = np.split(due, starts[1:-1])
-    expected = [part.expected(len(part.numbers), judged=judged) for part in inputs]
-    return Checked(emitted, sum(map(_gaps, left, expected)))
-
-
-def _gaps(left: npt.NDArray[np.bool_], expected: Integers) -> int:
-    """How many of those expected are left before the last that is not."""
-    left = left[expected]
-    there = np.flatnonzero(~left)
-    return int(left[: there[-1]].sum()) if len(there) else 0
+    return Checked(emitted, int(due.sum()))
 
 
 def missing_max(judged: int, error_rate: float) -> int:

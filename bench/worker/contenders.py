@@ -32,7 +32,6 @@ class Clock(Enum):
     """How it is seen from outside how far a contender is in its input."""
 
     COMMITTED = "committed"  # by what its group has committed
-    OUTPUT = "output"  # by the ends of its output, for one that commits nothing; transactions would blur them
     COPIED = "copied"  # by what the group of the first stage has committed; the middle topic is what is checked
     PASSED = "passed"  # by whether the first stage is at the end, and its group has committed all of the middle topic
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 
-from bench.peers.peers import PEERS
-from bench.peers.peers import code_id as peers_code
+from bench.peers import streams
+from bench.peers.streams import PEERS
 from bench.worker import broker, lasting, page, results
 from bench.worker.cases import BASE, Case
 from bench.worker.contenders import CONTENDERS, COPY, OURS, Contender
@@ -118,7 +118,7 @@ def cells(section: str) -> Iterator[Cell]:
                 yield Cell(f"latency/{rate}/{interval_ms}", play)
     elif section == "peers":
         for name in PEERS:
-            yield Cell(f"peers/{name}", partial(beside, name), beside=peers_code())
+            yield Cell(f"peers/{name}", partial(beside, name), beside=streams.code_id())
     else:
         for case in growth_cases():
             yield Cell(f"growth/{case.name}", partial(_grown, case), _filter_bytes(case.capacity))
@@ -148,7 +148,7 @@ def beside(name: str, bootstrap: str, case: Case = BASE, rounds: int = ROUNDS) -
         "warm_s": peer.warm_s,
     }
     try:
-        peer.prepare()
+        streams.prepare()
     except Unavailable as error:
         return {**told, "left_out": " ".join(str(error).split())}
     contenders = [CONTENDERS[OURS], CONTENDERS[COPY], peer]

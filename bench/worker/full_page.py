@@ -20,10 +20,10 @@ GROWTH = {
 }
 
 PEERS_HOW = """\
-The alternatives, in the base case: each in rounds of streamdedup, the copy and itself, and its output checked like
-theirs. If a peer chooses the partitions of its output by itself, its events may be in any partition, but each must be
-there once, byte for byte, and nothing else. If a peer compiles its code as it runs, its time begins when it is warm, or
-after half of the input. Processor and memory are those of all processes that it starts.
+Kafka Streams in the base case: each variant in rounds of streamdedup, the copy and itself, and its output checked like
+theirs. It chooses the partitions of its output by itself, so its events may be in any partition, but each must be
+there once, byte for byte, and nothing else. It compiles its code as it runs, so its time begins when it is warm, or
+after half of the input.
 """
 
 Found = Mapping[str, Any]

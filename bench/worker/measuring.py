@@ -270,7 +270,7 @@ def _checked(
                 there,
                 case.form,
                 source.parts,
-                ends if contender.clock is not Clock.OUTPUT else None,
+                ends,
                 judged=contender.judges,
                 headers=int(copied),  # the origin
             )

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.peers.peers import PEERS
+from bench.peers.streams import PEERS
 from bench.report import markdown
 from bench.worker import full_page, plots, results
 from bench.worker.batches import BYTES_MAX

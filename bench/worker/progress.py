@@ -1,4 +1,4 @@
-"""How far a contender is in its input, as seen from outside: by what it commits, or by what it puts out."""
+"""How far a contender is in its input, as seen from outside: by what it commits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 
 from bench.worker.contenders import Clock, Contender, Topics
-from bench.worker.events import Integers, Part
+from bench.worker.events import Part
 from tests.broker.base import client_config
 
 ANSWER_S_MAX = 60.0
@@ -31,8 +31,6 @@ def followed(topics: Topics, contender: Contender, inputs: Sequence[Part]) -> It
             ends = copied
         case Clock.PASSED:
             ends = _passed(consumer, topics.middle, inputs, copied)
-        case Clock.OUTPUT:
-            ends = _put_out(consumer, topics.sink, inputs, contender)
     try:
         yield ends
     finally:
@@ -68,32 +66,3 @@ def _passed(consumer: Consumer, middle: str, inputs: Sequence[Part], copied: End
         return whole if all(offset >= top - 1 for offset, top in passed) else nothing
 
     return ends
-
-
-def _put_out(consumer: Consumer, topic: str, inputs: Sequence[Part], contender: Contender) -> Ends:
-    """So much of the input as has so much output; where events leave their partition, all are taken for equally far."""
-    expected = [part.expected(len(part.numbers), judged=contender.judges) for part in inputs]
-
-    def ends() -> list[int]:
-        asked = [TopicPartition(topic, partition) for partition in range(len(inputs))]
-        counts = [consumer.get_watermark_offsets(each, ANSWER_S_MAX)[1] for each in asked]
-        if not contender.placed:
-            counts = _shared(sum(counts), [len(positions) for positions in expected])
-        return [
-            _consumed(part, positions, count)
-            for part, positions, count in zip(inputs, expected, counts, strict=True)
-        ]
-
-    return ends
-
-
-def _shared(count: int, sizes: Sequence[int]) -> list[int]:
-    """`count` in shares as of `sizes`, rounded down; all of them where it is all."""
-    return [count * size // sum(sizes) for size in sizes]
-
-
-def _consumed(part: Part, positions: Integers, count: int) -> int:
-    """How many events of a partition give `count` of its expected output, at least; all where that is all of it."""
-    if count >= len(positions):
-        return len(part.numbers)
-    return int(positions[count - 1]) + 1 if count else 0

@@ -1,16 +1,13 @@
 """Claims about the peers of the benchmarks: what is told of them was measured, of outputs that are exact."""
 
-import re
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator
 from typing import cast
 
 import numpy as np
 import pytest
 
-from bench.peers import jvm
-from bench.peers.environment import Environment
-from bench.peers.peers import BYTEWAX, PEERS, QUIX, TKATI
+from bench.peers import streams
+from bench.peers.streams import PEERS
 from bench.worker import full, page, results
 from bench.worker.batches import encode
 from bench.worker.checking import Checked, WrongOutputError, checked_anywhere
@@ -76,43 +73,25 @@ async def test_a_wrong_event_ends_it(wrong: str) -> None:
         await _checked(output)
 
 
-async def test_an_output_that_says_itself_how_far_it_goes_has_no_gaps() -> None:
-    """Without committed offsets it may end anywhere, but lacks nothing before its end."""
-    output = [records[:30] for records in _exact()]
-    assert await _checked(output, ends=None) == Checked(4 * 30, 0)
-    del output[0][10:12]
-    assert (await _checked(output, ends=None)).missing == 2
-
-
 def test_a_peer_that_cannot_be_had_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its reason is what is kept, in one line; nothing runs."""
 
     def prepare() -> None:
         raise Unavailable("no javac:\n  install one")
 
-    monkeypatch.setitem(PEERS, NAME, replace(PEERS[NAME], prepare=prepare))
+    monkeypatch.setattr(streams, "prepare", prepare)
     found = full.beside(NAME, "nowhere")
     assert found["left_out"] == "no javac: install one"
     assert "rounds" not in found
 
 
-@pytest.mark.parametrize("there", [BYTEWAX, QUIX, TKATI], ids=lambda there: there.name)
-def test_all_that_is_installed_is_locked_with_hashes(there: Environment) -> None:
-    """One version of each distribution, the peer's own among them, and no other place to fetch them from."""
-    text = re.sub(r"^#.*\n", "", there.lock.read_text("utf-8"), flags=re.MULTILINE)
-    requirements = text.replace("\\\n", " ").splitlines()
-    assert all(re.match(r"[\w-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", each) for each in requirements)
-    assert f"{there.name}=={there.version()}" in {each.split()[0] for each in requirements}
-    assert there.version() in {peer.version for peer in PEERS.values()}
-
-
 def test_versions_are_those_of_the_lock_files() -> None:
     """What runs is what the lock says, and the page tells of no other."""
-    lines = jvm.LOCK.read_text("utf-8").splitlines()
+    lines = streams.LOCK.read_text("utf-8").splitlines()
     coordinates = [line.split()[0] for line in lines]
-    assert f"org.apache.kafka:kafka-clients:{PEERS['java-client'].version}" in coordinates
     cells = results.read(page.FULL)["cells"]
     for name, peer in PEERS.items():
+        assert f"org.apache.kafka:kafka-streams:{peer.version}" in coordinates
         assert cells.get(f"peers/{name}", {"version": peer.version})["version"] == peer.version
 
 
@@ -128,5 +107,5 @@ def _exact() -> Output:
     return [_records(part, end) for part, end in zip(MODEL, ENDS, strict=True)]
 
 
-async def _checked(output: Output, ends: Sequence[int] | None = ENDS) -> Checked:
-    return await checked_anywhere(cast(Log, _Kept(output)), FORM, MODEL, ends, judged=True)
+async def _checked(output: Output) -> Checked:
+    return await checked_anywhere(cast(Log, _Kept(output)), FORM, MODEL, ENDS, judged=True)
