@@ -8,7 +8,7 @@ TOOLS = {
     "acceptance": Tool("Every figure of the filters beside paper and theory", ["bench.acceptance"]),
     "bombs": Tool(
         "How long the loop stands still for events that are bombs, of JSON and of headers",
-        ["bench.bombs", "bench.header_bombs"],
+        ["bench.bombs"],
         parses=False,
     ),
     "crafted-keys": Tool(
@@ -22,6 +22,7 @@ TOOLS = {
     "full": Tool("Restart, memory, latency, growth, peers; an hour or more", ["bench.worker.full"]),
     "hashes": Tool("The hashes on keys with a structure", ["bench.hashes"], parses=False),
     "lasting": Tool("Memory beside filters that grow, for an hour", ["bench.worker.lasting"]),
+    "lists": Tool("Lists of 100 million addresses; with --exact, the store", ["bench.lists"]),
     "lock": Tool("What the lock of a library filter costs a call", ["bench.lock"], parses=False),
     "repartition": Tool("The stages of source.repartition", ["bench.worker.repartition"]),
     "urls": Tool("URLs, in seconds", ["bench.urls"], parses=False),

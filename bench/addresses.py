@@ -3,9 +3,9 @@
 import random
 import sys
 from collections.abc import Callable
-from time import perf_counter
+from functools import partial
 
-from bench.machine import machine
+from bench.harness import machine_text, print_rates
 from streamdedup.events import Column
 from streamdedup.keys.normalizers.email import EmailNormalizer
 from streamdedup.keys.options import EmailRules
@@ -24,21 +24,15 @@ HOSTS = (
 
 def main() -> int:
     """Print it."""
-    print(machine("numpy", "numba", "email-validator", "idna"))
+    print(machine_text("numpy", "numba", "email-validator", "idna"))
     rng, email = random.Random(1), EmailNormalizer(EmailRules.of("provider"))
-    print(f"{'addresses':<34}{'ns each':>10}{'a second':>14}")
+    calls = {}
     for name, count, make in KINDS:
         column = Column.of([make(rng).encode() for _ in range(count)])
         email.of_column(column)
-        seconds = min(_seconds(email, column) for _ in range(ROUNDS)) / count
-        print(f"{name:<34}{seconds * 1e9:>10,.0f}{1 / seconds:>14,.0f}")
+        calls[name] = count, partial(email.of_column, column)
+    print_rates(calls, ROUNDS)
     return 0
-
-
-def _seconds(email: EmailNormalizer, column: Column) -> float:
-    began = perf_counter()
-    email.of_column(column)
-    return perf_counter() - began
 
 
 def _name(rng: random.Random) -> str:

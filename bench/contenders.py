@@ -6,16 +6,15 @@ method; a column becomes a list first where no columns are taken, and that is pa
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bench.clock import Clock
+from bench.harness import Clock
 from bench.samples import column, random_digests
 from streamdedup import filters
-from streamdedup.filters.base import Addable
 from streamdedup.filters.fuse.fuse import Fuse
 from streamdedup.filters.memory import touch_pages
 from streamdedup.keys.hashing import MURMUR3
@@ -28,12 +27,38 @@ CHURNED, CHURNED_MAX = (
 WAYS = ("digests", "column", "list")
 
 
-class Contender:
-    """A filter for `capacity` keys at 1 %. `batch` keys are few enough for a batch not to take a second."""
+class Ours:
+    """A kind that takes keys one after the other; `batch` keys are few enough for a batch not to take a second.
 
-    name: str
-    ways: ClassVar[tuple[str, ...]]
-    batch: int = 1 << 17
+    `window` goes by count, so that at capacity it has forgotten none. It is full from the beginning, of keys that
+    others replace one for one, unless filling it takes too long. It has `refresh`: otherwise a key that is taken for
+    one of those would leave with it.
+    """
+
+    ways: ClassVar[tuple[str, ...]] = WAYS
+    batch: ClassVar[int] = 1 << 17
+    filter: Any
+
+    def __init__(self, name: str, capacity: int, error_rate: float = 0.01) -> None:
+        self.name, self.capacity, self.error_rate = name, capacity, error_rate
+        self.make()
+
+    def make(self) -> None:
+        """Make the filter, and touch its memory."""
+        config: dict[str, Any] = {
+            "kind": self.name,
+            "capacity": self.capacity,
+            "error_rate": self.error_rate,
+        }
+        if self.name == "window":
+            config["refresh"] = True
+        self.filter = filters.build(config)
+        for buffer in self.filter.buffers():
+            touch_pages(buffer)
+        if self.name == "window" and self.capacity <= CHURNED_MAX:
+            for first in range(0, self.capacity, CHUNK):
+                count = min(CHUNK, self.capacity - first)
+                self.filter.add_many(random_digests(CHURNED + first, count))
 
     def given(self, way: str, first: int, count: int) -> Any:  # noqa: ANN401 - what `way` says
         """The keys of numbers from `first` on, as new objects: an old one may know its hash already."""
@@ -43,51 +68,7 @@ class Contender:
         return keys if way == "column" else keys.to_pylist()
 
     def bulk(self, first: int, count: int) -> tuple[str, Any]:
-        """Any keys to fill up with, the way that costs least."""
-        raise NotImplementedError
-
-    def add(self, way: str, keys: Any) -> None:  # noqa: ANN401
-        """Add what `given` made."""
-        raise NotImplementedError
-
-    def contains(self, way: str, keys: Any) -> Any:  # noqa: ANN401 - a sequence of bool
-        """Whether each is there."""
-        raise NotImplementedError
-
-    def singles(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-        """To add one key, and to ask for one."""
-        raise NotImplementedError
-
-    def bits_a_key(self, keys: int) -> float:
-        """The memory of the table for the keys that it is made for; `keys` were added."""
-        raise NotImplementedError
-
-
-class Ours(Contender):
-    """A kind that takes keys one after the other.
-
-    `window` goes by count, so that at capacity it has forgotten none. It is full from the beginning, of keys that
-    others replace one for one, unless filling it takes too long. It has `refresh`: otherwise a key that is taken for
-    one of those would leave with it.
-    """
-
-    ways = WAYS
-
-    def __init__(self, name: str, capacity: int, error_rate: float = 0.01) -> None:
-        self.name, self.capacity = name, capacity
-        config: dict[str, Any] = {"kind": name, "capacity": capacity, "error_rate": error_rate}
-        if name == "window":
-            config["refresh"] = True
-        self.filter: Addable = filters.build(config)
-        for buffer in self.filter.buffers():
-            touch_pages(buffer)
-        if name == "window" and capacity <= CHURNED_MAX:
-            for first in range(0, capacity, CHUNK):
-                count = min(CHUNK, capacity - first)
-                self.filter.add_many(random_digests(CHURNED + first, count))
-
-    def bulk(self, first: int, count: int) -> tuple[str, Any]:
-        """Digests of nobody's keys."""
+        """Any keys to fill up with, as costs least: digests of nobody's keys."""
         return "digests", random_digests(first, count)
 
     def add(self, way: str, keys: Any) -> None:  # noqa: ANN401
@@ -104,17 +85,14 @@ class Ours(Contender):
 
     def bits_a_key(self, keys: int) -> float:  # noqa: ARG002 - a table has its size from the beginning
         """The memory of the table for each key of the capacity."""
-        return 8 * self.filter.size_bytes / self.capacity
+        return float(8 * self.filter.size_bytes / self.capacity)
 
 
-class OursBuilt(Contender):
-    """The kind that is built once, of all keys: `build` first."""
+class OursBuilt(Ours):
+    """The kind that is built once, of all keys: `build` first. Nothing is added to it."""
 
-    ways = WAYS
-
-    def __init__(self, capacity: int, error_rate: float = 0.01) -> None:
-        self.name, self.capacity, self.error_rate = "fuse", capacity, error_rate
-        self.filter: Fuse
+    def make(self) -> None:
+        """Nothing: `build` does."""
 
     def build(self, clock: Clock, real: int) -> float:
         """Build it of the keys of numbers below `real`, and others; the seconds without those to make keys."""
@@ -128,10 +106,9 @@ class OursBuilt(Contender):
                 making += seconds
                 yield digests
 
-        seconds, built = clock.once(
+        seconds, self.filter = clock.once(
             lambda: Fuse.from_chunks(chunks(), self.capacity, self.error_rate)
         )
-        self.filter = built
         return seconds - making
 
     def _digests(self, first: int, count: int, real: int) -> Any:  # noqa: ANN401
@@ -139,35 +116,30 @@ class OursBuilt(Contender):
         digests = random_digests(first, count)
         return np.concatenate([self.given("digests", first, known), digests[known:]])
 
-    def contains(self, way: str, keys: Any) -> Any:  # noqa: ANN401
-        """Whether each is there."""
-        return self.filter.contains_many(keys if way == "digests" else self.filter.digests(keys))
-
     def singles(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-        """Nothing is added to it."""
+        """To ask for one key; to add one does nothing."""
         return (lambda _key: None), self.filter.__contains__
-
-    def bits_a_key(self, keys: int) -> float:  # noqa: ARG002 - as above
-        """The memory of the table for each key."""
-        return 8 * self.filter.size_bytes / self.capacity
 
 
 @dataclass
-class Peer(Contender):
-    """Another library, by four of its functions. `text`: it takes `str` and would make one of `bytes`."""
+class Peer:
+    """Another library, by functions of its table, or the usual ones; at most `keys_max` keys are put in.
+
+    `text`: it takes `str` and would make one of `bytes`.
+    """
 
     ways: ClassVar[tuple[str, ...]] = ("list", "column")
 
     name: str
-    add_all: Callable[[list[Any]], Any]
-    contains_all: Callable[[list[Any]], Sequence[bool]]
-    add_one: Callable[[Any], Any]
-    contains_one: Callable[[Any], bool]
+    table: Any
     bits: Callable[[int], float]
+    add_all: Callable[[list[Any]], Any] | None = None
+    contains_all: Callable[[list[Any]], Sequence[bool]] | None = None
+    add_one: Callable[[Any], Any] | None = None
+    contains_one: Callable[[Any], bool] | None = None
     batch: int = 1 << 17
     text: bool = False
-    keys_max: int = field(default=sys.maxsize)
-    """How many are put in at most."""
+    keys_max: int = sys.maxsize
 
     def given(self, way: str, first: int, count: int) -> Any:  # noqa: ANN401
         """As above; `str` where it takes them."""
@@ -181,15 +153,24 @@ class Peer(Contender):
 
     def add(self, way: str, keys: Any) -> None:  # noqa: ANN401
         """Add what `given` made."""
-        self.add_all(keys if way == "list" else keys.to_pylist())
+        keys = keys if way == "list" else keys.to_pylist()
+        if self.add_all:
+            self.add_all(keys)
+        else:
+            add = self.table.add
+            [add(key) for key in keys]
 
     def contains(self, way: str, keys: Any) -> Any:  # noqa: ANN401
         """Whether each is there."""
-        return self.contains_all(keys if way == "list" else keys.to_pylist())
+        keys = keys if way == "list" else keys.to_pylist()
+        if self.contains_all:
+            return self.contains_all(keys)
+        table = self.table
+        return [key in table for key in keys]
 
     def singles(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
         """To add one key, and to ask for one."""
-        return self.add_one, self.contains_one
+        return self.add_one or self.table.add, self.contains_one or self.table.__contains__
 
     def bits_a_key(self, keys: int) -> float:
         """As the library says."""
@@ -214,14 +195,7 @@ def _rbloom_mmh3(capacity: int) -> Peer:
 
 
 def _of_rbloom(name: str, table: Any, capacity: int) -> Peer:  # noqa: ANN401
-    return Peer(
-        name,
-        add_all=table.update,
-        contains_all=lambda keys: [key in table for key in keys],
-        add_one=table.add,
-        contains_one=table.__contains__,
-        bits=lambda _: table.size_in_bits / capacity,
-    )
+    return Peer(name, table, lambda _: table.size_in_bits / capacity, add_all=table.update)
 
 
 def _fastbloom(capacity: int) -> Peer:
@@ -230,11 +204,12 @@ def _fastbloom(capacity: int) -> Peer:
     table = fastbloom_rs.FilterBuilder(capacity, 0.01).build_bloom_filter()
     return Peer(
         "fastbloom-rs",
+        table,
+        lambda _: table.config().size() / capacity,
         add_all=table.add_bytes_batch,
         contains_all=table.contains_bytes_batch,
         add_one=table.add_bytes,
         contains_one=table.contains_bytes,
-        bits=lambda _: table.config().size() / capacity,
     )
 
 
@@ -243,14 +218,7 @@ def _pybloom(capacity: int) -> Peer:
 
     table = pybloom_live.BloomFilter(capacity, 0.01)
     return Peer(
-        "pybloom-live",
-        add_all=lambda keys: [table.add(key) for key in keys],
-        contains_all=lambda keys: [key in table for key in keys],
-        add_one=table.add,
-        contains_one=table.__contains__,
-        bits=lambda _: table.num_bits / capacity,
-        batch=1 << 15,
-        text=True,
+        "pybloom-live", table, lambda _: table.num_bits / capacity, batch=1 << 15, text=True
     )
 
 
@@ -258,15 +226,7 @@ def _probables(capacity: int) -> Peer:
     import probables
 
     table = probables.BloomFilter(est_elements=capacity, false_positive_rate=0.01)
-    return Peer(
-        "pyprobables",
-        add_all=lambda keys: [table.add(key) for key in keys],
-        contains_all=lambda keys: [key in table for key in keys],
-        add_one=table.add,
-        contains_one=table.__contains__,
-        bits=lambda _: 8 * table.bloom_length / capacity,
-        batch=1 << 13,
-    )
+    return Peer("pyprobables", table, lambda _: 8 * table.bloom_length / capacity, batch=1 << 13)
 
 
 SET_KEYS_MAX = 10_000_000  # 1.2 GB
@@ -278,14 +238,14 @@ def _set(_capacity: int) -> Peer:
     key = sys.getsizeof(next(iter(column(0, 1).to_pylist())))
     return Peer(
         "set",
+        table,
+        lambda keys: 8 * (sys.getsizeof(table) / max(1, keys) + key),
         add_all=table.update,
-        contains_all=lambda keys: [key in table for key in keys],
-        add_one=table.add,
-        contains_one=table.__contains__,
-        bits=lambda keys: 8 * (sys.getsizeof(table) / max(1, keys) + key),
         keys_max=SET_KEYS_MAX,
     )
 
+
+Contender = Ours | Peer
 
 PEERS: dict[str, Callable[[int], Peer]] = {
     "rbloom": _rbloom,
@@ -303,7 +263,7 @@ def build(name: str, capacity: int) -> Contender:
     """An empty one."""
     if name in PEERS:
         return PEERS[name](capacity)
-    return OursBuilt(capacity) if name in filters.STATIC else Ours(name, capacity)
+    return (OursBuilt if name in filters.STATIC else Ours)(name, capacity)
 
 
 def compile_kernels() -> None:

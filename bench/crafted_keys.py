@@ -81,25 +81,17 @@ def adding(config: dict[str, Any]) -> Callable[[], Take]:
 
 def measured(take: Take, digests: Digests) -> tuple[float, int]:
     """Seconds of this thread's time, and how many digests were taken before one was refused, or it took too long."""
-    start = time.thread_time()
-    for first in range(0, len(digests), ROWS_A_BATCH):
+    start, taken, took_s = time.thread_time(), 0, 0.0
+    for rows in (ROWS_A_BATCH, 1):  # of the batch that was refused, one after the other
         try:
-            take(digests[first : first + ROWS_A_BATCH])
+            while taken < len(digests) and time.thread_time() - start <= LONG_S:
+                take(digests[taken : taken + rows])
+                taken = min(taken + rows, len(digests))
         except ConfigError:
-            return time.thread_time() - start, first + before_refusal(take, digests[first:])
-        if time.thread_time() - start > LONG_S:
-            return time.thread_time() - start, first + ROWS_A_BATCH
-    return time.thread_time() - start, len(digests)
-
-
-def before_refusal(take: Take, digests: Digests) -> int:
-    """How many are taken, one after the other; those that are in the filter already are."""
-    for row in range(len(digests)):
-        try:
-            take(digests[row : row + 1])
-        except ConfigError:
-            return row
-    return len(digests)
+            took_s = took_s or time.thread_time() - start
+        else:
+            break
+    return took_s or time.thread_time() - start, taken
 
 
 if __name__ == "__main__":

@@ -4,23 +4,22 @@ Each filter is filled from empty to its capacity, then asked for keys that are i
 one begins with room for a seventh of the keys, and grows. The kinds take turns.
 """
 
-import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
+from statistics import median
 from typing import Any
 
-from bench.clock import Clock
-from bench.machine import machine
-from bench.report import put_between
+from bench.harness import RESULTS, Clock, sized_table, turns
 from bench.samples import random_digests
 from streamdedup import build
 from streamdedup.filters.base import Addable
+from streamdedup.keys.hashing import Digests
 
-DOCUMENT = Path(__file__).parents[1] / "results" / "filters.md"
+DOCUMENT = RESULTS / "filters.md"
 BEGIN, END = "<!-- written by `python -m bench.default_kind` -->", "<!-- end of the default -->"
+HEADS = ("Keys", "Kind", "Bits a key", "Add", "Hit", "Miss")
 KINDS = ("bloom", "cuckoo", "blocked", "exact")
 ERROR_RATE = 1e-6
 SIZES = (1_000_000, 10_000_000, 50_000_000)
@@ -32,54 +31,58 @@ ABSENT = 1 << 40  # a seed that no added key has
 
 
 def main() -> int:
-    """Measure, print and write the table."""
-    clock = Clock()
-    for grows in (False, True):  # compiles and loads the kernels
-        list(measured(2 * BATCH, grows=grows, clock=clock))
-    rows = [
-        row
-        for size in SIZES
-        for grows in (False, True)
-        for row in measured(size, grows=grows, clock=clock)
-    ]
-    head = "| Keys | Kind | Bits a key | Add | Hit | Miss |\n| --- | --- | --- | --- | --- | --- |"
-    table = "\n".join([head, *rows])
-    where = machine("numba", "numpy")
-    print(
-        f"{where}\n{table}\nnanoseconds a key; in {clock.disturbed} of {clock.calls} calls somebody else took the core"
-    )
-    put_between(DOCUMENT, BEGIN, END, table)
+    """Measure and print the table; without sizes as arguments, write it."""
+    list(measured(2 * BATCH, Clock()))  # compiles and loads the kernels
+    sized_table(HEADS, measured, SIZES, (DOCUMENT, BEGIN, END))
     return 0
 
 
-def measured(size: int, *, grows: bool, clock: Clock) -> Iterator[str]:
-    """Yield the rows of all kinds at `size` keys."""
+def measured(size: int, clock: Clock) -> Iterator[list[str]]:
+    """Yield the rows of all kinds at `size` keys: those that have room for all, and those that grow."""
+    for grows in (False, True):
+        yield from _rows(size, grows=grows, clock=clock)
+
+
+def _rows(size: int, *, grows: bool, clock: Clock) -> Iterator[list[str]]:
     filters = {kind: _empty(kind, size, grows=grows) for kind in KINDS}
     added: dict[str, float] = defaultdict(float)
     for first in range(0, size, BATCH):
         digests = random_digests(first, min(BATCH, size - first))
         for kind, filter_ in filters.items():
-            seconds, _ = clock.once(partial(filter_.add_many, digests))
-            added[kind] += seconds
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for number in range(ROUNDS):
+            added[kind] += clock.once(partial(filter_.add_many, digests))[0]
+
+    def asked(_kind: str, number: int) -> Mapping[str, Digests]:
         first = number * BATCH % (size - BATCH) // BATCH * BATCH
-        asked = {
+        return {
             "hit": random_digests(first, BATCH),
             "miss": random_digests(ABSENT + number, ASKED),
         }
-        for kind, filter_ in filters.items():
-            filter_.contains_many(
-                random_digests(ABSENT // 2 + number, ASKED)
-            )  # others had the cache
-            for what, digests in asked.items():
-                seconds, _ = clock.quiet(partial(filter_.contains_many, digests))
-                found[kind, what].append(1e9 * seconds / len(digests))
+
+    found = lookups(filters, asked, ROUNDS, clock)
     for kind, filter_ in filters.items():
         bits = 8 * filter_.size_bytes / size
-        hit, miss = (statistics.median(found[kind, what]) for what in ("hit", "miss"))
         name = f"`{kind}`, grown" if grows else f"`{kind}`"
-        yield f"| {size:,} | {name} | {bits:.1f} | {1e9 * added[kind] / size:.0f} | {hit:.0f} | {miss:.0f} |"
+        yield [f"{size:,}", name, f"{bits:.1f}", f"{1e9 * added[kind] / size:.0f}", *found[kind]]
+
+
+def lookups(
+    filters: Mapping[str, Addable],
+    asked: Callable[[str, int], Mapping[str, Digests]],
+    rounds: int,
+    clock: Clock,
+) -> dict[str, list[str]]:
+    """For each filter the median nanoseconds of a key, of all that it is `asked` for in a round; filters take turns."""
+    found: dict[str, dict[str, list[float]]] = {kind: defaultdict(list) for kind in filters}
+    for number in range(rounds):
+        for kind in turns([*filters], number):
+            ask = filters[kind].contains_many
+            ask(random_digests(ABSENT // 2 + number, ASKED))  # the others had the cache
+            for what, digests in asked(kind, number).items():
+                took_s, _ = clock.quiet(partial(ask, digests))
+                found[kind][what].append(1e9 * took_s / len(digests))
+    return {
+        kind: [f"{median(ns):.0f}" for ns in by_what.values()] for kind, by_what in found.items()
+    }
 
 
 def _empty(kind: str, size: int, *, grows: bool) -> Addable:

@@ -7,16 +7,18 @@ tables of results/filters.md.
 
 import argparse
 import gc
-import json
 import sys
 import time
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from bench import clock, contenders, errors, measure, report, targets
+from bench import contenders, harness, measure, report, targets
+from bench.harness import Clock, load
+from bench.plots import RESULTS
 
-RESULTS = Path(__file__).parents[1] / "results" / "filters.json"
+PACKAGES = (
+    *("numba", "numpy", "mmh3", "pyarrow"),
+    *("rbloom", "fastbloom-rs", "pybloom-live", "pyprobables"),
+)
 SIZES = (100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 WITH_PEERS = (100_000, 100_000_000)
 PEER_FILL_S = 15.0  # at 10^8; the slow ones would take up to 50 minutes
@@ -30,36 +32,35 @@ def main() -> int:
     """Run all, print, write and draw."""
     arguments = _arguments()
     gc.disable()  # nothing here has cycles, and a collection would fall on whoever's turn it is
-    started, before = time.monotonic(), clock.load()
-    watch = clock.Clock()
+    started, before = time.monotonic(), load()
+    watch = Clock()
     contenders.compile_kernels()
     sizes: dict[str, Any] = {}
     skipped: dict[str, dict[str, str]] = {}
     for capacity in arguments.sizes:
-        print(f"{capacity:,} keys, load {clock.load()}", flush=True)
+        print(f"{capacity:,} keys, load {load()}", flush=True)
         sizes[str(capacity)], skipped[str(capacity)] = _size(capacity, watch)
-        print(report.text_table(sizes[str(capacity)], skipped[str(capacity)]), flush=True)
+        print(report.of_size(sizes[str(capacity)], skipped[str(capacity)]), flush=True)
     results: dict[str, Any] = {
-        "measured": datetime.now(UTC).date().isoformat(),
-        "machine": clock.machine(),
+        "measured": harness.today(),
+        "machine": harness.machine(PACKAGES),
         "limits_s": {"peers": PEER_FILL_S, "huge": HUGE_FILL_S},
         "minutes": 0.0,
-        "load": [before, clock.load()],
+        "load": [before, load()],
         "calls": watch.calls,
         "disturbed": 0.0,
         "sizes": sizes,
         "not_measured": skipped,
-        "errors": errors.measured(),
+        "errors": measure.errors(),
     }
     results["targets"] = targets.judged(results) if targets.SIZE in sizes else []
     results["minutes"] = round((time.monotonic() - started) / 60, 1)
-    results["load"] = [before, clock.load()]
+    results["load"] = [before, load()]
     results["disturbed"] = round(watch.disturbed / max(1, watch.calls), 3)
     print(report.machine_text(results))
-    print(report.targets_text(results["targets"]))
+    print(report.targets_table(results["targets"]))
     if arguments.output:
-        arguments.output.parent.mkdir(exist_ok=True)
-        arguments.output.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+        harness.write(arguments.output, results)
         from bench import plots
 
         plots.draw(results)
@@ -80,7 +81,7 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _size(capacity: int, watch: clock.Clock) -> tuple[dict[str, Any], dict[str, str]]:
+def _size(capacity: int, watch: Clock) -> tuple[dict[str, Any], dict[str, str]]:
     """One size: what was measured, and what was not and why."""
     names, skipped = [], {}
     for name in contenders.KINDS:

@@ -10,17 +10,16 @@ import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from bench.report import put_between
+from bench.harness import RESULTS, put_between
 from proof.filters.key_families import FAMILIES, keys_of
 from streamdedup import ClassicBloom
 from streamdedup.filters.bloom.classic import STRING_HASHES, salted_md5
 from streamdedup.keys.hashing import Hash
 from tests.filters.cases import SIGMAS
 
-DOCUMENT = Path(__file__).parents[1] / "results" / "hashes.md"
+DOCUMENT = RESULTS / "hashes.md"
 BEGIN, END = "<!-- written by `python -m bench.hashes` -->", "<!-- end -->"
 
 KEYS = 8192

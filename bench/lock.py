@@ -4,17 +4,16 @@ The two take turns, nine rounds of new filters, and the median of the ratios cou
 never waits.
 """
 
-import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 import streamdedup
-from bench.clock import Clock
-from bench.machine import machine
+from bench.harness import Clock, machine_text, turns
 from bench.samples import random_digests
 from streamdedup import filters
 from streamdedup.filters.base import Addable
@@ -28,23 +27,23 @@ BATCH, BATCHES = 1000, 80
 def main() -> int:
     """Measure and print."""
     clock = Clock()
-    print(machine("numba", "numpy"))
+    print(machine_text("numba", "numpy"))
     for kind in KINDS:
+        config = {"kind": kind, "capacity": SINGLES + BATCH * BATCHES}
+        _times(filters.build(config), clock)  # compiles
         found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for number in range(ROUNDS + 1):
-            both = [filters.build, streamdedup.build][:: (-1) ** number]
-            config = {"kind": kind, "capacity": SINGLES + BATCH * BATCHES}
+        for number in range(ROUNDS):
+            both = turns([filters.build, streamdedup.build], number)
             times = {build: _times(build(config), clock) for build in both}
-            if number:  # the first round compiles
-                for what, without in times[filters.build].items():
-                    found[what].append((without, times[streamdedup.build][what]))
+            for what, without in times[filters.build].items():
+                found[what].append((without, times[streamdedup.build][what]))
         for what, pairs in found.items():
-            without, locked = (statistics.median(side) for side in zip(*pairs, strict=True))
-            ratio = statistics.median(locked / without for without, locked in pairs)
+            without, locked = (median(side) for side in zip(*pairs, strict=True))
+            ratio = median(one / other for other, one in pairs)
             print(
                 f"{kind:7}{what:24}{without:9.2f} us, {locked:9.2f} us with the lock: {ratio:.2f}"
             )
-    print(f"in {clock.disturbed} of {clock.calls} calls somebody else took the core")
+    print(clock)
     return 0
 
 

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from bench import contenders
-from bench.clock import Clock
 from bench.contenders import CHUNK, Contender, Ours, OursBuilt
+from bench.harness import Clock, turns
 from bench.samples import random_digests
+from streamdedup import filters
+from streamdedup.keys.hashing import Digests
 
 TENTHS = 10
 ROUNDS = 5
@@ -27,6 +29,10 @@ WHOLE_MAX = 1_000_000  # keys; below, a round fills the table
 ABSENT = 10**11  # numbers from here on are never added
 SMALL_BATCH_S = 3.0  # a small table that takes longer to fill is filled in one round only
 WARM_KEYS = 1 << 20
+ERROR_KEYS = 1_000_000
+RATES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+PROBES = 8 * CHUNK
+TABLE_BYTES_MAX = 1 << 30
 
 
 @dataclass
@@ -36,12 +42,11 @@ class Record:
     name: str
     capacity: int
     clock: Clock
-    ways: Sequence[str] = ()
+    ways: Sequence[str]
     bits_a_key: float = 0.0
     keys: int = 0
     asked: int = 0
     false: int = 0
-    bulk_way: str = ""
     tenths: list[float] = field(default_factory=list)  # ns a key, of each tenth of a large table
     times: dict[tuple[str, str], list[tuple[float, int]]] = field(
         default_factory=lambda: defaultdict(list)
@@ -79,10 +84,12 @@ def at_size(
     names: Sequence[str], capacity: int, seconds_max: dict[str, float], clock: Clock
 ) -> dict[str, Any]:
     """All of `names` at one size, taking turns; `seconds_max` is how long each may take to be filled up."""
-    records = {name: Record(name, capacity, clock) for name in names}
+    records = {
+        name: Record(name, capacity, clock, contenders.build(name, 1000).ways) for name in names
+    }
     if capacity <= WHOLE_MAX:
-        for _ in range(ROUNDS):
-            for name in names:
+        for number in range(ROUNDS):
+            for name in turns(names, number):
                 _whole_round(records[name])
     else:
         _large(records, seconds_max)
@@ -95,7 +102,7 @@ def at_size(
 def _whole_round(record: Record) -> None:
     if sum(s for times in record.times.values() for s, _ in times) > SMALL_BATCH_S:
         return
-    for way in _ways(record):
+    for way in record.ways:
         contender, added = contenders.build(record.name, record.capacity), record.capacity
         if isinstance(contender, OursBuilt):
             record.note(way, "add", contender.build(record.clock, added), added)
@@ -111,29 +118,21 @@ def _whole_round(record: Record) -> None:
     _add_singly(record, fresh, 0)
 
 
-def _ways(record: Record) -> Sequence[str]:
-    if not record.ways:
-        record.ways = contenders.build(record.name, 1000).ways
-    return record.ways
-
-
 # --- a large table ---
 
 
 def _large(records: dict[str, Record], seconds_max: dict[str, float]) -> None:
     held = {name: contenders.build(name, record.capacity) for name, record in records.items()}
-    for name, contender in held.items():
-        records[name].ways = contender.ways
-    turns = [
+    filling = [
         _tenths(record, held[name], seconds_max.get(name, float("inf")))
         for name, record in records.items()
     ]
-    for _ in range(TENTHS):
-        for turn in turns:
-            next(turn)
+    for tenth in range(TENTHS):
+        for one in turns(filling, tenth):
+            next(one)
     for number in range(ROUNDS):
-        for name, record in records.items():
-            _ask_round(record, held[name], number)
+        for name in turns([*records], number):
+            _ask_round(records[name], held[name], number)
     for name, record in records.items():
         record.bits_a_key = held[name].bits_a_key(record.keys)
     held.clear()
@@ -188,7 +187,7 @@ def _bulk(record: Record, contender: Contender, until: int, seconds_max: float) 
 def _ask_round(record: Record, contender: Contender, number: int) -> None:
     batch = contender.batch
     first = number * batch % (real_keys(contender) - batch)
-    if isinstance(contender, Ours | OursBuilt):
+    if isinstance(contender, Ours):
         way, keys = "digests", random_digests(ABSENT + number, WARM_KEYS)
     else:
         way, keys = contender.bulk(ABSENT // 2, batch)
@@ -240,3 +239,36 @@ def _ask_singly(record: Record, contender: Contender, number: int) -> None:
 def _each(call: Any, keys: list[Any]) -> None:  # noqa: ANN401 - any function of one key
     for key in keys:
         call(key)
+
+
+# --- errors ---
+
+
+def errors() -> dict[str, list[dict[str, float]]]:
+    """For each kind and rate that was asked for: bits a key, the error in theory, and the one that was seen."""
+    absent = [random_digests(ABSENT + i, CHUNK) for i in range(PROBES // CHUNK)]
+    return {
+        name: [
+            _point(name, rate, absent)
+            for rate in RATES
+            if contenders.size_bytes(name, ERROR_KEYS, rate) <= TABLE_BYTES_MAX
+        ]
+        for name in contenders.KINDS
+    }
+
+
+def _point(name: str, rate: float, absent: Sequence[Digests]) -> dict[str, float]:
+    made: Ours
+    if name in filters.STATIC:
+        made = OursBuilt(name, ERROR_KEYS, rate)
+        made.build(Clock(), 0)
+    else:
+        made = Ours(name, ERROR_KEYS, rate)
+        made.add("digests", random_digests(1, ERROR_KEYS))
+    found = sum(int(np.count_nonzero(made.contains("digests", digests))) for digests in absent)
+    return {
+        "asked": rate,
+        "bits_a_key": round(made.bits_a_key(ERROR_KEYS), 2),
+        "expected": made.filter.expected_error(ERROR_KEYS),
+        "measured": found / PROBES,
+    }

@@ -6,16 +6,18 @@ White ground, so that they can be read on a dark page, too; colours that colour-
 
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "results" / "filters.json"
-ERRORS = ROOT / "results" / "filters-bits.svg"
-TIMES = ROOT / "results" / "filters-ns.svg"
+from bench import harness
+
+RESULTS = harness.RESULTS / "filters.json"
+ERRORS = harness.RESULTS / "filters-bits.svg"
+TIMES = harness.RESULTS / "filters-ns.svg"
 FILLED = 0.999  # what was filled in part only is not shown
 STYLES = {
     "bitmap": ("#999999", "x"),
@@ -33,14 +35,19 @@ STYLES = {
 
 def main() -> int:
     """Draw both anew."""
-    draw(json.loads(RESULTS.read_text("utf-8")))
+    draw(harness.read(RESULTS))
     return 0
 
 
 def drawn_from(results: Mapping[str, Any]) -> str:
-    """What a plot says of the results that it shows."""
-    shown = json.dumps([results["sizes"], results["errors"]], sort_keys=True)
-    return "results/filters.json " + hashlib.sha256(shown.encode()).hexdigest()[:16]
+    """What both say of the results that they show."""
+    return source("results/filters.json", [results["sizes"], results["errors"]])
+
+
+def source(name: str, shown: object) -> str:
+    """What a plot says of the results that it shows, as a digest."""
+    text = json.dumps(shown, sort_keys=True)
+    return f"{name} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def draw(results: Mapping[str, Any]) -> None:
@@ -73,11 +80,11 @@ def style() -> Iterator[None]:
         yield
 
 
-def save(figure: Any, path: Path, source: str) -> None:  # noqa: ANN401 - a figure of matplotlib
+def save(figure: Any, path: Path, of: str) -> None:  # noqa: ANN401 - a figure of matplotlib
     """Write a figure as SVG that says which results it was drawn from."""
     from matplotlib import pyplot
 
-    figure.savefig(path, metadata={"Date": None, "Description": f"drawn from {source}"})
+    figure.savefig(path, metadata={"Date": None, "Description": f"drawn from {of}"})
     pyplot.close(figure)
     lines = [line.rstrip() for line in path.read_text("utf-8").splitlines()]
     path.write_text("\n".join(lines) + "\n", "utf-8")
@@ -97,7 +104,7 @@ def _bits_against_error(results: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a 
             bits_a_key = points[0]["bits_a_key"]
             axes.axhline(bits_a_key, color=colour, linestyle=":", label=f"{name}, no errors")
     limits = [0.2, 5e-6]
-    bound = [_lower_bound(rate) for rate in limits]
+    bound = [-math.log2(rate) for rate in limits]
     axes.plot(limits, bound, color="#777777", linestyle="--", label="least possible")
     axes.set(xscale="log", yscale="log", xlabel="measured error, table at capacity")
     axes.set(ylabel="bits a key", title="Bits a key against the error, a million keys")
@@ -105,12 +112,6 @@ def _bits_against_error(results: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a 
     _plain_numbers(axes.yaxis, (2, 5, 10, 20, 50, 100, 200, 500, 1000))
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
-
-
-def _lower_bound(rate: float) -> float:
-    import math
-
-    return -math.log2(rate)
 
 
 def _ns_against_size(results: Mapping[str, Any]) -> Any:  # noqa: ANN401

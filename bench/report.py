@@ -1,10 +1,11 @@
 """Results as text for a terminal and as the tables of results/filters.md, which a test holds equal to the results."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent.parent / "results" / "filters.md"
+from bench.harness import RESULTS, markdown, put_between, verdict
+
+PAGE = RESULTS / "filters.md"
 AT = "100000000"
 WAYS = {"digests": "digests", "column": "column", "list": "list", "single": "one key"}
 END = "<!-- end -->"
@@ -13,23 +14,10 @@ WHAT = ("add", "hit", "miss")
 Table = Mapping[str, Any]
 
 
-def put_between(document: Path, begin: str, end: str, text: str) -> None:
-    """Put `text` into `document`, in the place of what stands between these two lines."""
-    before, _, rest = document.read_text("utf-8").partition(begin)
-    after = rest.partition(end)[2]
-    document.write_text("\n\n".join([before + begin, text, end + after]), "utf-8")
-
-
-def text_table(table: Table, skipped: Mapping[str, str]) -> str:
+def of_size(table: Table, skipped: Mapping[str, str]) -> str:
     """One size, ns a key."""
-    head = f"{'':14}{'bits':>8}{'filled':>8}" + "".join(f"{way:>24}" for way in WAYS)
-    lines = [head, f"{'ns a key':30}" + "".join(f"{what:>8}" for _ in WAYS for what in WHAT)]
-    for name, told in table.items():
-        cells = [_number(told["ns"].get(way, {}).get(what)) for way in WAYS for what in WHAT]
-        line = f"{name:14}{told['bits_a_key']:8.1f}{told['filled']:8.0%}"
-        lines.append(line + "".join(f"{cell:>8}" for cell in cells))
-    lines += [f"{name:14}not measured: {why}" for name, why in skipped.items()]
-    return "\n".join(lines) + "\n"
+    left = "".join(f"{name} was not measured: {why}\n" for name, why in skipped.items())
+    return f"{_kinds(table)}\n{_peers(table)}{left}"
 
 
 def machine_text(results: Table) -> str:
@@ -45,22 +33,10 @@ def machine_text(results: Table) -> str:
     )
 
 
-def targets_text(targets: Sequence[Table]) -> str:
-    """Which are met."""
-    return "\n".join(
-        f"{'met   ' if target['met'] else 'MISSED'}  {target['claim']}: {target['wanted']}; {_ratios(target)}"
-        for target in targets
-    )
-
-
 def write(results: Table) -> None:
     """Put the tables into the page, each between its comments."""
-    text = PAGE.read_text("utf-8")
     for name, table in tables(results).items():
-        begin = f"<!-- measured: {name} -->\n"
-        before, _, rest = text.partition(begin)
-        text = before + begin + "\n" + table + "\n" + rest[rest.index(END) :]
-    PAGE.write_text(text, "utf-8")
+        put_between(PAGE, f"<!-- measured: {name} -->", END, table.rstrip())
 
 
 def tables(results: Table) -> dict[str, str]:
@@ -72,14 +48,8 @@ def tables(results: Table) -> dict[str, str]:
         "peers": _peers(results["sizes"][AT]),
         "small": _peers(results["sizes"]["100000"]),
         "errors": _errors(results["errors"]),
-        "targets": _targets(results["targets"]),
+        "targets": targets_table(results["targets"]),
     }
-
-
-def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def _machine(results: Table) -> str:
@@ -155,10 +125,10 @@ def _errors(errors: Mapping[str, Sequence[Table]]) -> str:
     return markdown(["Kind", *(f"{rate:g}" for rate in rates)], rows)
 
 
-def _targets(targets: Sequence[Table]) -> str:
+def targets_table(targets: Sequence[Table]) -> str:
+    """Which are met."""
     rows = [
-        [told["claim"], told["wanted"], _ratios(told), "met" if told["met"] else "**missed**"]
-        for told in targets
+        [told["claim"], told["wanted"], _ratios(told), verdict(told["met"])] for told in targets
     ]
     return markdown(["What", "Wanted", "Measured", ""], rows)
 

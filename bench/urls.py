@@ -10,12 +10,11 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from random import Random
-from time import process_time
 from urllib.parse import quote
 
 from w3lib.url import canonicalize_url
 
-from bench.machine import machine
+from bench.harness import machine_text, print_rates
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.normalizers.url import UrlNormalizer
@@ -23,7 +22,7 @@ from streamdedup.keys.normalizers.url_column import plain
 from streamdedup.keys.options import UrlRules
 
 ROUNDS = 7
-CORPUS = 100_000
+CORPUS, SOME = 100_000, 10_000
 QUERIES, ESCAPES, FRAGMENTS, CAPITALS, LETTERS, ODD = 0.4, 0.16, 0.1, 0.02, 0.01, 0.01
 NAMES = ("id", "page", "q", "lang", "ref", "sort", "utm_source", "utm_medium", "view", "tag")
 WORDS = (
@@ -42,7 +41,7 @@ WORDS = (
 
 def main() -> int:
     """Print it. The status is 1 if a result is not w3lib's."""
-    print(machine("numpy", "numba", "w3lib"))
+    print(machine_text("numpy", "numba", "w3lib"))
     pages = homepages()
     wrong = 0
     for name, urls in (("home pages", pages), ("made corpus", corpus(pages, CORPUS))):
@@ -95,15 +94,15 @@ def _measured(name: str, urls: Sequence[str]) -> int:
     )
     shares = f"with a query {_share(urls, '?')}, with an escape {_share(urls, '%')}"
     print(f"{shares}, read by Python {len(left) / len(urls):.2%}")
-    _row("the column, kernel and Python", len(urls), lambda: url.of_column(column))
-    _row("the kernel alone", len(urls), lambda: plain(column, UrlRules()))
-    encoded = [each.encode() for each in left]
-    _row("Python, what the kernel leaves", len(left), lambda: _each(url, encoded))
-    some = [each.encode() for each in urls[:10_000]]
-    _row("Python, any of them", len(some), lambda: _each(url, some))
-    _row(
-        "w3lib, any of them", len(some), lambda: [canonicalize_url(each) for each in urls[:10_000]]
-    )
+    encoded, some = [each.encode() for each in left], urls[:SOME]
+    calls: dict[str, tuple[int, Callable[[], object]]] = {
+        "the column, kernel and Python": (len(urls), lambda: url.of_column(column)),
+        "the kernel alone": (len(urls), lambda: plain(column, UrlRules())),
+        "Python, what the kernel leaves": (len(left), lambda: _each(url, encoded)),
+        "Python, any of them": (len(some), lambda: _each(url, [one.encode() for one in some])),
+        "w3lib, any of them": (len(some), lambda: [canonicalize_url(one) for one in some]),
+    }
+    print_rates(calls, ROUNDS)
     return wrong
 
 
@@ -117,17 +116,6 @@ def _each(url: UrlNormalizer, keys: Sequence[bytes]) -> None:
 
 def _share(urls: Sequence[str], sign: str) -> str:
     return f"{sum(sign in url for url in urls) / len(urls):.1%}"
-
-
-def _row(name: str, count: int, call: Callable[[], object]) -> None:
-    seconds = min(_seconds(call) for _ in range(ROUNDS)) / max(count, 1)
-    print(f"{name:<32}{seconds * 1e9:>10,.0f} ns each{1 / seconds:>14,.0f} a second")
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    began = process_time()
-    call()
-    return process_time() - began
 
 
 if __name__ == "__main__":

@@ -5,49 +5,35 @@ those that it forgets. At last both are asked for keys that are in them and keys
 `python -m bench.windows 1e7` measures one size and writes nothing.
 """
 
-import statistics
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.clock import Clock
-from bench.machine import machine
-from bench.report import markdown, put_between
+from bench.default_kind import ABSENT, BATCH, DOCUMENT, ERROR_RATE, lookups
+from bench.harness import Clock, sized_table
 from bench.samples import random_digests
 from streamdedup import build
 from streamdedup.filters.base import Times
 from streamdedup.filters.sizing import WINDOW_GENERATIONS
 from streamdedup.keys.hashing import Digests
 
-DOCUMENT = Path(__file__).parents[1] / "results" / "filters.md"
 BEGIN, END = "<!-- written by `python -m bench.windows` -->", "<!-- end of the window -->"
 HEADS = ("Keys", "Kind", "Add, from empty", "Add, in the long run", "Hit", "Miss")
 SIZES = (10_000_000, 100_000_000)
-ERROR_RATE = 1e-6
 RETENTION_MS = 7 * 24 * 3_600_000
 TURNS = 2  # the full window gets so many times its capacity in keys; the last time counts
-BATCH = 1 << 16
 ROUNDS = 9
 BATCHES_ASKED = 4
-ABSENT = 1 << 40  # a seed that no added key has
 
 
 def main() -> int:
     """Measure and print the table; without arguments, write it."""
-    clock, sizes = Clock(), [int(float(size)) for size in sys.argv[1:]]
-    measured(2 * BATCHES_ASKED * BATCH, clock)  # compiles and loads the kernels
-    rows = [row for size in sizes or SIZES for row in measured(size, clock)]
-    table = markdown(HEADS, rows)
-    print(
-        f"{machine('numba', 'numpy')}\n{table}nanoseconds a key; in {clock.disturbed} of {clock.calls} calls somebody"
-        " else took the core"
-    )
-    if not sizes:
-        put_between(DOCUMENT, BEGIN, END, table.rstrip())
+    measured(2 * BATCHES_ASKED * BATCH, Clock())  # compiles and loads the kernels
+    sized_table(HEADS, measured, SIZES, (DOCUMENT, BEGIN, END))
     return 0
 
 
@@ -66,17 +52,13 @@ def measured(size: int, clock: Clock) -> list[list[str]]:
     counted = taken[-(len(taken) // TURNS) :]
     long_run = {"window": f"{1e9 * sum(counted) / len(counted) / BATCH:.0f}", "cuckoo": "-"}
     batches = {"window": full[-(size // BATCH // 2) :], "cuckoo": range(0, size - BATCH, BATCH)}
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for number in range(ROUNDS):
-        for kind, filter_ in (("window", window), ("cuckoo", cuckoo)):
-            asked = {"hit": _present(batches[kind], number), "miss": _absent(number)}
-            filter_.contains_many(_absent(-number - 1))  # the other kind had the cache
-            for what, digests in asked.items():
-                seconds, _ = clock.quiet(partial(filter_.contains_many, digests))
-                found[kind, what].append(1e9 * seconds / len(digests))
+
+    def asked(kind: str, number: int) -> Mapping[str, Digests]:
+        return {"hit": _present(batches[kind], number), "miss": _absent(number)}
+
+    found = lookups({"window": window, "cuckoo": cuckoo}, asked, ROUNDS, clock)
     return [
-        [f"{size:,}", f"`{kind}`", f"{1e9 * empty[kind] / size:.0f}", text]
-        + [f"{statistics.median(found[kind, what]):.0f}" for what in ("hit", "miss")]
+        [f"{size:,}", f"`{kind}`", f"{1e9 * empty[kind] / size:.0f}", text, *found[kind]]
         for kind, text in long_run.items()
     ]
 

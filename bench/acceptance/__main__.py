@@ -4,13 +4,12 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from bench.acceptance import bits, counting, cuckoo, dleft, growth, kinds, sizes, window
 from bench.acceptance.report import Section, document
-from bench.machine import machine
+from bench.harness import RESULTS, machine_text
 
-DOCUMENT = Path(__file__).parents[2] / "results" / "acceptance.md"
+DOCUMENT = RESULTS / "acceptance.md"
 SECTIONS: dict[str, Callable[[], Section]] = {
     "churn": dleft.churn,
     "dleft": dleft.errors,
@@ -36,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [name for name in names if name not in SECTIONS]:
         parser.error(f"no such section: {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
     started, sections = time.monotonic(), []
-    here = machine("numpy", "numba", "mmh3")
+    here = machine_text("numpy", "numba", "mmh3")
     print(here, flush=True)
     for name in names or SECTIONS:
         begun = time.monotonic()

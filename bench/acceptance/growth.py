@@ -1,14 +1,20 @@
 """Windows that grow, over many years: no key is lost, errors stay within the promise, and memory is given back."""
 
-import math
-from typing import cast
-
 import numpy as np
 
 from bench.acceptance.chance import found_in, random_keys
 from bench.acceptance.report import Figure, Section, share
-from bench.acceptance.window import ASKED, DAY_MS, PROBES_MAX, SPAN_MS
-from streamdedup import filters
+from bench.acceptance.window import (
+    ASKED,
+    DAY_MS,
+    PARTS,
+    PROBES_MAX,
+    SPAN_MS,
+    absent,
+    evenly,
+    taken_for_known,
+    window_of,
+)
 from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.growing.windows import GrowingWindow
 from streamdedup.keys.hashing import Digests
@@ -23,7 +29,6 @@ CASES = (  # capacity, error rate, years
     (200_000, 1e-6, 30),
     (2_000_000, 1e-6, 6),
 )
-PARTS = 40  # calls of a burst
 
 
 def section() -> Section:
@@ -40,41 +45,32 @@ def section() -> Section:
 
 
 def _over_years(size: int, rate: float, years: int) -> list[Figure]:
-    window = _window(size, rate)
+    window: GrowingWindow = window_of(size, rate, on_full="grow")
     small, calm, largest = window.size_bytes, [], 0
     lost = wrong = 0
     promised, indexes = 0.0, set[int]()
     for year in range(years):
         at = year * YEAR_MS
-        fresh = _add(window, year, 0, _evenly(size, at, SPAN_MS))
+        fresh = _add(window, year, 0, evenly(size, at, SPAN_MS))
         wrong += int(np.count_nonzero(~fresh))
         calm.append(window.size_bytes)
-        fresh = _add(window, year, size, _evenly(BURST * size, at + 30 * DAY_MS, DAY_MS))
+        fresh = _add(window, year, size, evenly(BURST * size, at + 30 * DAY_MS, DAY_MS))
         wrong += int(np.count_nonzero(~fresh))
-        lost += _absent(window, year, size, fresh)
+        lost += absent(window, lambda first, count: _keys(year, size + first, count), fresh)  # noqa: B023 - called at once
         largest = max(largest, window.size_bytes)
         promised = max(promised, window.error_rate_now)
         indexes |= {stage["index"] for stage in window.header()["stages"]}
     probes = min(PROBES_MAX, 2 * probes_for(rate))
-    title, added = f"{size:,} keys, {rate:g}, {years} years", years * (1 + BURST) * size
+    title = f"{size:,} keys, {rate:g}, {years} years"
     return [
         Figure(f"{title}: keys lost", lost, 0, 0, 0),
         Figure(f"{title}: stages ever made", len(indexes), STAGES, STAGES, STAGES),
         Figure(f"{title}: greatest expected error, of the rate", promised / rate, 0, 1),
         share(f"{title}: error", found_in(window, 132, probes), probes, window.error_rate_now),
-        Figure(
-            f"{title}: new keys taken for known, a million",
-            1e6 * wrong / added,
-            0,
-            1e6 * (rate + 5 * math.sqrt(rate / added)),
-        ),
+        taken_for_known(title, wrong, years * (1 + BURST) * size, rate),
         Figure(f"{title}: memory in a burst, of that at first", largest / small, BURST, 16),
         Figure(f"{title}: memory a year after, of that at first", max(calm) / small, 1, 1, 1),
     ]
-
-
-def _evenly(count: int, at: int, span: int) -> Times:
-    return at + np.arange(count, dtype=np.int64) * span // count
 
 
 def _add(window: GrowingWindow, year: int, first: int, times: Times) -> Mask:
@@ -86,20 +82,5 @@ def _add(window: GrowingWindow, year: int, first: int, times: Times) -> Mask:
     return np.concatenate(fresh)
 
 
-def _absent(window: GrowingWindow, year: int, first: int, fresh: Mask) -> int:
-    """How many keys of a year, from the number `first` on, are absent though they were new."""
-    absent = 0
-    for part in np.array_split(np.arange(len(fresh)), PARTS):
-        keys = _keys(year, first + int(part[0]), len(part))
-        absent += int(np.count_nonzero(fresh[part] & ~window.contains_many(keys)))
-    return absent
-
-
 def _keys(year: int, first: int, count: int) -> Digests:
     return np.concatenate(list(random_keys(10**9 * (year + 1) + first, count)))
-
-
-def _window(size: int, rate: float) -> GrowingWindow:
-    """A window whose generations are a 31st of SPAN_MS, so that `retention` and one of them are the whole."""
-    config = {"kind": "window", "capacity": size, "error_rate": rate, "on_full": "grow"}
-    return cast("GrowingWindow", filters.build({**config, "retention": SPAN_MS // 31 * 30}))

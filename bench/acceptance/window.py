@@ -1,14 +1,16 @@
 """The window: however keys come, no member of it is ever absent, and the errors are as stated."""
 
 import math
-from typing import cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from bench.acceptance.chance import found_in, random_keys
 from bench.acceptance.report import Figure, Section, share
 from streamdedup import filters
-from streamdedup.filters.base import Times
+from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 from tests.filters.cases import probes_for
@@ -46,7 +48,7 @@ def section() -> Section:
 
 
 def _at_once(count: int) -> Times:
-    return np.arange(count, dtype=np.int64) * 60_000 // count
+    return evenly(count, span=60_000)
 
 
 def _five_days(count: int) -> Times:
@@ -56,21 +58,23 @@ def _five_days(count: int) -> Times:
     return at // of_a_day * DAY_MS + at % of_a_day * 36_000_000 // of_a_day
 
 
-def _evenly(count: int) -> Times:
-    return np.arange(count, dtype=np.int64) * SPAN_MS // count
+def evenly(count: int, at: int = 0, span: int = SPAN_MS) -> Times:
+    """So many moments within a span that begins at `at`."""
+    return at + np.arange(count, dtype=np.int64) * span // count
 
 
 ARRIVALS = {
     "in a minute": (_at_once, 0),
     "on five days of seven": (_five_days, 0),
-    "evenly": (_evenly, 0),
+    "evenly": (evenly, 0),
     "after silence": (_at_once, 60 * DAY_MS),
 }
 
 
 def _arrived(arrival: str, size: int, rate: float) -> list[Figure]:
     times_of, silence = ARRIVALS[arrival]
-    window, times = _window(size, rate), times_of(size)
+    window: Windowed = window_of(size, rate)
+    times = times_of(size)
     lost = wrong = beyond = 0
     for turn in range(TURNS):
         at = turn * (SPAN_MS + silence)
@@ -84,33 +88,39 @@ def _arrived(arrival: str, size: int, rate: float) -> list[Figure]:
         lost += _missing(window, turn, size, rate)
     probes = min(PROBES_MAX, 2 * probes_for(rate))
     title = f"{size:,} keys {arrival}, {rate:g}"
-    added = TURNS * size
     return [
         Figure(f"{title}: keys lost", lost, 0, 0, 0),
         Figure(f"{title}: keys beyond the capacity", max(0, beyond), 0, 0, 0),
         share(f"{title}: error", found_in(window, 131, probes), probes, window.error_rate_now),
-        Figure(
-            f"{title}: new keys taken for known, a million",
-            1e6 * wrong / added,
-            0,
-            1e6 * (rate + 5 * math.sqrt(rate / added)),
-        ),
+        taken_for_known(title, wrong, TURNS * size, rate),
     ]
+
+
+def taken_for_known(title: str, wrong: int, added: int, rate: float) -> Figure:
+    """How many new keys were taken for known when they came, of so many."""
+    most = 1e6 * (rate + 5 * math.sqrt(rate / added))
+    return Figure(f"{title}: new keys taken for known, a million", 1e6 * wrong / added, 0, most)
+
+
+def absent(window: Windowed, keys: Callable[[int, int], Digests], fresh: Mask) -> int:
+    """How many of the keys that were `fresh` are absent; `keys` gives those from a number on."""
+    lost = 0
+    for part in np.array_split(np.arange(len(fresh)), PARTS):
+        there = window.contains_many(keys(int(part[0]), len(part)))
+        lost += int(np.count_nonzero(fresh[part] & ~there))
+    return lost
 
 
 def _missing(window: Windowed, turn: int, size: int, rate: float) -> int:
     """The keys of a turn that are absent, less those that were taken for known when they came, at most."""
-    absent = sum(
-        int(np.count_nonzero(~window.contains_many(_keys(turn, int(part[0]), len(part)))))
-        for part in np.array_split(np.arange(size), PARTS)
-    )
-    return max(0, absent - math.ceil(size * rate + 5 * math.sqrt(size * rate) + 1))
+    lost = absent(window, partial(_keys, turn), np.ones(size, dtype=np.bool_))
+    return max(0, lost - math.ceil(size * rate + 5 * math.sqrt(size * rate) + 1))
 
 
 def _refreshed() -> list[Figure]:
     """With `refresh` every key of the window is found, also one that a false positive took for known."""
-    window, size = _window(SIZES[0], 1e-2, refresh=True), SIZES[0]
-    times = _evenly(size)
+    window, size = window_of(SIZES[0], 1e-2, refresh=True), SIZES[0]
+    times = evenly(size)
     for turn in range(TURNS):
         window.add_many(_keys(turn, 0, size), times + turn * SPAN_MS)
     missed = int(np.count_nonzero(~window.contains_many(_keys(TURNS - 1, 0, size))))
@@ -121,7 +131,7 @@ def _keys(turn: int, first: int, count: int) -> Digests:
     return np.concatenate(list(random_keys(1000 * (turn + 1) + first, count)))
 
 
-def _window(size: int, rate: float, *, refresh: bool = False) -> Windowed:
+def window_of(size: int, rate: float, **options: object) -> Any:  # noqa: ANN401 - with `on_full: grow`, of another class
     """A window whose generations are a 31st of SPAN_MS, so that `retention` and one of them are the whole."""
-    config = {"kind": "window", "capacity": size, "error_rate": rate, "refresh": refresh}
-    return cast("Windowed", filters.build({**config, "retention": SPAN_MS // 31 * 30}))
+    config = {"kind": "window", "capacity": size, "error_rate": rate, **options}
+    return filters.build({**config, "retention": SPAN_MS // 31 * 30})

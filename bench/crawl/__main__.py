@@ -5,6 +5,7 @@ is played for both values of STREAMDEDUP_AFTER_CRASH. Then each filter alone tak
 time of a request, and the memory. It prints the machine, the versions and the tables.
 """
 
+import json
 import shutil
 import subprocess
 import sys
@@ -12,19 +13,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.crawl.alone import SIZES
 from bench.crawl.run import OURS, Crawl, crawl
 from bench.crawl.site import Site, serving
-from bench.machine import machine
+from bench.harness import machine_text
 
 PAGES = 20_000
+SIZES = (20_000, 1_000_000, 5_000_000)
 FILTERS: Mapping[str, Mapping[str, object]] = {"Scrapy's own": {}, "streamdedup": OURS}
 
 
 def main() -> None:
     """Print the tables."""
     pages = int(sys.argv[1]) if len(sys.argv) > 1 else PAGES
-    print(machine("scrapy", "twisted", "numba"))
+    print(machine_text("scrapy", "twisted", "numba"))
     print(f"\n{'crawl':<34}{'pages':>8}{'fetches':>9}{'filtered':>10}{'seconds':>9}{'MB':>7}")
     with serving(pages) as site, TemporaryDirectory() as directory:
         for name, settings in FILTERS.items():
@@ -35,11 +36,11 @@ def main() -> None:
     for requests in SIZES:
         for name in FILTERS:
             which = "ours" if FILTERS[name] else "scrapy"
-            command = [sys.executable, "-m", "bench.crawl.alone", which, str(requests)]
-            us, mb = subprocess.run(
-                command, check=True, capture_output=True, text=True
-            ).stdout.split()
-            print(f"{name:<34}{requests:>10,}{us:>14}{mb:>8}", flush=True)
+            command = [sys.executable, "-m", "bench.crawl.spider", "alone", which, str(requests)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            told = json.loads(done.stdout)
+            mb = told["rss_bytes_max"] / 1e6
+            print(f"{name:<34}{requests:>10,}{told['us']:>14.2f}{mb:>8.0f}", flush=True)
 
 
 def _to_the_end(site: Site, name: str, settings: Mapping[str, object]) -> None:

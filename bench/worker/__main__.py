@@ -6,18 +6,16 @@ It takes twenty minutes at most, and writes results/worker.json, and results/ben
 
 import argparse
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from functools import partial
-from statistics import median
+from dataclasses import replace
 from typing import Any
 
+from bench.harness import write
 from bench.worker import broker, page, results
-from bench.worker.cases import CASES, Case
+from bench.worker.cases import CASES
 from bench.worker.contenders import CONTENDERS, OURS, Contender
 from bench.worker.profile import profile
-from bench.worker.rounds import OTHER_LOAD_MAX, Rounds
+from bench.worker.rounds import measure
 
 LIMIT_S = 18.5 * 60  # and a minute for the profile
 ROUNDS = 3
@@ -29,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = [replace(case, events=asked.events or case.events) for case in asked.cases]
     at, what = broker.found(broker.in_memory())
     try:
-        found = measure(at.bootstrap_servers, what, cases, asked.contenders, asked.rounds)
+        found = {"command": "make bench"} | measure(
+            at.bootstrap_servers, what, cases, asked.contenders, asked.rounds, limit_s=LIMIT_S
+        )
         print(summary(found, asked.contenders))
         if asked.whole:
             _written(found)
@@ -40,50 +40,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measure(
-    bootstrap: str,
-    broker_is: str,
-    cases: Sequence[Case],
-    contenders: Sequence[Contender],
-    rounds: int,
-) -> dict[str, Any]:
-    """What so many rounds of these cases find, after a warm-up that does not count."""
-    began, here = time.monotonic(), results.circumstances(broker_is)
-    playing = Rounds(bootstrap, contenders, began + LIMIT_S, partial(print, flush=True))
-    warm_ups = playing.warm_up(cases[0])
-    playing.play(cases, rounds)
-    playing.close()
-    return {
-        **here,
-        "command": "make bench",
-        "warm_ups": warm_ups,
-        "minutes": round((time.monotonic() - began) / 60, 1),
-        "cases": {
-            case.name: {"case": asdict(case), "rounds": playing.found[case.name]}
-            for case in cases
-            if case.name in playing.found
-        },
-    }
-
-
 def summary(found: Mapping[str, Any], contenders: Sequence[Contender]) -> str:
     """The ratios of our rate to each of the others', as text."""
-    others = [contender for contender in contenders if contender.name != OURS]
+    names = {contender.name: contender.what for contender in contenders}
+    ours = names.pop(OURS, None)
     lines = [page.circumstances(found)]
-    for name, told in found["cases"].items():
-        for other in others if len(others) < len(contenders) else []:
-            each = results.ratios(told["rounds"], other.name)
-            lines.append(f"{name:14} {median(each):6.2f} times the {other.what}{_doubts(told)}")
+    for case, told in found["cases"].items() if ours else []:
+        load = results.other_load(told["rounds"], "unknown")
+        for name, what in names.items():
+            each = results.spread(results.ratios(told["rounds"], name))
+            lines.append(f"{case:14} {each} times the {what}; other load at most {load}")
     return "\n".join(lines)
 
 
-def _doubts(told: Mapping[str, Any]) -> str:
-    most = max(found["other_load"] or 0.0 for found in told["rounds"])
-    return f", while others took up to {most:.0%}: not a quiet machine" * (most > OTHER_LOAD_MAX)
-
-
 def _written(found: Mapping[str, Any]) -> None:
-    results.write(page.THROUGHPUT, found)
+    write(page.THROUGHPUT, found)
     page.write()
     print(f"{page.PAGE} is written", flush=True)
 

@@ -7,7 +7,7 @@ partitions, as the worker's log does; at SIGTERM it finishes and commits what is
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -27,10 +27,6 @@ class Asked:
     def exactly_once(self) -> bool:
         """Whether output and offsets are to be committed together."""
         return self.guarantee == "exactly_once"
-
-    def write(self, path: Path) -> None:
-        """Into the file that the contender is given."""
-        path.write_text(json.dumps(asdict(self)), "utf-8")
 
 
 def asked() -> Asked:

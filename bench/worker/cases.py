@@ -62,12 +62,26 @@ class Case:
             "delivery": {"guarantee": self.guarantee},
         }
         return {
-            name: {**section, **self.worker.get(name, {})} for name, section in settings.items()
+            name: {**settings.get(name, {}), **self.worker.get(name, {})}
+            for name in {**settings, **self.worker}
         }
 
 
 BASE = Case()
 LARGE = replace(BASE, name="size-1k", what="events of 1,000 bytes", size=1000, events=1_500_000)
+
+
+def _but(name: str, what: str, **changes: Any) -> Case:  # noqa: ANN401 - any field
+    """The base case, but for one thing."""
+    return replace(BASE, name=name, what=what, **changes)
+
+
+def _worker(name: str, what: str, section: str, **options: object) -> Case:
+    """The base case, but for options of one section of the worker's configuration."""
+    key = "json" if section == "key" else BASE.key
+    return _but(name, what, key=key, worker={section: options})
+
+
 CASES = (
     BASE,
     LARGE,
@@ -77,47 +91,21 @@ CASES = (
         what="events of 1,000 bytes, without huge pages",
         pages=SMALL_PAGES,
     ),
-    replace(BASE, name="key-json", what="key from a JSON field", key="json"),
-    replace(
-        BASE,
-        name="key-normalized",
-        what="key from a JSON field, `lowercase`",
-        key="json",
-        worker={"key": {"normalize": "lowercase"}},
+    _but("key-json", "key from a JSON field", key="json"),
+    _worker("key-normalized", "key from a JSON field, `lowercase`", "key", normalize="lowercase"),
+    _worker("key-fields", "key from two JSON fields", "key", field=["email", "pad"]),
+    _worker("objects", "`record_path: objects`", "kafka", record_path="objects"),
+    _worker("hash-murmur3", "`filter.hash: murmur3`", "filter", hash="murmur3"),
+    _but("partitions-1", "1 partition", partitions=1),
+    _but("partitions-16", "16 partitions", partitions=16),
+    _but("duplicates-0", "no duplicates", duplicates=0.0),
+    _but("duplicates-95", "95 % duplicates", duplicates=0.95, events=12_000_000),
+    _but("at-least-once", "at least once", guarantee="at_least_once"),
+    *(
+        _but(f"kind-{kind}", f"filter `{kind}`", kind=kind)
+        for kind in ("bloom", "blocked", "exact")
     ),
-    replace(
-        BASE,
-        name="key-fields",
-        what="key from two JSON fields",
-        key="json",
-        worker={"key": {"field": ["email", "pad"]}},
-    ),
-    replace(
-        BASE,
-        name="objects",
-        what="`record_path: objects`",
-        worker={"kafka": {"record_path": "objects"}},
-    ),
-    replace(
-        BASE,
-        name="hash-murmur3",
-        what="`filter.hash: murmur3`",
-        worker={"filter": {"hash": "murmur3"}},
-    ),
-    replace(BASE, name="partitions-1", what="1 partition", partitions=1),
-    replace(BASE, name="partitions-16", what="16 partitions", partitions=16),
-    replace(BASE, name="duplicates-0", what="no duplicates", duplicates=0.0),
-    replace(BASE, name="duplicates-95", what="95 % duplicates", duplicates=0.95, events=12_000_000),
-    replace(BASE, name="at-least-once", what="at least once", guarantee="at_least_once"),
-    replace(BASE, name="kind-bloom", what="filter `bloom`", kind="bloom"),
-    replace(BASE, name="kind-blocked", what="filter `blocked`", kind="blocked"),
-    replace(BASE, name="kind-exact", what="filter `exact`", kind="exact"),
-    replace(
-        BASE,
-        name="output-lz4",
-        what="output in lz4, the default",
-        output_compression="lz4",
-    ),
-    replace(BASE, name="lz4", what="input and output in lz4", compression="lz4"),
-    replace(BASE, name="zstd", what="input and output in zstd", compression="zstd"),
+    _but("output-lz4", "output in lz4, the default", output_compression="lz4"),
+    _but("lz4", "input and output in lz4", compression="lz4"),
+    _but("zstd", "input and output in zstd", compression="zstd"),
 )

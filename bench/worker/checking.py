@@ -21,7 +21,7 @@ from bench.worker.events import (
     Integers,
     Part,
 )
-from bench.worker.log import Log
+from bench.worker.log import Batch, Log
 from streamdedup.kernel import inlined, kernel
 
 ZERO = ord("0")
@@ -61,9 +61,7 @@ async def checked(
             records = np.frombuffer(batch.records, dtype=np.uint8)
             before = at
             at = matched(records, batch.events, numbers, positions, at, *forms(form))
-            if at < 0:
-                where = f"{log.topic}/{partition}, batch at {batch.offset}"
-                raise WrongOutputError(f"{where}: an event {FAULTS[at]}")
+            _refuse(log, partition, batch, at)
             emitted, missing = emitted + batch.events, missing + at - before - batch.events
         missing += len(numbers) - at
     return Checked(emitted, missing)
@@ -92,11 +90,15 @@ async def checked_anywhere(
         async for batch in log.committed(partition):
             records = np.frombuffer(batch.records, dtype=np.uint8)
             fault = struck(records, batch.events, numbers, starts, due, *forms(form), headers)
-            if fault:
-                where = f"{log.topic}/{partition}, batch at {batch.offset}"
-                raise WrongOutputError(f"{where}: an event {FAULTS[fault]}")
+            _refuse(log, partition, batch, fault)
             emitted += batch.events
     return Checked(emitted, int(due.sum()))
+
+
+def _refuse(log: Log, partition: int, batch: Batch, fault: int) -> None:
+    if fault < 0:
+        where = f"{log.topic}/{partition}, batch at {batch.offset}"
+        raise WrongOutputError(f"{where}: an event {FAULTS[fault]}")
 
 
 def missing_max(judged: int, error_rate: float) -> int:

@@ -1,11 +1,13 @@
 """Who runs: the worker as its users start it, its stages with `source.repartition`, a plain copy, a loop by hand."""
 
+import json
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -63,26 +65,33 @@ class Contender:
 
 def worker_command(case: Case, topics: Topics, directory: Path) -> list[str]:
     """`streamdedup run -c config.yaml`."""
-    settings = case.settings(topics.bootstrap, topics.group, topics.source, topics.sink)
-    return run_command({**settings, "snapshot": {"directory": str(directory)}}, directory)
+    return run_command(settings_of(case, topics, directory), directory)
 
 
 def _staged(stage: str) -> Callable[[Case, Topics, Path], list[str]]:
     """`streamdedup run --stage STAGE`, with a middle topic of as many partitions as the input has."""
 
     def command(case: Case, topics: Topics, directory: Path) -> list[str]:
-        settings = case.settings(topics.bootstrap, topics.group, topics.source, topics.sink)
+        settings = settings_of(case, topics, directory)
         middle = {
             "topic": topics.middle,
             "partitions": case.partitions,
             "unread_max": 2 * case.events,  # the first stage alone must not pause
         }
-        source = {**settings["source"], "repartition": middle}
-        snapshot = {"directory": str(directory)}
-        whole = {**settings, "source": source, "snapshot": snapshot}
-        return [*run_command(whole, directory), "--stage", stage]
+        settings["source"]["repartition"] = middle
+        return [*run_command(settings, directory), "--stage", stage]
 
     return command
+
+
+def settings_of(case: Case, topics: Topics, directory: Path) -> dict[str, Any]:
+    """The worker's configuration, with its snapshots below a directory."""
+    settings = case.settings(topics.bootstrap, topics.group, topics.source, topics.sink)
+    settings["snapshot"] = {
+        "directory": str(directory / "snapshots"),
+        **settings.get("snapshot", {}),
+    }
+    return settings
 
 
 def run_command(settings: Mapping[str, Mapping[str, object]], directory: Path) -> list[str]:
@@ -95,15 +104,10 @@ def run_command(settings: Mapping[str, Mapping[str, object]], directory: Path) -
 def asked_file(case: Case, topics: Topics, directory: Path) -> str:
     """A file that says what a program is asked to do: the only argument that it gets."""
     path = directory / "asked.json"
-    Asked(
-        topics.bootstrap,
-        topics.group,
-        topics.source,
-        topics.sink,
-        case.key,
-        case.guarantee,
-        case.written,
-    ).write(path)
+    asked = Asked(
+        **asdict(topics), key=case.key, guarantee=case.guarantee, compression=case.written
+    )
+    path.write_text(json.dumps(asdict(asked)), "utf-8")
     return str(path)
 
 

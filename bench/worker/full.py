@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from bench.harness import commit, read, write
 from bench.peers import streams
 from bench.peers.streams import PEERS
 from bench.worker import broker, lasting, page, results
@@ -76,7 +77,7 @@ def main() -> int:
         parser.error(
             f"no such section: {', '.join(unknown)}; choose from {', '.join(page.SECTIONS)}"
         )
-    found = {"cells": {}, **results.read(page.FULL)}
+    found = {"cells": {}, **read(page.FULL)}
     wanted = [
         cell
         for name in names or page.SECTIONS
@@ -94,7 +95,7 @@ def main() -> int:
         for cell in wanted:
             found["cells"][cell.name] = _told(cell, at.bootstrap_servers)
             print(f"{cell.name}: {found['cells'][cell.name]}", flush=True)
-            results.write(page.FULL, found)
+            write(page.FULL, found)
             page.write()
     finally:
         at.close()
@@ -160,17 +161,16 @@ def _filter_bytes(capacity: int) -> int:
 
 
 def _told(cell: Cell, bootstrap: str) -> dict[str, Any]:
-    return {**_played(cell, bootstrap), "code": cell.code, "commit": results.commit()}
-
-
-def _played(cell: Cell, bootstrap: str) -> dict[str, Any]:
-    free = psutil.virtual_memory().available
-    if cell.bytes_needed > free // 2:
-        needed, half = cell.bytes_needed / 1e9, free / 2e9
-        return {
-            "left_out": f"it needs {needed:.1f} GB of memory, and half of what is free is {half:.1f} GB"
-        }
-    return cell.play(bootstrap)
+    half = psutil.virtual_memory().available // 2
+    if cell.bytes_needed > half:
+        needed_gb, half_gb = cell.bytes_needed / 1e9, half / 1e9
+        reason = (
+            f"it needs {needed_gb:.1f} GB of memory, and half of what is free is {half_gb:.1f} GB"
+        )
+        told = {"left_out": reason}
+    else:
+        told = cell.play(bootstrap)
+    return {**told, "code": cell.code, "commit": commit()}
 
 
 def _grown(case: Case, bootstrap: str) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """The part of results/benchmarks.md that `python -m bench full` measures; what is not there yet is said to be so."""
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.report import markdown
+from bench.harness import Found, markdown, verdict
 from bench.worker import plots, results
 from bench.worker.contenders import COPY, OURS
 from bench.worker.saving import LATE_S, RATE
@@ -13,6 +13,11 @@ RESTART_S_MAX, RESTART_KEYS = 2.0, 100_000_000
 STALL_MS_MAX = 1000 * LATE_S
 HELD_S_MAX = 0.4
 GROWTH_BYTES_MAX = 10_000_000
+RESTART_HEADS = ("Keys", "From a snapshot", "From a fold alone", "Target")
+GROWTH_HEADS = (
+    *("streamdedup, k events/s", "copy", "ratio"),
+    *("µs an event", "MB", "of these filters"),
+)
 GROWTH = {
     "capacity": "Keys of capacity",
     "partitions": "Partitions",
@@ -26,8 +31,6 @@ there once, byte for byte, and nothing else. It compiles its code as it runs, so
 after half of the input.
 """
 
-Found = Mapping[str, Any]
-
 
 def sections(full: Found) -> Iterator[str]:
     """Restart, snapshot, memory, latency, growth, peers."""
@@ -40,7 +43,7 @@ def sections(full: Found) -> Iterator[str]:
             "From the start of the process to the first event that a reader of committed events receives, in seconds,"
             "\nwith 4 partitions: from a snapshot, and from a fold of the output alone. The kernel's cache is warm.\n"
         )
-        yield _restart(found)
+        yield _table(RESTART_HEADS, found, _restarted)
     if found := _below(cells, "snapshot/"):
         yield "### Snapshots\n"
         yield _snapshot(found)
@@ -58,7 +61,7 @@ def sections(full: Found) -> Iterator[str]:
     for axis, head in GROWTH.items():
         if found := _below(cells, f"growth/{axis}/"):
             yield f"### {head}\n"
-            yield _growth(head, found)
+            yield _table([head, *GROWTH_HEADS], found, _grown)
     if _below(cells, "growth/"):
         yield (
             "Filters are empty at the start; all else is as in the base case. In the cases of capacity, the clock\n"
@@ -100,17 +103,20 @@ def _below(cells: Found, prefix: str) -> dict[str, Any]:
     }
 
 
-def _restart(found: Found) -> str:
+def _table(heads: Sequence[str], found: Found, row: Callable[[str, Found], Sequence[str]]) -> str:
+    """A row for each cell, begun by a number; of one that was left out, the reason."""
     rows = []
-    for keys, cell in found.items():
-        if "left_out" in cell:
-            rows.append([f"{int(keys):,}", f"left out: {cell['left_out']}", "", ""])
-            continue
-        wanted = ""
-        if int(keys) == RESTART_KEYS:
-            wanted = _met(cell["loaded_median_s"] < RESTART_S_MAX, f"below {RESTART_S_MAX:g} s")
-        rows.append([f"{int(keys):,}", _each(cell["loaded_s"]), _each(cell["folded_s"]), wanted])
-    return markdown(["Keys", "From a snapshot", "From a fold alone", "Target"], rows)
+    for name, cell in found.items():
+        left_out = f"left out: {cell.get('left_out')}", *[""] * (len(heads) - 2)
+        rows.append([f"{int(name):,}", *(left_out if "left_out" in cell else row(name, cell))])
+    return markdown(heads, rows)
+
+
+def _restarted(keys: str, cell: Found) -> Sequence[str]:
+    wanted = ""
+    if int(keys) == RESTART_KEYS:
+        wanted = _met(cell["loaded_median_s"] < RESTART_S_MAX, f"below {RESTART_S_MAX:g} s")
+    return results.spread(cell["loaded_s"]), results.spread(cell["folded_s"]), wanted
 
 
 def _snapshot(cells: Mapping[str, Found]) -> str:
@@ -138,7 +144,7 @@ def _saved(cell: Found) -> list[str]:
     beats, held_s = cell["beats_with"], max(cell["held_s"])
     return [
         f"{cell['filter_bytes'] / 2**30:.2f} GiB",
-        _each(cell["seconds"]),
+        results.spread(cell["seconds"]),
         f"{statistics.median(cell['mb_a_s']):,.0f}",
         f"at most {held_s:.2f} s",
         _stalls(beats),
@@ -187,37 +193,15 @@ def _latency(found: Found) -> str:
     return markdown(heads, rows)
 
 
-def _growth(head: str, found: Found) -> str:
-    rows = []
-    for value, cell in found.items():
-        if "left_out" in cell:
-            rows.append([f"{int(value):,}", f"left out: {cell['left_out']}", "", "", "", "", ""])
-            continue
-        rounds = cell["rounds"]
-        filters = max(each["runs"][OURS]["filter_bytes"] for each in rounds)
-        rows.append(
-            [
-                f"{int(value):,}",
-                *(
-                    f"{statistics.median(results.rates(rounds, name)) / 1000:,.0f}"
-                    for name in (OURS, COPY)
-                ),
-                f"{statistics.median(results.ratios(rounds, COPY)):.2f}",
-                f"{results.cpu_us(rounds, OURS):.2f}",
-                f"{results.rss_bytes(rounds, OURS) / 1e6:,.0f}",
-                f"{filters / 1e6:,.1f}",
-            ]
-        )
-    heads = [
-        head,
-        "streamdedup, k events/s",
-        "copy",
-        "ratio",
-        "µs an event",
-        "MB",
-        "of these filters",
-    ]
-    return markdown(heads, rows)
+def _grown(_value: str, cell: Found) -> Sequence[str]:
+    rounds = cell["rounds"]
+    return (
+        *(f"{results.rate(rounds, name) / 1000:,.0f}" for name in (OURS, COPY)),
+        f"{statistics.median(results.ratios(rounds, COPY)):.2f}",
+        f"{results.cpu_us(rounds, OURS):.2f}",
+        f"{results.rss_bytes(rounds, OURS) / 1e6:,.0f}",
+        f"{results.filter_bytes(rounds) / 1e6:,.1f}",
+    )
 
 
 def _peers(found: Found) -> str:
@@ -229,17 +213,15 @@ def _peers(found: Found) -> str:
             rows.append([*about, f"left out: {reason}", "", "", "", "", ""])
             continue
         rounds = cell["rounds"]
-        ratios = results.ratios(rounds, name)
-        loads = [each["other_load"] for each in rounds]
         rows.append(
             [
                 *about,
-                f"{statistics.median(results.rates(rounds, name)) / 1000:,.0f}",
-                f"**{statistics.median(ratios):.1f}** ({', '.join(f'{each:.1f}' for each in ratios)})",
+                f"{results.rate(rounds, name) / 1000:,.0f}",
+                results.spread(results.ratios(rounds, name), digits=1),
                 f"{statistics.median(results.ratios(rounds, COPY, of=name)):.2f}",
                 f"{results.cpu_us(rounds, name):.1f}",
                 f"{results.rss_bytes(rounds, name) / 1e6:,.0f}",
-                "not told" if None in loads else f"{max(loads):.1%}",
+                results.other_load(rounds, "not told"),
             ]
         )
     heads = [
@@ -261,12 +243,14 @@ def _streams_bound(processors: int, cells: Found) -> str | None:
     target = results.streams_target(cells)
     if target is None or target["met"]:
         return None
-    fastest = max(results.STREAMS, key=lambda name: _rate(cells[f"peers/{name}"]["rounds"], name))
+    fastest = max(
+        results.STREAMS, key=lambda name: results.rate(cells[f"peers/{name}"]["rounds"], name)
+    )
     rounds = cells[f"peers/{fastest}"]["rounds"]
     ours_us, broker_us = results.cpu_us(rounds, OURS), results.broker_us(rounds, OURS)
     if broker_us is None:
         return None
-    wanted = results.STREAMS_RATIO_MIN * _rate(rounds, fastest)
+    wanted = results.STREAMS_RATIO_MIN * results.rate(rounds, fastest)
     both_us = ours_us + broker_us
     return (
         f"Ten times Kafka Streams would be {wanted / 1000:,.0f} thousand events a second. For each event of"
@@ -274,10 +258,6 @@ def _streams_bound(processors: int, cells: Found) -> str | None:
         f" need {wanted * both_us / 1e6:.1f} processors; there are {processors}, and both share them. Kafka Streams"
         " was tuned as\nits line says. How either uses more processors was not measured.\n"
     )
-
-
-def _rate(rounds: Sequence[Found], name: str) -> float:
-    return statistics.median(results.rates(rounds, name))
 
 
 def _configured(found: Found) -> str:
@@ -294,9 +274,5 @@ def _configured(found: Found) -> str:
     return "".join(lines)
 
 
-def _each(seconds: Sequence[float]) -> str:
-    return f"**{statistics.median(seconds):.2f}** ({', '.join(f'{each:.2f}' for each in seconds)})"
-
-
 def _met(met: bool, wanted: str) -> str:
-    return f"{wanted}: {'met' if met else '**missed**'}"
+    return f"{wanted}: {verdict(met)}"

@@ -11,29 +11,22 @@ import argparse
 import asyncio
 import statistics
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bench.machine import machine
+from bench.harness import machine_text
 from bench.worker import broker, log
-from bench.worker.batches import encode, events_max
-from bench.worker.cases import BASE, Case
+from bench.worker.cases import Case
 from bench.worker.checking import missing_max
-from bench.worker.contenders import run_command
-from bench.worker.measuring import ERROR_RATE, Contending, contending
-from bench.worker.scrape import metrics, samples
-from tests.broker.topics import unique_name
+from bench.worker.feeding import Feed
+from bench.worker.measuring import ERROR_RATE, Contending, running
 
 RATE = 100_000
 SECONDS, WARM_S, SPAN_S = 600.0, 120.0, 60.0
 EVENTS = int(RATE * SECONDS)
-TICK_S, LOOK_EVERY_S, DRAIN_S = 0.02, 5.0, 30.0
+LOOK_EVERY_S, DRAIN_S = 5.0, 30.0
 EVENTS_BY_VERDICT = "streamdedup_events_total"
 FILTER_BYTES = "streamdedup_filter_size_bytes"
 GROWN_RATE, GROWN_TIMES = 2_000, 100  # few events, so that an hour of them holds up nobody
@@ -54,20 +47,15 @@ def lasting(
 
     If the filters grow, the bytes are those beside them.
     """
-    keys, feed = int(rate * seconds), _Feed(rate, seconds)
-    with (
-        log.made(bootstrap, BASE.partitions) as (source, sink),
-        tempfile.TemporaryDirectory(prefix="bench-") as name,
-    ):
-        settings = _settings(bootstrap, source, sink, keys, grows=grows)
-        settings |= {"snapshot": {"directory": name}, "server": {"port": 0}}
-        with contending(run_command(settings, Path(name)), Path(name)) as worker:
-            worker.wait_for("shard_live", BASE.partitions)
-            resident = asyncio.run(
-                _watched(bootstrap, source, feed, worker, look_every_s, beside=grows)
-            )
-            filter_bytes = worker.lines("worker_starts")[0]["filter_bytes_in_all"]
-            worker.end()
+    keys, feed = int(rate * seconds), Feed(rate, seconds)
+    grown = {"filter": {"max_size": f"{8 * keys}B"}} if grows else {}
+    capacity = keys // GROWN_TIMES if grows else keys
+    case = Case(capacity=capacity, worker={**grown, "server": {"port": 0}})
+    with running(bootstrap, case) as (worker, source, _):
+        resident = asyncio.run(
+            _watched(bootstrap, source, feed, worker, look_every_s, beside=grows)
+        )
+        filter_bytes = worker.lines("worker_starts")[0]["filter_bytes_in_all"]
     return {
         "rate": rate,
         "seconds": seconds,
@@ -81,58 +69,14 @@ def lasting(
     }
 
 
-def _settings(bootstrap: str, source: str, sink: str, keys: int, *, grows: bool) -> dict[str, Any]:
-    """Those of a worker whose filters have room for `keys` keys in all, or begin with a part of it if they grow."""
-    case = Case(capacity=keys // GROWN_TIMES if grows else keys)
-    settings = case.settings(bootstrap, unique_name("bench"), source, sink)
-    if grows:
-        settings["filter"]["max_size"] = f"{8 * keys}B"
-    return settings
-
-
 def _median_bytes(resident: Sequence[tuple[float, int]], begin_s: float, span_s: float) -> float:
     return statistics.median(size for at, size in resident if begin_s <= at < begin_s + span_s)
-
-
-class _Feed:
-    """`rate` events a second, `BASE.duplicates` of them with the key of an earlier one of their partition."""
-
-    def __init__(self, rate: int, seconds: float) -> None:
-        self._rate, self._seconds = rate, seconds
-        self._chance = np.random.default_rng(1)
-        self.sent = self.new = 0
-
-    async def run(self, there: log.Log) -> None:
-        """All that is due by now, every `TICK_S`, for so many seconds."""
-        partitions, most = BASE.partitions, events_max(BASE.form)
-        keys, at = [0] * partitions, [0] * partitions
-        began = time.monotonic()
-        while (passed_s := time.monotonic() - began) < self._seconds:
-            due = int(self._rate * passed_s / partitions)
-            for partition in range(partitions):
-                while at[partition] < due:
-                    count = min(most, due - at[partition])
-                    numbers = self._numbers(keys[partition], count)
-                    keys[partition] = int(max(keys[partition], numbers.max() + 1))
-                    batch = encode(BASE.form, numbers * partitions + partition, at[partition])
-                    await there.append(partition, [(at[partition], batch)])
-                    at[partition] += count
-            self.sent, self.new = sum(at), sum(keys)
-            await asyncio.sleep(TICK_S)
-
-    def _numbers(self, keys: int, count: int) -> Any:  # noqa: ANN401 - an array
-        """Of `count` events after the first `keys` keys, the number of each one's key within its partition."""
-        chance = self._chance.random(count)
-        first = chance >= BASE.duplicates
-        first[0] |= keys == 0
-        seen = keys + np.cumsum(first)
-        return np.where(first, seen - 1, (chance / BASE.duplicates * (seen - first)).astype(int))
 
 
 async def _watched(
     bootstrap: str,
     source: str,
-    feed: _Feed,
+    feed: Feed,
     worker: Contending,
     look_every_s: float,
     *,
@@ -149,7 +93,7 @@ async def _watched(
             await asyncio.wait([feeding], timeout=look_every_s)
         feeding.result()
     until = time.monotonic() + DRAIN_S
-    while (found := judged(metrics(worker))).total() < feed.sent:
+    while (found := judged(worker)).total() < feed.sent:
         worker.check(time.monotonic() < until, f"{found} of {feed.sent:,} events were judged")
         await asyncio.sleep(look_every_s)
     missing = feed.new - found["pass"]
@@ -160,13 +104,13 @@ async def _watched(
 
 def filter_bytes(worker: Contending) -> int:
     """The memory of all filters, as /metrics states it."""
-    return int(sum(size for _, size in samples(metrics(worker), FILTER_BYTES)))
+    return int(sum(size for _, size in worker.samples(FILTER_BYTES)))
 
 
-def judged(text: str) -> Counter[str]:
+def judged(worker: Contending) -> Counter[str]:
     """Events by verdict, over all partitions, as /metrics tells them."""
     found = Counter[str]()
-    for labels, count in samples(text, EVENTS_BY_VERDICT):
+    for labels, count in worker.samples(EVENTS_BY_VERDICT):
         found[labels["verdict"]] += count
     return found
 
@@ -183,7 +127,7 @@ def main() -> int:
         seen = lasting(at.bootstrap_servers, rate=arguments.rate, seconds=seconds, grows=True)
     finally:
         at.close()
-    print(f"{machine('aiokafka', 'numba', 'numpy')}\nbroker: {what}")
+    print(f"{machine_text('aiokafka', 'numba', 'numpy')}\nbroker: {what}")
     for at, size in seen["resident"][:: max(1, len(seen["resident"]) // 30)]:
         print(f"{at:8.0f} s  {size / 1e6:8.1f} MB beside the filters")
     more = seen["last_bytes"] - seen["first_bytes"]

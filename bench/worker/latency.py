@@ -5,10 +5,9 @@ them: a queue in front of it is part of the latency. Sender and reader are one p
 """
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,11 @@ import numpy.typing as npt
 
 from bench.worker import log
 from bench.worker.batches import encode, events_max
-from bench.worker.cases import BASE, Case
+from bench.worker.cases import BASE
 from bench.worker.checking import missing_max, positions_of
-from bench.worker.contenders import run_command
 from bench.worker.events import Form, Integers, Part, parts
 from bench.worker.load import OtherLoad, Tree
-from bench.worker.measuring import ERROR_RATE, contending
-from tests.broker.topics import unique_name
+from bench.worker.measuring import ERROR_RATE, running
 
 TICK_S = 0.005
 WARM_S, MEASURED_S, DRAIN_S = 5.0, 20.0, 10.0
@@ -41,20 +38,12 @@ def latency(
 ) -> dict[str, Any]:
     """Percentiles in ms over the events due after `warm_s`, `rate` events a second in all."""
     model = parts(int(rate * (warm_s + measured_s)), BASE.partitions, BASE.duplicates)
-    with (
-        log.made(bootstrap, BASE.partitions) as (source, sink),
-        tempfile.TemporaryDirectory(prefix="bench-") as name,
-    ):
-        command = run_command(
-            _settings(bootstrap, source, sink, commit_interval_ms, name), Path(name)
-        )
-        with contending(command, Path(name)) as worker:
-            worker.wait_for("shard_live", BASE.partitions)
-            other = OtherLoad(bootstrap, Tree(worker.process))
-            schedule = _Schedule(model, rate, time.monotonic() + TICK_S)
-            asyncio.run(schedule.play(bootstrap, source, sink, BASE.form))
-            load = other.share()
-            worker.end()
+    case = replace(BASE, worker={"delivery": {"commit_interval_ms": commit_interval_ms}})
+    with running(bootstrap, case) as (worker, source, sink):
+        other = OtherLoad(bootstrap, Tree(worker.process))
+        schedule = _Schedule(model, rate, time.monotonic() + TICK_S)
+        asyncio.run(schedule.play(bootstrap, source, sink, BASE.form))
+        load = other.share()
     waited_ms = 1000 * schedule.waited_s(warm_s)
     values = np.percentile(waited_ms, PERCENTILES)
     named = zip(PERCENTILES, values, strict=True)
@@ -66,14 +55,6 @@ def latency(
         "max_ms": round(float(waited_ms.max()), 2),
         "other_load": load,
     }
-
-
-def _settings(
-    bootstrap: str, source: str, sink: str, commit_interval_ms: int, directory: str
-) -> dict[str, Any]:
-    settings = Case().settings(bootstrap, unique_name("bench"), source, sink)
-    settings["delivery"]["commit_interval_ms"] = commit_interval_ms
-    return {**settings, "snapshot": {"directory": directory}}
 
 
 class _Schedule:

@@ -12,13 +12,15 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+import urllib.request
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
+from prometheus_client.parser import text_string_to_metric_families
 
 from bench.worker import log
 from bench.worker.batches import of_part
@@ -30,7 +32,7 @@ from bench.worker.checking import (
     checked_anywhere,
     missing_max,
 )
-from bench.worker.contenders import Clock, Contender, Topics
+from bench.worker.contenders import Clock, Contender, Topics, worker_command
 from bench.worker.events import Part, parts
 from bench.worker.load import OtherLoad, Tree
 from bench.worker.progress import Ends, followed
@@ -98,6 +100,21 @@ class Contending:
         parsed = [_fields(line) for line in text if line.startswith("{") and line.endswith("}")]
         return [line for line in parsed if line.get("event") == event]
 
+    def samples(self, name: str) -> list[tuple[Mapping[str, str], int]]:
+        """The labels and the count of each sample of this name on /metrics; SystemExit where there is none."""
+        port = self.lines("server_listens")[0]["port"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+        found: list[tuple[Mapping[str, str], int]] = [
+            (sample.labels, int(sample.value))
+            for family in families
+            for sample in family.samples
+            if sample.name == name
+        ]
+        if not found:
+            raise SystemExit(f"the worker does not tell {name}")
+        return found
+
     def wait_for(self, event: str, count: int = 1, within_s: float = ASSIGNED_S_MAX) -> Any:  # noqa: ANN401 - JSON
         """The last of so many lines of one event."""
         end = time.monotonic() + within_s
@@ -143,6 +160,20 @@ def contending(
         yield contender
     finally:
         contender.kill()
+
+
+@contextmanager
+def running(bootstrap: str, case: Case) -> Iterator[tuple[Contending, str, str]]:
+    """The worker in a case, once all its partitions are live, with a new input and a new output."""
+    with (
+        log.made(bootstrap, case.partitions) as (source, sink),
+        tempfile.TemporaryDirectory(prefix="bench-") as name,
+    ):
+        topics = Topics(bootstrap, unique_name("bench"), source, sink)
+        with contending(worker_command(case, topics, Path(name)), Path(name)) as worker:
+            worker.wait_for("shard_live", case.partitions)
+            yield worker, source, sink
+            worker.end()
 
 
 def filled(bootstrap: str, case: Case) -> Input:

@@ -1,11 +1,9 @@
 """results/benchmarks.md, written from the results and from nothing else; a test holds it equal to them."""
 
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
+from bench.harness import RESULTS, Found, markdown, read, verdict
 from bench.peers.streams import PEERS
-from bench.report import markdown
 from bench.worker import full_page, plots, results
 from bench.worker.batches import BYTES_MAX
 from bench.worker.by_hand import BATCH_EVENTS
@@ -13,13 +11,11 @@ from bench.worker.cases import LARGE
 from bench.worker.contenders import CONTENDERS, COPY, LOOP, OURS, REPARTITION
 from bench.worker.rounds import OTHER_LOAD_MAX, REPEATS_MAX
 
-THROUGHPUT = results.DIRECTORY / "worker.json"
-FULL = results.DIRECTORY / "worker-full.json"
-STAGES = results.DIRECTORY / "repartition.json"
+THROUGHPUT = RESULTS / "worker.json"
+FULL = RESULTS / "worker-full.json"
+STAGES = RESULTS / "repartition.json"
 SECTIONS = ("restart", "snapshot", "memory", "latency", "growth", "peers")
-PAGE = results.DIRECTORY / "benchmarks.md"
-
-Found = Mapping[str, Any]
+PAGE = RESULTS / "benchmarks.md"
 
 HOW = f"""\
 - **The broker** runs on the same machine and takes its share of the processors, whichever contender is measured.
@@ -78,8 +74,8 @@ it looks at those of earlier ones. It joins a record batch to its request once, 
 
 def write() -> None:
     """The page and its plots."""
-    throughput, full = results.read(THROUGHPUT), results.read(FULL)
-    PAGE.write_text(page(throughput, full, results.read(STAGES)), "utf-8")
+    throughput, full = read(THROUGHPUT), read(FULL)
+    PAGE.write_text(page(throughput, full, read(STAGES)), "utf-8")
     plots.draw(throughput, full)
 
 
@@ -147,19 +143,11 @@ def _stages(found: Found) -> Iterator[str]:
         f" {case['guarantee'].replace('_', ' ')}, no compression. Rates are in thousands of\nevents a second.\n"
     )
     rows = [
-        [
-            contender.what,
-            f"{statistics.median(results.rates(rounds, name)) / 1000:,.0f}",
-            f"{results.cpu_us(rounds, name):.2f}",
-            _told(results.broker_us(rounds, name)),
-            f"{results.rss_bytes(rounds, name) / 1e6:,.0f}",
-        ]
+        [contender.what, _rate(rounds, name), *(cost(rounds, name) for cost in COSTS.values())]
         for name, contender in REPARTITION.items()
     ]
-    yield markdown(["Contender", "Rate", "µs an event", "of the broker", "MB"], rows)
-    loads = [each["other_load"] for each in rounds]
-    most = "unknown" if None in loads else f"at most {max(loads):.1%}"
-    yield f"Other load was {most}, in {len(rounds)} rounds.\n\n{HOW_STAGES}"
+    yield markdown(["Contender", "Rate", *COSTS], rows)
+    yield f"Other load, at most: {results.other_load(rounds, 'unknown')}, in {len(rounds)} rounds.\n\n{HOW_STAGES}"
 
 
 def stages_ratios(rounds: Sequence[Found]) -> str:
@@ -169,7 +157,7 @@ def stages_ratios(rounds: Sequence[Found]) -> str:
             told["claim"],
             told["wanted"],
             f"**{told['measured']:.2f}** ({', '.join(f'{one:.2f}' for one in told['rounds'])})",
-            ("met" if told["met"] else "**missed**") if told["wanted"] else "",
+            verdict(told["met"]) if told["wanted"] else "",
         ]
         for told in results.repartition_ratios(rounds)
     ]
@@ -192,12 +180,7 @@ def circumstances(found: Found) -> str:
 
 def _targets(targets: Sequence[Found]) -> str:
     rows = [
-        [
-            told["claim"],
-            told["wanted"],
-            f"{told['measured']:g}",
-            "met" if told["met"] else "**missed**",
-        ]
+        [told["claim"], told["wanted"], f"{told['measured']:g}", verdict(told["met"])]
         for told in targets
     ]
     if all(told["claim"] != results.STREAMS_CLAIM for told in targets):
@@ -210,32 +193,23 @@ def _rates(cases: Found) -> str:
     rows = []
     for told in cases.values():
         rounds, case = told["rounds"], told["case"]
-        rows.append(
-            [case["what"]]
-            + [
-                f"{statistics.median(results.rates(rounds, name)) / 1000:,.0f}"
-                for name in CONTENDERS
-            ]
-            + [case["guarantee"].replace("_", " ")]
-            + [_spread(results.ratios(rounds, name)) for name in (COPY, LOOP)]
-        )
+        each = [_rate(rounds, name) for name in CONTENDERS]
+        ratios = [results.spread(results.ratios(rounds, name)) for name in (COPY, LOOP)]
+        rows.append([case["what"], *each, case["guarantee"].replace("_", " "), *ratios])
     heads = ["Case", "streamdedup", "copy", "loop", "the loop's guarantee"]
     return markdown([*heads, "ratio to the copy (all rounds)", "ratio to the loop"], rows)
 
 
 def _costs(cases: Found) -> str:
-    rows = []
-    for told in cases.values():
-        rounds = told["rounds"]
-        rows.append(
-            [told["case"]["what"]]
-            + [f"{results.cpu_us(rounds, name):.2f}" for name in CONTENDERS]
-            + [_told(results.broker_us(rounds, name)) for name in CONTENDERS]
-            + [f"{results.rss_bytes(rounds, name) / 1e6:,.0f}" for name in CONTENDERS]
-            + [f"{max(found['runs'][OURS]['filter_bytes'] for found in rounds) / 1e6:,.1f}"]
-        )
-    whats = ("µs an event", "of the broker", "MB")
-    heads = [f"{what}: {name}" for what in whats for name in CONTENDERS]
+    rows = [
+        [
+            told["case"]["what"],
+            *(cost(told["rounds"], name) for cost in COSTS.values() for name in CONTENDERS),
+            f"{results.filter_bytes(told['rounds']) / 1e6:,.1f}",
+        ]
+        for told in cases.values()
+    ]
+    heads = [f"{what}: {name}" for what in COSTS for name in CONTENDERS]
     return markdown(["Case", *heads, "of these filters"], rows)
 
 
@@ -255,14 +229,13 @@ def _quiet(cases: Found) -> str:
     rows = []
     for told in cases.values():
         rounds = told["rounds"]
-        loads = [found["other_load"] for found in rounds]
-        ours = [found["runs"][OURS] for found in rounds]
+        ours = results.runs(rounds, OURS)
         rows.append(
             [
                 told["case"]["what"],
                 str(len(rounds)),
                 str(sum(found["repeats"] for found in rounds)),
-                "unknown" if None in loads else f"{max(loads):.1%}",
+                results.other_load(rounds, "unknown"),
                 f"{told['case']['events']:,}",
                 f"{min(run['events'] for run in ours):,}",
                 f"{sum(run['missing'] for run in ours)} of {sum(run['emitted'] for run in ours):,}",
@@ -288,16 +261,24 @@ def _absent(throughput: Found, full: Found, stages: Found) -> Iterator[str]:
     there = {name.partition("/")[0] for name in cells}
     if left := [name for name in SECTIONS if name not in there]:
         yield f"By `python -m bench full`, not yet: {', '.join(left)}."
-    measured = {name for name, cell in cells.items() if "rounds" in cell}
-    absent = [peer.what for name, peer in PEERS.items() if f"peers/{name}" not in measured]
+    absent = [
+        peer.what for name, peer in PEERS.items() if "rounds" not in cells.get(f"peers/{name}", {})
+    ]
     if absent:
         yield f"Of the peers: {'; '.join(absent)}."
 
 
-def _told(microseconds: float | None) -> str:
+def _rate(rounds: Sequence[Found], contender: str) -> str:
+    return f"{results.rate(rounds, contender) / 1000:,.0f}"
+
+
+def _broker_us(rounds: Sequence[Found], contender: str) -> str:
+    microseconds = results.broker_us(rounds, contender)
     return "" if microseconds is None else f"{microseconds:.2f}"
 
 
-def _spread(ratios: Sequence[float]) -> str:
-    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-    return f"**{statistics.median(ratios):.2f}** ({each})"
+COSTS: dict[str, Callable[[Sequence[Found], str], str]] = {
+    "µs an event": lambda rounds, name: f"{results.cpu_us(rounds, name):.2f}",
+    "of the broker": _broker_us,
+    "MB": lambda rounds, name: f"{results.rss_bytes(rounds, name) / 1e6:,.0f}",
+}

@@ -1,29 +1,24 @@
 """The plots of results/benchmarks.md; each file names the results that it was drawn from, and a test compares."""
 
-import hashlib
-import json
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bench import plots
+from bench.harness import RESULTS, Found
 from bench.worker import results
 from bench.worker.contenders import CONTENDERS, COPY, LOOP, OURS
 
-DIRECTORY = results.DIRECTORY
-CASES = DIRECTORY / "benchmarks-cases.svg"
-LATENCY = DIRECTORY / "benchmarks-latency.svg"
-GROWTH = DIRECTORY / "benchmarks-growth.svg"
+CASES = RESULTS / "benchmarks-cases.svg"
+LATENCY = RESULTS / "benchmarks-latency.svg"
+GROWTH = RESULTS / "benchmarks-growth.svg"
 STYLES = {OURS: ("#0072B2", "o"), COPY: ("#E69F00", "s"), LOOP: ("#009E73", "^")}
 AXES = {"capacity": "keys of capacity", "partitions": "partitions", "size": "bytes of an event"}
-
-Found = Mapping[str, Any]
 
 
 def drawn_from(shown: object) -> str:
     """What a plot says of the results that it shows."""
-    return "results " + hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:16]
+    return plots.source("results", shown)
 
 
 def shown(throughput: Found, full: Found) -> dict[Path, Any]:
@@ -37,7 +32,7 @@ def shown(throughput: Found, full: Found) -> dict[Path, Any]:
     return {path: found for path, found in all_of_them.items() if found}
 
 
-def draw(throughput: Found, full: Found, directory: Path = DIRECTORY) -> None:
+def draw(throughput: Found, full: Found, directory: Path = RESULTS) -> None:
     """Write the files of all plots that have results; the same results give the same bytes."""
     makers = {CASES: _cases, LATENCY: _latency, GROWTH: _growth}
     with plots.style():
@@ -51,9 +46,7 @@ def _cases(cases: Found) -> Any:  # noqa: ANN401 - a figure of matplotlib
     names = [told["case"]["what"].replace("`", "") for told in cases.values()]
     figure, axes = pyplot.subplots(figsize=(8.2, 0.5 * len(names) + 1.6), layout="constrained")
     for place, (name, contender) in enumerate(CONTENDERS.items()):
-        rates = [
-            statistics.median(results.rates(told["rounds"], name)) / 1000 for told in cases.values()
-        ]
+        rates = [results.rate(told["rounds"], name) / 1000 for told in cases.values()]
         at = [row + 0.27 * (place - 1) for row in range(len(names))]
         axes.barh(at, rates, height=0.25, color=STYLES[name][0], label=contender.what)
     axes.set_axisbelow(True)
@@ -100,10 +93,7 @@ def _growth(cells: Found) -> Any:  # noqa: ANN401
             if name.startswith(f"growth/{axis}/") and "rounds" in cell
         }
         for name in (OURS, COPY):
-            points = [
-                (value, statistics.median(results.rates(rounds, name)) / 1000)
-                for value, rounds in below.items()
-            ]
+            points = [(value, results.rate(rounds, name) / 1000) for value, rounds in below.items()]
             _line(axes, points, STYLES[name], CONTENDERS[name].what)
         axes.set(xscale="log", xlabel=label, ylim=(0, None))
     row[0].set_ylabel("thousand events a second")

@@ -5,18 +5,16 @@ writes nothing.
 """
 
 import argparse
-import math
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
-from bench.worker import broker, page, results
+from bench.harness import write
+from bench.worker import broker, page
 from bench.worker.cases import BASE, Case
 from bench.worker.contenders import REPARTITION
-from bench.worker.rounds import Rounds
+from bench.worker.rounds import measure
 
 CASE = replace(BASE, name="repartition", what="no duplicates", duplicates=0.0)
 ROUNDS = 3
@@ -30,33 +28,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     at, what = broker.found(broker.in_memory())
     try:
-        found = measure(
-            at.bootstrap_servers, what, replace(CASE, events=asked.events), asked.rounds
-        )
+        case = replace(CASE, events=asked.events)
+        found = staged(at.bootstrap_servers, what, case, asked.rounds)
     finally:
         at.close()
     print(f"{page.circumstances(found)}\n{page.stages_ratios(found['rounds'])}")
     if (asked.rounds, asked.events) == (ROUNDS, CASE.events):
-        results.write(page.STAGES, found)
+        write(page.STAGES, found)
         page.write()
         print(f"{page.PAGE} is written", flush=True)
     return 0
 
 
-def measure(bootstrap: str, broker_is: str, case: Case, rounds: int) -> dict[str, Any]:
-    """What so many rounds find, after a warm-up that does not count."""
-    began, here = time.monotonic(), results.circumstances(broker_is)
-    playing = Rounds(bootstrap, [*REPARTITION.values()], math.inf, partial(print, flush=True))
-    playing.warm_up(case)
-    playing.play([case], rounds)
-    playing.close()
-    return {
-        **here,
-        "command": "python -m bench repartition",
-        "minutes": round((time.monotonic() - began) / 60, 1),
-        "case": asdict(case),
-        "rounds": playing.found[case.name],
-    }
+def staged(bootstrap: str, broker_is: str, case: Case, rounds: int) -> dict[str, Any]:
+    """What so many rounds find."""
+    found = measure(bootstrap, broker_is, [case], [*REPARTITION.values()], rounds)
+    cases = found.pop("cases")
+    return {"command": "python -m bench repartition", **found, **cases[case.name]}
 
 
 if __name__ == "__main__":

@@ -1,19 +1,14 @@
-"""Results as files, and what is read off them: rates, ratios round by round, medians, and whether targets are met."""
+"""What is read off rounds: rates, ratios round by round, medians, and whether targets are met."""
 
-import json
-import statistics
-import subprocess
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
-from bench import clock
+from bench import harness
+from bench.harness import Found, target
 from bench.worker.contenders import BOTH, COPY, LOOP, OURS, SECOND, STAGE
 
-ROOT = Path(__file__).parents[2]
-DIRECTORY = ROOT / "results"
-PACKAGES = ("streamdedup-kafka", "aiokafka", "confluent-kafka", "numba", "numpy", "orjson")
+PACKAGES = ("aiokafka", "confluent-kafka", "numba", "numpy", "orjson")
 RATIO_MIN = {COPY: 5.0, LOOP: 3.0}
 RATE_MIN = 1_800_000  # events a second
 LARGE_RATIO_MIN = 3.0  # to the copy, with events of 1,000 bytes
@@ -32,49 +27,31 @@ REPARTITION = (
 CPU_US_MAX = 0.45
 RSS_BYTES_MAX = 300_000_000  # beside the filters
 
-Found = Mapping[str, Any]
-
 
 def circumstances(broker: str) -> dict[str, Any]:
     """What figures depend on: the day, the machine, versions, the code."""
     return {
-        "measured": datetime.now(UTC).date().isoformat(),
-        "machine": clock.machine(PACKAGES),
-        "load_before": clock.load(),
+        "measured": harness.today(),
+        "machine": harness.machine(PACKAGES),
+        "load_before": harness.load(),
         "broker": broker,
-        "commit": commit(),
+        "commit": harness.commit(),
     }
 
 
-def commit() -> str:
-    """The commit that is checked out; marked where code differs from it, unknown without git."""
-    changed = _git("status", "--porcelain", "--", "*.py")
-    return _git("rev-parse", "--short=12", "HEAD") + ("-changed" if changed else "") or "unknown"
-
-
-def _git(*asked: str) -> str:
-    done = subprocess.run(["git", *asked], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Results that were written; nothing where there are none."""
-    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    return found
-
-
-def write(path: Path, results: Found) -> None:
-    """At once or not at all: `python -m bench full` may be ended at any time."""
-    path.parent.mkdir(exist_ok=True, parents=True)
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
-    beside.replace(path)
+def runs(rounds: Sequence[Found], contender: str) -> list[Found]:
+    """Those of one contender, round by round."""
+    return [found["runs"][contender] for found in rounds]
 
 
 def rates(rounds: Sequence[Found], contender: str) -> list[float]:
     """Events a second, round by round."""
-    runs = [found["runs"][contender] for found in rounds]
-    return [run["events"] / run["seconds"] for run in runs]
+    return [run["events"] / run["seconds"] for run in runs(rounds, contender)]
+
+
+def rate(rounds: Sequence[Found], contender: str) -> float:
+    """Events a second; the median."""
+    return median(rates(rounds, contender))
 
 
 def ratios(rounds: Sequence[Found], other: str, of: str = OURS) -> list[float]:
@@ -85,59 +62,54 @@ def ratios(rounds: Sequence[Found], other: str, of: str = OURS) -> list[float]:
 
 def cpu_us(rounds: Sequence[Found], contender: str) -> float:
     """Microseconds of processor an event that the contender itself took; the median."""
-    runs = [found["runs"][contender] for found in rounds]
-    return float(statistics.median(1e6 * run["cpu_s"] / run["events"] for run in runs))
+    return float(median(1e6 * run["cpu_s"] / run["events"] for run in runs(rounds, contender)))
 
 
 def broker_us(rounds: Sequence[Found], contender: str) -> float | None:
     """Microseconds of processor that the broker took for an event of a contender's; the median, where it was seen."""
-    runs = [found["runs"][contender] for found in rounds]
-    seen = [run for run in runs if run.get("broker_cpu_s") is not None]
-    if not seen:
-        return None
-    return float(statistics.median(1e6 * run["broker_cpu_s"] / run["events"] for run in seen))
+    seen = [run for run in runs(rounds, contender) if run.get("broker_cpu_s") is not None]
+    return median(1e6 * run["broker_cpu_s"] / run["events"] for run in seen) if seen else None
 
 
 def rss_bytes(rounds: Sequence[Found], contender: str) -> int:
     """Memory, at most, in any round."""
-    return int(max(found["runs"][contender]["rss_bytes"] for found in rounds))
+    return int(max(run["rss_bytes"] for run in runs(rounds, contender)))
+
+
+def filter_bytes(rounds: Sequence[Found]) -> int:
+    """The memory of our filters."""
+    return int(max(run["filter_bytes"] for run in runs(rounds, OURS)))
+
+
+def other_load(rounds: Sequence[Found], unknown: str) -> str:
+    """What others took of the machine, at most in any round; `unknown` where that was not seen."""
+    loads = [found["other_load"] for found in rounds]
+    return unknown if None in loads else f"{max(loads):.1%}"
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """The median, and each."""
+    each = ", ".join(f"{value:.{digits}f}" for value in values)
+    return f"**{median(values):.{digits}f}** ({each})"
 
 
 def targets(rounds: Sequence[Found]) -> list[dict[str, Any]]:
     """What the base case is to reach, what it reached, and whether that is enough."""
-    filters = max(found["runs"][OURS]["filter_bytes"] for found in rounds)
-    beside = rss_bytes(rounds, OURS) - filters
-    judged = [
-        _target(f"rate, as a ratio to the {name}", f"at least {least:g}", ratio, ratio >= least)
-        for name, least, ratio in (
-            ("plain aiokafka copy", RATIO_MIN[COPY], statistics.median(ratios(rounds, COPY))),
-            ("loop by hand", RATIO_MIN[LOOP], statistics.median(ratios(rounds, LOOP))),
-        )
-    ]
-    rate, cpu = statistics.median(rates(rounds, OURS)), cpu_us(rounds, OURS)
+    beside = rss_bytes(rounds, OURS) - filter_bytes(rounds)
+    copy, loop = (median(ratios(rounds, name)) for name in (COPY, LOOP))
     return [
-        _target(
-            "thousand events a second",
-            f"at least {RATE_MIN / 1000:,.0f}",
-            rate / 1000,
-            rate >= RATE_MIN,
-        ),
-        *judged,
-        _target("processor an event, µs", f"at most {CPU_US_MAX:g}", cpu, cpu <= CPU_US_MAX),
-        _target(
-            "resident memory beside the filters, MB",
-            f"at most {RSS_BYTES_MAX / 1e6:g}",
-            beside / 1e6,
-            beside <= RSS_BYTES_MAX,
-        ),
+        target("thousand events a second", rate(rounds, OURS) / 1000, least=RATE_MIN / 1000),
+        target("rate, as a ratio to the plain aiokafka copy", copy, least=RATIO_MIN[COPY]),
+        target("rate, as a ratio to the loop by hand", loop, least=RATIO_MIN[LOOP]),
+        target("processor an event, µs", cpu_us(rounds, OURS), most=CPU_US_MAX),
+        target("resident memory beside the filters, MB", beside / 1e6, most=RSS_BYTES_MAX / 1e6),
     ]
 
 
 def large_target(rounds: Sequence[Found]) -> dict[str, Any]:
     """What the case with events of 1,000 bytes is to reach."""
-    ratio = statistics.median(ratios(rounds, COPY))
     claim = "rate with events of 1,000 bytes, as a ratio to the plain aiokafka copy"
-    return _target(claim, f"at least {LARGE_RATIO_MIN:g}", ratio, ratio >= LARGE_RATIO_MIN)
+    return target(claim, median(ratios(rounds, COPY)), least=LARGE_RATIO_MIN)
 
 
 def repartition_ratios(rounds: Sequence[Found]) -> list[dict[str, Any]]:
@@ -145,10 +117,8 @@ def repartition_ratios(rounds: Sequence[Found]) -> list[dict[str, Any]]:
     told = []
     for claim, name, other, least in REPARTITION:
         each = ratios(rounds, other, name)
-        ratio = statistics.median(each)
-        wanted = "" if least is None else f"at least {least:g}"
-        target = _target(claim, wanted, ratio, least is None or ratio >= least)
-        told.append({**target, "rounds": [round(one, 2) for one in each]})
+        every = {"rounds": [round(one, 2) for one in each]}
+        told.append(target(claim, median(each), least=least) | every)
     return told
 
 
@@ -157,12 +127,5 @@ def streams_target(cells: Found) -> dict[str, Any] | None:
     rounds = [cells.get(f"peers/{name}", {}).get("rounds") for name in STREAMS]
     if not all(rounds):
         return None
-    ratio = min(
-        statistics.median(ratios(found, name)) for name, found in zip(STREAMS, rounds, strict=True)
-    )
-    met = ratio >= STREAMS_RATIO_MIN
-    return _target(STREAMS_CLAIM, f"at least {STREAMS_RATIO_MIN:g}", ratio, met)
-
-
-def _target(claim: str, wanted: str, measured: float, met: bool) -> dict[str, Any]:
-    return {"claim": claim, "wanted": wanted, "measured": round(measured, 2), "met": met}
+    each = (median(ratios(found, name)) for name, found in zip(STREAMS, rounds, strict=True))
+    return target(STREAMS_CLAIM, min(each), least=STREAMS_RATIO_MIN)

@@ -4,10 +4,15 @@ A round in which others took too much of the machine is measured again, a bounde
 them counts. No round begins that would not be over in time.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
+from bench.harness import turns
+from bench.worker import results
 from bench.worker.cases import Case
 from bench.worker.contenders import Contender
 from bench.worker.measuring import Input, Run, filled, measured
@@ -89,9 +94,8 @@ class Rounds:
         return quietest
 
     def _once(self, case: Case, number: int) -> Round:
-        first = number % len(self._contenders)
         runs = {}
-        for contender in (*self._contenders[first:], *self._contenders[:first]):
+        for contender in turns(self._contenders, number):
             run = self._run(case, contender)
             runs[contender.name] = run.fields()
             self._tell(f"round {number}  {case.name:14} {told(contender, run)}")
@@ -102,6 +106,33 @@ class Rounds:
         if case.input not in self._inputs:
             self._inputs[case.input] = filled(self._bootstrap, case)
         return measured(self._bootstrap, case, contender, self._inputs[case.input])
+
+
+def measure(
+    bootstrap: str,
+    broker_is: str,
+    cases: Sequence[Case],
+    contenders: Sequence[Contender],
+    rounds: int,
+    *,
+    limit_s: float = math.inf,
+) -> dict[str, Any]:
+    """What so many rounds of these cases find, after a warm-up that does not count."""
+    began, here = time.monotonic(), results.circumstances(broker_is)
+    playing = Rounds(bootstrap, contenders, began + limit_s, partial(print, flush=True))
+    warm_ups = playing.warm_up(cases[0])
+    playing.play(cases, rounds)
+    playing.close()
+    return {
+        **here,
+        "warm_ups": warm_ups,
+        "minutes": round((time.monotonic() - began) / 60, 1),
+        "cases": {
+            case.name: {"case": asdict(case), "rounds": playing.found[case.name]}
+            for case in cases
+            if case.name in playing.found
+        },
+    }
 
 
 def has_settled(times: Sequence[float]) -> bool:

@@ -6,26 +6,19 @@ stalls is read every second, and the seconds in which a snapshot was written are
 
 import asyncio
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bench.worker import log
-from bench.worker.batches import encode, of_part
 from bench.worker.cases import Case
-from bench.worker.contenders import run_command
-from bench.worker.events import Part, parts
-from bench.worker.measuring import ERROR_RATE, Contending, contending
-from bench.worker.scrape import metrics, samples
+from bench.worker.feeding import Feed
+from bench.worker.measuring import ERROR_RATE, Contending, running
 from streamdedup.commands.plan.sizes import size_of
-from tests.broker.topics import unique_name
 
 GIB = 1 << 30
 FILLING_EVENTS = 5_000_000
 RATE = 50_000
-TICK_S = 0.02
 LOOK_EVERY_S = 2.0  # more than the second for which the worker keeps what it has rendered
 INTERVAL_S, SNAPSHOTS, SLOW_S, SECONDS_MAX = 20.0, 5, 10.0, 600.0
 LATE_S = 0.01
@@ -44,17 +37,19 @@ def saving(
     snapshots: int = SNAPSHOTS,
 ) -> dict[str, Any]:
     """So many snapshots, in seconds and MB/s, and the stalls of the loop with them and between them."""
-    with (
-        log.made(bootstrap, 1) as (source, sink),
-        tempfile.TemporaryDirectory(prefix="bench-") as name,
-    ):
-        case = Case().settings(bootstrap, unique_name("bench"), source, sink)
-        command = run_command(_settings(case, kind, filter_bytes, interval_s, name), Path(name))
-        with contending(command, Path(name)) as worker:
-            feed = _Feed(filling, (snapshots + 1) * (interval_s + SLOW_S))
-            found = asyncio.run(_watched(bootstrap, source, feed, worker, snapshots))
-            worker.end()
-    return found
+    case = Case(
+        partitions=1,
+        kind=kind,
+        capacity=int(filter_bytes / (size_of(kind, 10**7, ERROR_RATE).size_bytes / 10**7)),
+        worker={
+            "filter": {"partition_headroom": 0, "on_full": "stop"},
+            "snapshot": {"interval_s": interval_s},
+            "server": {"port": 0},
+        },
+    )
+    feed = Feed(RATE, (snapshots + 1) * (interval_s + SLOW_S), partitions=1, filling=filling)
+    with running(bootstrap, case) as (worker, source, _):
+        return asyncio.run(_watched(bootstrap, source, feed, worker, snapshots))
 
 
 def apart(looks: Sequence[Counts], saved: Iterable[tuple[int, float]]) -> dict[str, Any]:
@@ -76,46 +71,9 @@ def counted(cumulative: Mapping[float, int]) -> dict[str, Any]:
     return {"beats": beats, "late": beats - cumulative[LATE_S], "at_most_ms": 1000 * bound_s}
 
 
-def _settings(
-    case: dict[str, Any], kind: str, filter_bytes: int, interval_s: float, directory: str
-) -> dict[str, Any]:
-    bytes_a_key = size_of(kind, 10**7, ERROR_RATE).size_bytes / 10**7
-    return {
-        **case,
-        "filter": {
-            "kind": kind,
-            "capacity": int(filter_bytes / bytes_a_key),
-            "partition_headroom": 0,
-            "on_full": "stop",
-        },
-        "snapshot": {"directory": directory, "interval_s": interval_s},
-        "server": {"port": 0},
-    }
-
-
-class _Feed:
-    """Events of one partition: the first as fast as they go, then `RATE` a second for some `seconds`."""
-
-    def __init__(self, filling: int, seconds: float) -> None:
-        self._filling, self.steady = filling, asyncio.Event()
-        (self._model,) = parts(filling + int(RATE * seconds), 1, 0.2)
-
-    async def run(self, there: log.Log) -> None:
-        """For so many seconds, or until it is cancelled."""
-        numbers, form = self._model.numbers, Case().form
-        at, step = self._filling, int(RATE * TICK_S)
-        await there.append(0, of_part(form, Part(numbers[:at], self._model.first[:at]), "none"))
-        self.steady.set()
-        while at < len(numbers):
-            await asyncio.sleep(TICK_S)
-            await there.append(0, [(at, encode(form, numbers[at : at + step], at))])
-            at += step
-
-
 async def _watched(
-    bootstrap: str, source: str, feed: _Feed, worker: Contending, snapshots: int
+    bootstrap: str, source: str, feed: Feed, worker: Contending, snapshots: int
 ) -> dict[str, Any]:
-    await asyncio.to_thread(worker.wait_for, "shard_live")
     async with log.opened(bootstrap, source) as there:
         feeding = asyncio.create_task(feed.run(there))
         await feed.steady.wait()
@@ -143,4 +101,4 @@ async def _watched(
 
 
 def _stalls(worker: Contending) -> Counts:
-    return {float(labels["le"]): count for labels, count in samples(metrics(worker), STALLS)}
+    return {float(labels["le"]): count for labels, count in worker.samples(STALLS)}

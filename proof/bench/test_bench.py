@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench import contenders, measure, plots, report, targets
-from bench.clock import Clock
+from bench.harness import Clock
 
 ROOT = Path(__file__).parents[2]
 RESULTS: dict[str, Any] = json.loads(plots.RESULTS.read_text("utf-8"))
@@ -63,7 +63,7 @@ def _measured(
     monkeypatch.setattr(measure, "WHOLE_MAX", 1000)
     monkeypatch.setattr(measure, "WARM_KEYS", 1000)
     monkeypatch.setattr(measure, "SINGLES", 50)
-    monkeypatch.setattr(contenders.Contender, "batch", 1000)
+    monkeypatch.setattr(contenders.Ours, "batch", 1000)
     return measure.at_size([kind], capacity, seconds_max or {}, Clock())[kind]
 
 

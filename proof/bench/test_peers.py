@@ -6,9 +6,10 @@ from typing import cast
 import numpy as np
 import pytest
 
+from bench.harness import read
 from bench.peers import streams
 from bench.peers.streams import PEERS
-from bench.worker import full, page, results
+from bench.worker import full, page
 from bench.worker.batches import encode
 from bench.worker.checking import Checked, WrongOutputError, checked_anywhere
 from bench.worker.events import Form, Part, parts
@@ -89,7 +90,7 @@ def test_versions_are_those_of_the_lock_files() -> None:
     """What runs is what the lock says, and the page tells of no other."""
     lines = streams.LOCK.read_text("utf-8").splitlines()
     coordinates = [line.split()[0] for line in lines]
-    cells = results.read(page.FULL)["cells"]
+    cells = read(page.FULL)["cells"]
     for name, peer in PEERS.items():
         assert f"org.apache.kafka:kafka-streams:{peer.version}" in coordinates
         assert cells.get(f"peers/{name}", {"version": peer.version})["version"] == peer.version

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
+from bench.harness import RESULTS, read
 from bench.worker import (
     log,
     page,
@@ -48,8 +49,8 @@ from tests.broker.topics import Event, create_topic, produce, unique_name
 ROOT = Path(__file__).parents[2]
 FORM = Form(120)
 TINY = replace(BASE, name="base", events=5000, capacity=100_000, key="json", compression="lz4")
-THROUGHPUT, FULL = results.read(page.THROUGHPUT), results.read(page.FULL)
-STAGES = results.read(page.STAGES)
+THROUGHPUT, FULL = read(page.THROUGHPUT), read(page.FULL)
+STAGES = read(page.STAGES)
 
 
 def test_the_page_is_what_the_results_give() -> None:
@@ -70,7 +71,7 @@ def test_the_readme_says_what_was_measured() -> None:
 
 def test_the_plots_were_drawn_from_the_results() -> None:
     """Each plot says which results it shows, and those are the ones that are kept."""
-    there = set(results.DIRECTORY.glob("benchmarks-*.svg"))
+    there = set(RESULTS.glob("benchmarks-*.svg"))
     shown = plots.shown(THROUGHPUT, FULL)
     assert there == set(shown)
     for path, found in shown.items():
@@ -105,7 +106,7 @@ def test_a_tiny_run_measures_the_stages_of_a_repartition(
     monkeypatch.setattr(rounds, "OTHER_LOAD_MAX", math.inf)
     monkeypatch.setattr(Rounds, "warm_up", lambda *_: 1)
     case = replace(TINY, compression="none", key="key")
-    found = repartition.measure(broker.bootstrap_servers, "the broker of the tests", case, 1)
+    found = repartition.staged(broker.bootstrap_servers, "the broker of the tests", case, 1)
     (told,) = found["rounds"]
     assert told["runs"].keys() == REPARTITION.keys()
     distinct = sum(int(part.first.sum()) for part in _model(TINY.events))
