@@ -256,7 +256,6 @@ PEERS: dict[str, Callable[[int], Peer]] = {
     "set": _set,
 }
 KINDS = tuple(filters.KINDS)
-NAMES = (*KINDS, *PEERS)
 
 
 def build(name: str, capacity: int) -> Contender:

@@ -7,7 +7,6 @@ from bench.harness import RESULTS, markdown, put_between, verdict
 
 PAGE = RESULTS / "filters.md"
 AT = "100000000"
-WAYS = {"digests": "digests", "column": "column", "list": "list", "single": "one key"}
 END = "<!-- end -->"
 WHAT = ("add", "hit", "miss")
 
