@@ -15,6 +15,7 @@ from streamdedup.delivery.services import Services
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Damage, EventBatch
 from streamdedup.kafka.records.decoding import PendingDecode
+from streamdedup.kafka.records.records import skipped
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.source import UnreadableError
 
@@ -155,7 +156,7 @@ class InputReader:
             self._source.go_to(self._partition, reached)
         self.next_offset, self._tries, self._one_by_one = reached, 0, 0
         self._meters.skip(damage)
-        return EventBatch.skipped(self._topic, self._partition, damage, reached)
+        return skipped(self._topic, self._partition, damage, reached)
 
     async def read_until(
         self, ends_at: float, events_max: int, leaving: asyncio.Event

@@ -5,7 +5,7 @@ one topic; the writer of one output partition; the writer of any partition for w
 function that connects to a cluster by the settings.
 """
 
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,7 +19,6 @@ from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
-from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Changes, Topic, Topology
 
 ANSWER_S_MAX = 60.0  # the time-out that callers set on a question to the cluster
@@ -142,10 +141,10 @@ class Sender(Protocol):
     """Appends to one partition of the topics that are written."""
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; otherwise like `send`."""
+        """Append the events of `rows` (ascending) of `batch` to this partition of `topic`, byte for byte.
 
-    async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
-        """Append `records` to this partition of `topic`, which takes record batches of at most `bytes_max` bytes."""
+        The topic takes record batches of at most `bytes_max` bytes.
+        """
 
 
 class Writer(Sender, Protocol):
@@ -231,12 +230,10 @@ class GroupWriter(Protocol):
     async def copy(
         self, topic: str, partition: int, batch: EventBatch, rows: Integers, bytes_max: int
     ) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; otherwise like `send`."""
+        """Append the events of `rows` (ascending) of `batch` to `partition` of `topic`, byte for byte.
 
-    async def send(
-        self, topic: str, partition: int, records: Iterable[Record], bytes_max: int
-    ) -> None:
-        """Append `records` to `partition` of `topic`, which takes record batches of at most `bytes_max` bytes."""
+        The topic takes record batches of at most `bytes_max` bytes.
+        """
 
     async def settle(self) -> None:
         """Wait until the broker has acknowledged every record.
@@ -397,6 +394,9 @@ class Cluster(Protocol):
 
     async def stable_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
         """Return the last stable offsets of those partitions that answer at once; one request to each leader."""
+
+    async def is_old(self, topic: str, partition: int, offset: int) -> bool:
+        """Return whether the log holds `offset` in a format from before Kafka 0.11."""
 
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
         """Return the fingerprint of the record batch that contains `offset`, whether it is decided or not.

@@ -159,11 +159,6 @@ class KafkaOptions(BaseModel):
         "returns an aiokafka `AbstractTokenProvider`.",
     )
     allow_plaintext: AllowPlaintext = False
-    record_path: Literal["columns", "objects"] = Field(
-        default="columns",
-        description="How events are read and copied: `columns`, by kernels over the bytes of whole record "
-        "batches, or `objects`, one object for each event, which is several times slower.",
-    )
     give_up_after_s: Annotated[float | None, seconds(1, 31_536_000)] = Field(
         default=None,
         description="How long brokers may be away before the worker ends with status 1; not set, it "

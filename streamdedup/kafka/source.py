@@ -40,6 +40,7 @@ from streamdedup.events import Damage, EventBatch
 from streamdedup.kafka.base import Membership
 from streamdedup.kafka.client.assignor import sticky_assignor
 from streamdedup.kafka.client.closing import close_consumer, starting
+from streamdedup.kafka.client.columns import ColumnarConsumer
 from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.patience import Patience, start_patiently
@@ -49,11 +50,12 @@ from streamdedup.kafka.client.tasks import (
     how_it_ended,
     rejoin_after_error,
 )
+from streamdedup.kafka.old_format import refusal
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import CHUNK_BYTES, PendingDecode
-from streamdedup.kafka.records.records import CHUNK_EVENTS, EventConsumer
-from streamdedup.kafka.records.wire import DamagedBatchError
+from streamdedup.kafka.records.records import CHUNK_EVENTS
+from streamdedup.kafka.records.wire import DamagedBatchError, OldFormatError
 
 # FETCH_BYTES of a partition come at once, and are decided together: the Python of a decision takes as long for few
 # events as for many. An answer has ANSWER_BYTES, however many partitions it covers: it is decoded in one turn of the
@@ -96,13 +98,12 @@ class KafkaMember:
         options: KafkaOptions,
         topics: Collection[str],
         patience: Patience,
-        make_consumer: type[EventConsumer],
         assignor: str,
         *,
         group: str | None = None,
     ) -> None:
         self._options, self._topics, self._patience = options, frozenset(topics), patience
-        self._make_consumer, self._assignor = make_consumer, assignor
+        self._assignor = assignor
         self._group = group or options.group_id
         # The name under which it waits for brokers, one for each group of the process.
         self._waits_as = _GROUP if group is None else f"{_GROUP} {group}"
@@ -316,7 +317,7 @@ class KafkaMember:
             "rebalance_timeout_ms": 60_000,
         }
         consumer: Any = never_creating(
-            self._make_consumer(
+            ColumnarConsumer(
                 **{**defaults, **self._options.consumer, **await client_arguments(self._options)},
                 group_id=self._group,
                 group_instance_id=self._options.group_instance_id,
@@ -420,7 +421,7 @@ class KafkaSource:
 
         Return None if none arrived within `wait_s` seconds, or if the current epoch is no longer `epoch`. Raise
         UnreadableError if the consumer cannot parse the fetched bytes; the position is then before the damage, or after
-        it.
+        it. Raise DeliveryError if they are of a format from before Kafka 0.11.
         """
         if self.epoch != epoch:  # what waits to be raised concerns the group, and `keep_alive`
             return None
@@ -433,6 +434,8 @@ class KafkaSource:
             if isinstance(error, _OF_WHAT_IS_THERE):
                 raise UnreadableError(type(error).__name__) from error
             raise
+        except OldFormatError as error:
+            raise DeliveryError(refusal(self._topic, partition, error.offset)) from None
         except DamagedBatchError as error:
             raise UnreadableError(str(error), error.damage) from error
         except Exception as error:

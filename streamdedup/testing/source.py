@@ -25,11 +25,11 @@ from streamdedup.kafka.base import Membership
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.partitions import InputPartition
-from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
+from streamdedup.kafka.records.records import CHUNK_EVENTS
 from streamdedup.kafka.source import REJOIN_S_MAX, REJOIN_S_MIN
 from streamdedup.testing.broker import MemoryBroker
 from streamdedup.testing.groups import Member
-from streamdedup.testing.log import Logged
+from streamdedup.testing.log import Logged, batch_of_logged
 
 T = TypeVar("T")
 
@@ -329,7 +329,7 @@ class MemorySource:
             if partition in (self.assigned or ()) and self._at(partition) not in self._member.held:
                 events = await self._fetch(partition, epoch, events_max)
             if events and self.epoch == epoch:
-                return to_batch(
+                return batch_of_logged(
                     self._topic, partition, events, self._member.positions[self._at(partition)]
                 )
             if self.epoch != epoch or (left_s := until - loop.time()) <= 0:

@@ -19,7 +19,6 @@ from typing import Any
 
 import structlog
 from aiokafka import conn
-from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection, CloseReason
 from typing_extensions import override
 
@@ -33,22 +32,6 @@ LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # smallest and largest buffer kept 
 READ_BYTES = 1 << 20  # the most that is read in one turn of the loop: 1 ms, if the memory is fresh
 
 Handle = Callable[[Any, memoryview], None]
-
-_USED = {"_reader", "_writer", "_read_task", "_on_close_cb"}
-
-
-def lacking() -> str | None:
-    """Return which of the private names above is missing, as far as the classes show it; None if none is missing."""
-    if not hasattr(AIOKafkaClient, "_get_conn") or not hasattr(AIOKafkaConnection, "_handle_frame"):
-        return "AIOKafkaClient or AIOKafkaConnection lacks a name"
-    if not set(AIOKafkaConnection.close.__code__.co_names) >= _USED:
-        return "AIOKafkaConnection.close uses other names"
-    if "_protocol" not in AIOKafkaConnection.connect.__code__.co_names:
-        return "AIOKafkaConnection.connect uses other names"
-    handle = AIOKafkaConnection._handle_frame.__code__
-    if not set(handle.co_names) >= {"io", "BytesIO"} or handle.co_freevars:
-        return "AIOKafkaConnection._handle_frame uses other names"
-    return None
 
 
 def read_in_one_piece(client: Any) -> None:
