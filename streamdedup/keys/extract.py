@@ -163,7 +163,7 @@ class Extractor:
 
     def keys_of(self, values: Column) -> tuple[Column, dict[int, str]]:
         """Return the keys of the fields of `values`, and why a row has none, in ascending order; without headers."""
-        return drained(self._of_parts(values, [[]] * len(values), self._known))
+        return drained(self._of_parts(values, None, self._known))
 
     @property
     def takes_long(self) -> bool:
@@ -254,7 +254,7 @@ class Extractor:
         return (yield from _normalized(self.normalizer, *read))
 
     def _of_parts(
-        self, values: Column, headers: HeaderColumn, known: Known | None
+        self, values: Column, headers: HeaderColumn | None, known: Known | None
     ) -> Steps[tuple[Column, dict[int, str]]]:
         """Return the keys of the parts, whatever the format of `values` is."""
         if self.format == "json_schema":
@@ -263,7 +263,9 @@ class Extractor:
             values = framing.unframed(self._prefixed(values, None))
         parts = self.parts
         fields = _of("json", parts)
-        read: dict[str, Reader] = {"header": partial(_header, headers)}
+        read: dict[str, Reader] = {}
+        if headers is not None:
+            read["header"] = partial(_header, headers)
         if fields and known is None:
             read["json"] = json_reader(fields, values)
         elif fields and known is not None:
