@@ -42,7 +42,7 @@ class KafkaCluster:
     def source(self, topic: str, assignor: str, *, group: str | None = None) -> Source:
         """Return a new member of the group, which joins when it is started, under the assignor of that name."""
         member = KafkaMember(self._options, [topic], self.patience, assignor, group=group)
-        return member.of(topic)
+        return Source(member, topic)
 
     def sources(self, topics: Collection[str], assignor: str, *, group: str) -> Sources:
         """Return a new member of `group`, which reads `topics`."""

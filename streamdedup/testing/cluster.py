@@ -79,7 +79,7 @@ class MemoryCluster:
         member = MemoryMember(
             self._broker, self._options, [topic], self.patience, assignor, group=group
         )
-        return member.of(topic)
+        return Source(member, topic)
 
     def sources(self, topics: Collection[str], assignor: str, *, group: str) -> Sources:
         """Return a new member of `group`, which reads `topics`."""
