@@ -67,7 +67,7 @@ format: $(VENV)/.dev
 docs: $(VENV)/.docs
 	rm -rf build/pages build/site
 	mkdir -p build/pages
-	cp -R README.md CONTRIBUTING.md CHANGELOG.md LICENSE pyproject.toml config deploy docs examples build/pages
+	cp -R README.md CONTRIBUTING.md CHANGELOG.md LICENSE pyproject.toml config deploy docs examples results build/pages
 	$(BIN)/zensical build --strict --clean --config-file mkdocs.yml
 
 # Keys in each format, and URLs, in seconds. The worker against a plain copy and a loop by hand: twenty minutes; then its

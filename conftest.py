@@ -15,7 +15,18 @@ import structlog
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.worker import worker
 
-pytest_plugins = ["tests.broker.plugin", "tests.local", "tests.lists.tools", "tests.timing"]
+pytest_plugins = [
+    "tests.broker.labs",
+    "tests.broker.plugin",
+    "tests.broker.reading",
+    "tests.lists.screening",
+    "tests.lists.tools",
+    "tests.cli.processes",
+    "tests.kernel_probes",
+    "tests.local",
+    "tests.registry.real",
+    "tests.timing",
+]
 
 # How long an example takes is no claim, and the examples are the same in every run: nothing fails by chance.
 # `pytest --hypothesis-profile=default` draws others.
@@ -110,6 +121,6 @@ def young_collector() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def family_digests() -> Callable[[str, Hash], Digests]:
     """Give digests by a family's name and a hash: the same (1,400,000, 2), of different keys, to all who ask."""
-    from tests.filters.key_families import digests_of
+    from proof.filters.key_families import digests_of
 
     return lambda family, hash_: digests_of(family, hash_, KEYS)

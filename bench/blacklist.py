@@ -1,4 +1,4 @@
-"""`python -m bench.blacklist`: lists of 100 M addresses, built, loaded and asked; the table of docs/blacklist.md.
+"""`python -m bench.blacklist`: lists of 100 M addresses, built, loaded and asked; the table of results/lists.md.
 
 Each kind is built by `streamdedup lists build` from one file of text, in a process of its own. Ends with status 1 where
 an address that is there is not found, or more that are not are found than the error rate explains.
@@ -25,7 +25,7 @@ from streamdedup import lists
 from streamdedup.events import Column
 from tests.filters.cases import SIGMAS
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "blacklist.md"
+DOCUMENT = Path(__file__).parents[1] / "results" / "lists.md"
 BEGIN, END = "<!-- written by `python -m bench.blacklist` -->", "<!-- end -->"
 
 PRESENT, ABSENT = 1_000_000, 10_000_000

@@ -1,4 +1,4 @@
-"""`python -m bench.default_kind`: the kinds that could be the default, at 1e-6; writes a table of docs/filters.md.
+"""`python -m bench.default_kind`: the kinds that could be the default, at 1e-6; writes a table of results/filters.md.
 
 Each filter is filled from empty to its capacity, then asked for keys that are in it and keys that are not. A second
 one begins with room for a seventh of the keys, and grows. The kinds take turns.
@@ -19,7 +19,7 @@ from bench.samples import random_digests
 from streamdedup import build
 from streamdedup.filters.base import Addable
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "filters.md"
+DOCUMENT = Path(__file__).parents[1] / "results" / "filters.md"
 BEGIN, END = "<!-- written by `python -m bench.default_kind` -->", "<!-- end of the default -->"
 KINDS = ("bloom", "cuckoo", "blocked", "exact")
 ERROR_RATE = 1e-6

@@ -1,4 +1,4 @@
-"""`python -m bench.exact_store`: the exact store of a list of 100 M addresses; its table in docs/blacklist.md.
+"""`python -m bench.exact_store`: the exact store of a list of 100 M addresses; its table in results/lists.md.
 
 Built beside a list by `streamdedup lists build --exact`, then asked through the list, as a worker asks. Ends with
 status 1 where an address that is there passes, or one that is not is blocked.

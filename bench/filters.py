@@ -1,8 +1,8 @@
 """`python -m bench filters`: every kind against the libraries that people use today, in less than a quarter of an hour.
 
 At capacities of 10^5 to 10^9 keys and an error rate of 1 %; see `bench.measure` for how, `bench.contenders` for whom.
-Prints the tables and which targets are met, writes bench/results/filters.json, and draws from it the plots and the
-tables of docs/filters.md.
+Prints the tables and which targets are met, writes results/filters.json, and draws from it the plots and the
+tables of results/filters.md.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any
 
 from bench import clock, contenders, errors, measure, report, targets
 
-RESULTS = Path(__file__).parent / "results" / "filters.json"
+RESULTS = Path(__file__).parents[1] / "results" / "filters.json"
 SIZES = (100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 WITH_PEERS = (100_000, 100_000_000)
 PEER_FILL_S = 15.0  # at 10^8; the slow ones would take up to 50 minutes

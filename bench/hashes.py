@@ -1,4 +1,4 @@
-"""`python -m bench.hashes`: the hashes of `ClassicBloom` on keys with a structure; writes the table of docs/hashes.md.
+"""`python -m bench.hashes`: the hashes of `ClassicBloom` on keys with a structure; writes results/hashes.md's table.
 
 One hash at a time sets bits in a table of m = 8 n, so that ideally 11.8 % of other keys are false positives; then eight
 at once, ideally 2.6 %. Ends with status 1 where murmur3, siphash or MD5 are not ideal, or no string hash shows its
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import put_between
+from proof.filters.key_families import FAMILIES, keys_of
 from streamdedup import ClassicBloom
 from streamdedup.filters.bloom.classic import STRING_HASHES, salted_md5
 from streamdedup.keys.hashing import Hash
 from tests.filters.cases import SIGMAS
-from tests.filters.key_families import FAMILIES, keys_of
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "hashes.md"
+DOCUMENT = Path(__file__).parents[1] / "results" / "hashes.md"
 BEGIN, END = "<!-- written by `python -m bench.hashes` -->", "<!-- end -->"
 
 KEYS = 8192

@@ -1,4 +1,4 @@
-"""`python -m bench.plots`: the two plots of docs/filters.md, drawn from bench/results/filters.json.
+"""`python -m bench.plots`: the two plots of results/filters.md, drawn from results/filters.json.
 
 White ground, so that they can be read on a dark page, too; colours that colour-blind people can tell apart (Okabe, Ito
 2008), each with a mark of its own. Each file names the results that it was drawn from; a test compares.
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "bench" / "results" / "filters.json"
-ERRORS = ROOT / "docs" / "filters-bits.svg"
-TIMES = ROOT / "docs" / "filters-ns.svg"
+RESULTS = ROOT / "results" / "filters.json"
+ERRORS = ROOT / "results" / "filters-bits.svg"
+TIMES = ROOT / "results" / "filters-ns.svg"
 FILLED = 0.999  # what was filled in part only is not shown
 STYLES = {
     "bitmap": ("#999999", "x"),
@@ -40,7 +40,7 @@ def main() -> int:
 def drawn_from(results: Mapping[str, Any]) -> str:
     """What a plot says of the results that it shows."""
     shown = json.dumps([results["sizes"], results["errors"]], sort_keys=True)
-    return "bench/results/filters.json " + hashlib.sha256(shown.encode()).hexdigest()[:16]
+    return "results/filters.json " + hashlib.sha256(shown.encode()).hexdigest()[:16]
 
 
 def draw(results: Mapping[str, Any]) -> None:

@@ -1,10 +1,10 @@
-"""Results as text for a terminal and as the tables of docs/filters.md, which a test holds equal to the results."""
+"""Results as text for a terminal and as the tables of results/filters.md, which a test holds equal to the results."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent.parent / "docs" / "filters.md"
+PAGE = Path(__file__).parent.parent / "results" / "filters.md"
 AT = "100000000"
 WAYS = {"digests": "digests", "column": "column", "list": "list", "single": "one key"}
 END = "<!-- end -->"

@@ -1,4 +1,4 @@
-"""`python -m bench.windows`: a window at its capacity, at 1e-6, beside `cuckoo`; writes a table of docs/filters.md.
+"""`python -m bench.windows`: a window at its capacity, at 1e-6, beside `cuckoo`; writes a table of results/filters.md.
 
 Both are filled from empty to their capacity. Then the window gets more keys, evenly in time, which take the cells of
 those that it forgets. At last both are asked for keys that are in them and keys that are not. The kinds take turns.
@@ -23,7 +23,7 @@ from streamdedup.filters.base import Times
 from streamdedup.filters.sizing import WINDOW_GENERATIONS
 from streamdedup.keys.hashing import Digests
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "filters.md"
+DOCUMENT = Path(__file__).parents[1] / "results" / "filters.md"
 BEGIN, END = "<!-- written by `python -m bench.windows` -->", "<!-- end of the window -->"
 HEADS = ("Keys", "Kind", "Add, from empty", "Add, in the long run", "Hit", "Miss")
 SIZES = (10_000_000, 100_000_000)

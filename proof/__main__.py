@@ -9,7 +9,7 @@ TOOLS = {
     "compat": Tool("Storms and tests on each version of Kafka, hours of them", ["proof.compat"]),
     "framings": Tool(
         "Write what Kafka's own code makes of record batches",
-        ["tests.kafka.framings"],
+        ["proof.kafka.framings"],
         parses=False,
     ),
     "fuzz": Tool("Wrong inputs for the parsers of foreign bytes", ["proof.fuzz"]),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from proof.kafka.test_wire import damage_checked
+from proof.keys.test_json_column import faulty, read_alone
 from streamdedup.keys.formats import json_column
-from tests.kafka.test_wire import damage_checked
-from tests.keys.test_json_column import faulty, read_alone
 
 ROOT = Path(__file__).parents[1]
 DEADLINE_S = 600
@@ -36,4 +36,5 @@ def again() -> None:
     read_alone()
     damage_checked()
     run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "bounds"]
-    os.execv(sys.executable, [*run, "tests/kafka", "tests/keys", "proof/fuzz"])  # noqa: S606 - our own tests
+    folders = ["tests/kafka", "tests/keys", "proof/kafka", "proof/keys", "proof/fuzz"]
+    os.execv(sys.executable, [*run, *folders])  # noqa: S606 - our own tests

@@ -39,7 +39,7 @@ from streamdedup.kafka.records.encoding import warm_up as warm_up_records
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import decode, record_batches
 from streamdedup.kernel import KERNELS, cache_root, unwritten
-from streamdedup.kernel import sources as kernel_sources
+from streamdedup.kernel import sources as sources_of
 from streamdedup.keys import join, placement
 from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.hashing import Digests, Hash
@@ -50,8 +50,7 @@ from streamdedup.rules.window import DuplicatesWithin
 from tests.filters.cases import CASES, HASH_KEY, STATIC_KINDS, Case, copies, random_digests
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import built, rows_by_chance
-from tests.test_kernel_cache import run
-from tests.test_kernel_cache import sources as sources  # noqa: PLC0414 - a fixture
+from tests.kernel_probes import run
 from tests.watching import watched
 
 types: Any = numba.types  # its classes are made in ways that no type checker knows
@@ -108,7 +107,7 @@ def test_no_page_is_given_back_that_is_not_in_the_file() -> None:
 def test_kernels_are_made_of_nothing_that_the_cache_does_not_know() -> None:
     """Each module that has a kernel is a source, and so is each that such a module imports; few others are."""
     package = Path(streamdedup.__file__).parent
-    known = kernel_sources(package)
+    known = sources_of(package)
     names = {dispatcher.py_func.__module__ for dispatcher in KERNELS}
     with_kernels = {name for name in names if name.startswith("streamdedup.")}
     assert with_kernels <= set(known)
@@ -157,11 +156,11 @@ def test_kernels_that_would_run_as_python_are_refused(code: str, tmp_path: Path)
 
 @pytest.mark.parametrize("level", ["NOTSET", "DEBUG"])
 def test_a_program_that_logs_all_gets_no_log_of_the_compiler(
-    sources: Path, tmp_path: Path, level: str
+    kernel_sources: Path, tmp_path: Path, level: str
 ) -> None:
     """As under Scrapy, whose level is DEBUG: numba would log each instruction. If its level is set, that holds."""
     source = f"import logging; logging.basicConfig(level=logging.DEBUG); logging.getLogger('numba').setLevel('{level}')"
-    done = run(["-c", f"{source}; import probe"], sources, STREAMDEDUP_CACHE=str(tmp_path))
+    done = run(["-c", f"{source}; import probe"], kernel_sources, STREAMDEDUP_CACHE=str(tmp_path))
     assert done.stdout.split() == ["0", "1"]
     assert ("DEBUG:numba" in done.stderr) == (level == "DEBUG")
 
@@ -199,13 +198,14 @@ for instruction in ("call|bl", "prefetch|prfm"):
 """
 
 
-def test_an_inlined_function_is_never_called(sources: Path) -> None:
+def test_an_inlined_function_is_never_called(kernel_sources: Path) -> None:
     """What kernels call for each row stands in them, early returns and all; nor are references to arrays counted."""
     calls = {}
     for way in ("kernel", "inlined"):
-        (sources / "probe.py").write_text(LISTING.replace("WAY", way))
+        (kernel_sources / "probe.py").write_text(LISTING.replace("WAY", way))
         calls[way], prefetches = map(
-            int, run(["probe.py"], sources, STREAMDEDUP_CACHE="/dev/null/none").stdout.split()
+            int,
+            run(["probe.py"], kernel_sources, STREAMDEDUP_CACHE="/dev/null/none").stdout.split(),
         )
         assert prefetches  # an instruction of the processor's
     assert calls["inlined"] < calls["kernel"]

@@ -14,7 +14,7 @@ import numba
 import pytest
 
 from streamdedup.kernel.cache import CACHE_ENV
-from tests.test_kernel_cache import NOBODY, PACKAGE, SHOWN, _started, as_root, root, run, sources  # noqa: F401 - fixtures
+from tests.kernel_probes import NOBODY, PACKAGE, SHOWN, as_root, run, started
 
 # numba unpickles the index of a cache before it compares anything. The mark is left then, not at the look-up.
 HOSTILE = """
@@ -32,47 +32,57 @@ with index.open("wb") as file:
 """
 
 
-def test_a_second_process_loads_what_the_first_compiled(sources: Path, tmp_path: Path) -> None:
+def test_a_second_process_loads_what_the_first_compiled(
+    kernel_sources: Path, tmp_path: Path
+) -> None:
     """The cache is where STREAMDEDUP_CACHE says, serves the next process, and is nowhere else."""
     cache = tmp_path / "cache"
-    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (0, 1)
+    assert _hits_and_misses(kernel_sources, STREAMDEDUP_CACHE=str(cache)) == (0, 1)
     assert len(_kernels(cache)) == 2  # the index and the machine code
-    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (1, 0)
-    assert _kernels(sources) == []
+    assert _hits_and_misses(kernel_sources, STREAMDEDUP_CACHE=str(cache)) == (1, 0)
+    assert _kernels(kernel_sources) == []
 
 
-def test_a_change_in_a_source_of_kernels_makes_a_new_cache(sources: Path, tmp_path: Path) -> None:
+def test_a_change_in_a_source_of_kernels_makes_a_new_cache(
+    kernel_sources: Path, tmp_path: Path
+) -> None:
     """After an edit in another module than the kernel's, nothing compiled before is used. Others change nothing."""
-    shutil.copytree(PACKAGE, sources / "streamdedup", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        PACKAGE, kernel_sources / "streamdedup", ignore=shutil.ignore_patterns("__pycache__")
+    )
     cache = str(tmp_path / "cache")
-    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=cache) == (0, 1)
+    assert _hits_and_misses(kernel_sources, STREAMDEDUP_CACHE=cache) == (0, 1)
     for name, found in (("library.py", (1, 0)), ("keys/hashing.py", (0, 1))):
-        with (sources / "streamdedup" / name).open("a") as file:
+        with (kernel_sources / "streamdedup" / name).open("a") as file:
             file.write("\nCHANGED = True\n")
-        assert _hits_and_misses(sources, STREAMDEDUP_CACHE=cache) == found
+        assert _hits_and_misses(kernel_sources, STREAMDEDUP_CACHE=cache) == found
     assert len({path.parents[1] for path in _kernels(tmp_path / "cache")}) == 2
 
 
-def test_bounds_checking_has_a_cache_of_its_own(sources: Path, tmp_path: Path) -> None:
+def test_bounds_checking_has_a_cache_of_its_own(kernel_sources: Path, tmp_path: Path) -> None:
     """With NUMBA_BOUNDSCHECK the unchecked machine code is not used."""
     cache = tmp_path / "cache"
-    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache)) == (0, 1)
-    assert _hits_and_misses(sources, STREAMDEDUP_CACHE=str(cache), NUMBA_BOUNDSCHECK="1") == (0, 1)
+    assert _hits_and_misses(kernel_sources, STREAMDEDUP_CACHE=str(cache)) == (0, 1)
+    assert _hits_and_misses(
+        kernel_sources, STREAMDEDUP_CACHE=str(cache), NUMBA_BOUNDSCHECK="1"
+    ) == (0, 1)
 
 
 @pytest.mark.parametrize("variable", ["STREAMDEDUP_CACHE", "XDG_CACHE_HOME", "HOME"])
-def test_without_a_writable_directory_there_is_no_cache(sources: Path, variable: str) -> None:
+def test_without_a_writable_directory_there_is_no_cache(
+    kernel_sources: Path, variable: str
+) -> None:
     """Where no directory can be made, kernels compile and work, each time anew, say so once, and leave nothing.
 
     Below /dev/null nobody can write, not even root.
     """
     for _ in range(2):
-        done = run(["probe.py"], sources, **{variable: "/dev/null/none"})
+        done = run(["probe.py"], kernel_sources, **{variable: "/dev/null/none"})
         assert done.stdout.split() == ["0", "1"]
         (line,) = done.stderr.splitlines()
         assert "(NotADirectoryError)" in line
         assert "set STREAMDEDUP_CACHE" in line
-    assert _kernels(sources) == []
+    assert _kernels(kernel_sources) == []
 
 
 READ_ONLY = """
@@ -86,30 +96,39 @@ import probe
 """
 
 
-def test_what_is_kept_is_loaded_where_nothing_can_be_written(sources: Path, tmp_path: Path) -> None:
+def test_what_is_kept_is_loaded_where_nothing_can_be_written(
+    kernel_sources: Path, tmp_path: Path
+) -> None:
     """A cache on a read-only disk, as in an image, serves as any other, and nobody is warned."""
     cache = str(tmp_path / "cache")
-    first = run(["-c", "import probe"], sources, STREAMDEDUP_CACHE=cache)
-    second = run(["-c", READ_ONLY], sources, STREAMDEDUP_CACHE=cache)
+    first = run(["-c", "import probe"], kernel_sources, STREAMDEDUP_CACHE=cache)
+    second = run(["-c", READ_ONLY], kernel_sources, STREAMDEDUP_CACHE=cache)
     assert (first.stdout.split(), second.stdout.split()) == (["0", "1"], ["1", "0"])
     assert second.stderr == ""
 
 
-def test_on_another_processor_a_read_only_cache_does_no_harm(sources: Path, tmp_path: Path) -> None:
+def test_on_another_processor_a_read_only_cache_does_no_harm(
+    kernel_sources: Path, tmp_path: Path
+) -> None:
     """What was compiled for another processor is passed over: kernels compile, say so once, and are not kept."""
     cache = tmp_path / "cache"
-    run(["-c", "import probe"], sources, STREAMDEDUP_CACHE=str(cache), NUMBA_CPU_NAME="generic")
+    run(
+        ["-c", "import probe"],
+        kernel_sources,
+        STREAMDEDUP_CACHE=str(cache),
+        NUMBA_CPU_NAME="generic",
+    )
     kept = _kernels(cache)
-    done = run(["-c", READ_ONLY], sources, STREAMDEDUP_CACHE=str(cache))
+    done = run(["-c", READ_ONLY], kernel_sources, STREAMDEDUP_CACHE=str(cache))
     assert done.stdout.split() == ["0", "1"]
     assert "(OSError)" in done.stderr
     assert _kernels(cache) == kept != []
 
 
-def test_a_process_that_compiles_nothing_says_nothing(sources: Path) -> None:
+def test_a_process_that_compiles_nothing_says_nothing(kernel_sources: Path) -> None:
     """That there is no cache is of no interest where nothing would be in it."""
     source = "import streamdedup.rules.duplicates"
-    assert run(["-c", source], sources, STREAMDEDUP_CACHE="/dev/null/none").stderr == ""
+    assert run(["-c", source], kernel_sources, STREAMDEDUP_CACHE="/dev/null/none").stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -126,17 +145,17 @@ def test_a_process_that_compiles_nothing_says_nothing(sources: Path) -> None:
     ids=["file", "folder", "root", "owner", "ours"],
 )
 def test_an_index_of_others_is_not_unpickled(
-    sources: Path, tmp_path: Path, change: Callable[[Path], None] | None
+    kernel_sources: Path, tmp_path: Path, change: Callable[[Path], None] | None
 ) -> None:
     """What it holds is not run, and the kernel is compiled. If all is ours, it is run: the test could see it."""
     cached, mark = tmp_path / "cache", tmp_path / "mark"
     environment = {CACHE_ENV: str(cached)}
-    assert run(["probe.py"], sources, **environment).stdout.split() == ["0", "1"]
+    assert run(["probe.py"], kernel_sources, **environment).stdout.split() == ["0", "1"]
     written = {"MARK": str(mark), "CACHE": str(cached), "numba_version": numba.__version__}
     exec(HOSTILE, written)  # noqa: S102 - what another user would do
     if change:
         change(cached)
-    assert run(["probe.py"], sources, **environment).stdout.split() == ["0", "1"]
+    assert run(["probe.py"], kernel_sources, **environment).stdout.split() == ["0", "1"]
     assert mark.exists() == (change is None)
 
 
@@ -146,16 +165,16 @@ COMMAND = "import sys, streamdedup.cli; sys.argv = ['streamdedup', 'config', 'sc
 @pytest.mark.parametrize("name", ["*.nbi", "*.nbc"])
 @pytest.mark.parametrize("size", [0, 1, 30, -1])
 def test_a_file_that_is_cut_short_is_compiled_anew(
-    sources: Path, tmp_path: Path, name: str, size: int
+    kernel_sources: Path, tmp_path: Path, name: str, size: int
 ) -> None:
     """A loss of power may leave such files; the next process finds whole ones again."""
     cached = tmp_path / "cache"
     environment = {CACHE_ENV: str(cached)}
-    assert run(["probe.py"], sources, **environment).stdout.split() == ["0", "1"]
+    assert run(["probe.py"], kernel_sources, **environment).stdout.split() == ["0", "1"]
     (file,) = cached.rglob(name)
     file.write_bytes(file.read_bytes()[:size])
-    assert run(["probe.py"], sources, **environment).stdout.split() == ["0", "1"]
-    assert run(["probe.py"], sources, **environment).stdout.split() == ["1", "0"]
+    assert run(["probe.py"], kernel_sources, **environment).stdout.split() == ["0", "1"]
+    assert run(["probe.py"], kernel_sources, **environment).stdout.split() == ["1", "0"]
 
 
 @pytest.mark.parametrize(
@@ -163,21 +182,23 @@ def test_a_file_that_is_cut_short_is_compiled_anew(
     ["disable_jit: 1", "boundscheck: 1\nopt: 0", "- no mapping", "a: [", "\x00", "cpu_name: none"],
 )
 def test_a_file_in_the_working_directory_does_not_set_numba_up(
-    sources: Path, tmp_path: Path, content: str
+    kernel_sources: Path, tmp_path: Path, content: str
 ) -> None:
     """A command does not read it at the import, nor when a kernel is compiled; a variable is read."""
-    (sources / ".numba_config.yaml").write_text(content)
+    (kernel_sources / ".numba_config.yaml").write_text(content)
     code = f"{COMMAND}; import streamdedup.instructions, probe; {SHOWN}"
     for variable, level in (({}, "3"), ({"NUMBA_OPT": "1"}, "1")):
-        done = run(["-c", code], sources, **{CACHE_ENV: str(tmp_path / level)}, **variable)
+        done = run(["-c", code], kernel_sources, **{CACHE_ENV: str(tmp_path / level)}, **variable)
         assert done.stdout.splitlines()[-2:] == ["0 1", f"0 None {level} None"]
         assert done.stderr == ""
 
 
-def test_of_processes_that_lack_a_kernel_one_compiles_it(sources: Path, tmp_path: Path) -> None:
+def test_of_processes_that_lack_a_kernel_one_compiles_it(
+    kernel_sources: Path, tmp_path: Path
+) -> None:
     """The others wait, and load what it kept."""
     environment = {CACHE_ENV: str(tmp_path / "cache")}
-    running = [_started(["probe.py"], sources, **environment) for _ in range(4)]
+    running = [started(["probe.py"], kernel_sources, **environment) for _ in range(4)]
     found = [process.communicate(timeout=120)[0].split() for process in running]
     assert sorted(found) == [["0", "1"], *[["1", "0"]] * 3]
 
@@ -192,13 +213,15 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_dead_process_keeps_nobody_waiting(sources: Path, tmp_path: Path, number: int) -> None:
+def test_a_dead_process_keeps_nobody_waiting(
+    kernel_sources: Path, tmp_path: Path, number: int
+) -> None:
     """Who waits says for what, and goes on once the process that compiles has ended, however it ends."""
     environment = {CACHE_ENV: str(tmp_path / "cache")}
-    holder = _started(["-c", HOLDS], sources, **environment)
+    holder = started(["-c", HOLDS], kernel_sources, **environment)
     assert holder.stdout
     assert holder.stdout.readline() == "held\n"
-    waiting = _started(["probe.py"], sources, **environment)
+    waiting = started(["probe.py"], kernel_sources, **environment)
     assert waiting.stderr
     line = waiting.stderr.readline()
     assert re.match(

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -31,7 +31,12 @@ PARTITIONS = 4
 
 
 class WorkerProcess:
-    """`streamdedup run` in a process of its own, its log read back as JSON lines."""
+    """`streamdedup run` in a process of its own, its log read back as JSON lines.
+
+    It is killed at the end of the test unless it has ended by then.
+    """
+
+    started: ClassVar[list["WorkerProcess"]] = []
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class WorkerProcess:
                 stderr=errors,
                 env={**os.environ, **(environ or {})},
             )
+        self.started.append(self)
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """The log lines, or those of one event; not a last line that is still being written."""
@@ -78,6 +84,19 @@ class WorkerProcess:
         """Ask it to drain; its exit status."""
         self.process.send_signal(number)
         return self.process.wait(DEADLINE_S)
+
+
+@contextmanager
+def drained(worker: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Let a process run during the block, then drain it; it is killed if the block fails, or if it does not end."""
+    try:
+        yield
+        assert worker.poll() is None
+        worker.terminate()
+        assert worker.wait(DEADLINE_S) == 0
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 class Deployment:

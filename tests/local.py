@@ -5,7 +5,15 @@ A test with a loop asks for `start`; one without calls `run_to_the_end`.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +35,7 @@ from streamdedup.worker.worker import Worker
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.proxy import Cut, Proxy
 from tests.broker.topics import GroupOffsets, read_all
-from tests.deployment import Deployment, keyed
+from tests.deployment import Deployment, WorkerProcess, keyed
 
 POLL_S = 0.02
 
@@ -228,10 +236,23 @@ async def workers() -> AsyncIterator[Start]:
             started.append(worker)
             return started[-1]
 
-        yield start
-        for local in started:
-            if not local.task.done():
-                await local.stop()
+        try:
+            yield start
+        finally:
+            left = [local for local in started if not local.task.done()]
+            for local in left:
+                local.worker.stop()
+            ends = await asyncio.gather(*(one.task for one in left), return_exceptions=True)
+        for end in filter(None, ends):
+            raise end
+
+
+@pytest.fixture(autouse=True)
+def processes_end() -> Iterator[None]:
+    """Kill the worker processes that a test has left, as one that fails does."""
+    yield
+    while WorkerProcess.started:
+        WorkerProcess.started.pop().kill()
 
 
 @pytest.fixture

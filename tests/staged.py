@@ -106,6 +106,16 @@ class MemoryStage:
         return self.deployment.source
 
     @property
+    def config(self) -> dict[str, dict[str, Any]]:
+        """That of workers to come."""
+        return self.deployment.config
+
+    @property
+    def sink(self) -> str:
+        """The output."""
+        return self.deployment.sink
+
+    @property
     def copying_group(self) -> str:
         """The group of the first stage."""
         return f"{self.deployment.group}-repartition"

@@ -5,8 +5,6 @@ The cache is chosen at import, so each claim runs in processes of its own.
 
 import fcntl
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,58 +13,19 @@ from typing import Any
 import numba
 import pytest
 
-import streamdedup
 from streamdedup.kernel.cache import CACHE_ENV, LOCK, KernelCache, Place, place_of
-
-NOBODY = 65534
-
-
-PACKAGE = Path(streamdedup.__file__).parent
+from tests.kernel_probes import NOBODY, SHOWN, as_root, run
 
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
-
-
-PROBE = """
-import numba
-outer = numba.config.CACHE_DIR
-from streamdedup.kernel import kernel
-
-@kernel
-def double(number):
-    return number + number
-
-assert double(21) == 42
-assert numba.config.CACHE_DIR == outer
-assert double.targetoptions["nogil"]
-print(sum(double.stats.cache_hits.values()), sum(double.stats.cache_misses.values()))
-"""
-
-
-@pytest.fixture
-def sources(tmp_path: Path) -> Path:
-    """Make a directory with a module that has a kernel."""
-    (tmp_path / "sources").mkdir()
-    (tmp_path / "sources" / "probe.py").write_text(PROBE)
-    return tmp_path / "sources"
-
-
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Name a directory for caches, which is not there yet."""
-    monkeypatch.setenv(CACHE_ENV, str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-def test_directories_are_for_this_user_alone(root: Path) -> None:
+def test_directories_are_for_this_user_alone(cache_root: Path) -> None:
     """All that are made have mode 0700, whatever the umask leaves."""
     before = os.umask(0)
     try:
         place = place_of("a")
     finally:
         os.umask(before)
-    assert place == Place(root.resolve() / "kernels" / "a", is_writable=True)
-    made = [root, root / "kernels", root / "kernels" / "a"]
+    assert place == Place(cache_root.resolve() / "kernels" / "a", is_writable=True)
+    made = [cache_root, cache_root / "kernels", cache_root / "kernels" / "a"]
     assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
 
 
@@ -157,22 +116,17 @@ def test_a_relative_path_is_ignored(
     assert {path.name for path in tmp_path.iterdir()} == {"home"}
 
 
-SHOWN = (
-    "import numba; c = numba.config; print(c.DISABLE_JIT, c.BOUNDSCHECK, int(c.OPT), c.CPU_NAME)"
-)
-
-
 @pytest.mark.parametrize("imports", ["", "streamdedup", "streamdedup.lookaside, streamdedup.cli"])
 def test_how_numba_is_set_up_in_a_program_is_the_programs_choice(
-    sources: Path, imports: str
+    kernel_sources: Path, imports: str
 ) -> None:
     """Importing the package changes nothing of that, before numba and after it."""
-    (sources / ".numba_config.yaml").write_text("cpu_name: generic")
+    (kernel_sources / ".numba_config.yaml").write_text("cpu_name: generic")
     for code in (
         f"import {imports or 'sys'}; {SHOWN}",
         f"import numba, {imports or 'sys'}; {SHOWN}",
     ):
-        assert run(["-c", code], sources).stdout == "0 None 3 generic\n"
+        assert run(["-c", code], kernel_sources).stdout == "0 None 3 generic\n"
 
 
 def test_a_file_system_without_locks_holds_nobody_up(
@@ -241,28 +195,3 @@ def _is_locked(path: Path) -> bool:
         except BlockingIOError:
             return True
         return False
-
-
-def run(
-    arguments: list[str], directory: Path, **environment: str
-) -> "subprocess.CompletedProcess[str]":
-    """Run Python in `directory`; it imports the package from there, or else the one under test."""
-    process = _started(arguments, directory, **environment)
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
-    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
-
-
-def _started(arguments: list[str], directory: Path, **environment: str) -> "subprocess.Popen[str]":
-    ours = ("NUMBA_", CACHE_ENV, "XDG_CACHE_HOME")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    path = os.pathsep.join([str(directory), str(PACKAGE.parent)])
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=directory,
-        env={**inherited, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )

@@ -1,6 +1,7 @@
 """What `build`, `load` and `save` of the library promise beyond the filters: a full filter, copies."""
 
 import copy
+import itertools
 import pickle
 import sys
 import warnings
@@ -19,7 +20,8 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Removable
 from streamdedup.filters.strain import ChosenKeysError
 from tests.filters.cases import HASH_KEY, random_digests, state
-from tests.library import SETS, built, in_time, key_of, keys_of, ways
+from tests.library import SETS, WAYS, built, in_time, key_of, keys_of
+from tests.rows import every
 
 fixed = pytest.mark.parametrize("kind", SETS)
 
@@ -32,32 +34,29 @@ def pickled(seen: Any) -> Any:
 # --- copies ---
 
 
-@ways
-@pytest.mark.parametrize(
-    "way",
-    [copy.copy, copy.deepcopy, pickled],
-    ids=["copy", "deepcopy", "pickle"],
-)
-def test_a_copy_is_whole(
-    kind: str, options: Mapping[str, Any], way: Callable[[Any], Any], tmp_path: Path
-) -> None:
+def test_a_copy_is_whole(tmp_path: Path) -> None:
     """Equal, of the same class, aligned; what one gets the other has not, also after it grew; both can be saved."""
-    seen = built(kind, 500, **options)
-    numbers = np.arange(2000)
-    first = numbers[: 500 if "on_full" not in options else 1200]
-    seen.add_many(keys_of(seen, first), *in_time(seen, np.zeros(len(first), np.int64)))
-    other = way(seen)
-    assert type(other) is type(seen)
-    assert (state(other)[:2], len(other)) == (state(seen)[:2], len(seen))
-    before = state(other)[:2]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FilterFullWarning)
-        seen.add_many(keys_of(seen, numbers), *in_time(seen, np.zeros(len(numbers), np.int64)))
-        assert state(other)[:2] == before
-        assert other.add(key_of(seen, 1999), *in_time(seen, 0))
-    for each in (seen, other):
-        streamdedup.save(each, tmp_path / "saved")
-        assert len(streamdedup.load(tmp_path / "saved")) == len(each)
+
+    def check(row: tuple[tuple[str, Mapping[str, Any]], Callable[[Any], Any]]) -> None:
+        (kind, options), way = row
+        seen = built(kind, 500, **options)
+        numbers = np.arange(2000)
+        first = numbers[: 500 if "on_full" not in options else 1200]
+        seen.add_many(keys_of(seen, first), *in_time(seen, np.zeros(len(first), np.int64)))
+        other = way(seen)
+        assert type(other) is type(seen)
+        assert (state(other)[:2], len(other)) == (state(seen)[:2], len(seen))
+        before = state(other)[:2]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FilterFullWarning)
+            seen.add_many(keys_of(seen, numbers), *in_time(seen, np.zeros(len(numbers), np.int64)))
+            assert state(other)[:2] == before
+            assert other.add(key_of(seen, 1999), *in_time(seen, 0))
+        for each in (seen, other):
+            streamdedup.save(each, tmp_path / "saved")
+            assert len(streamdedup.load(tmp_path / "saved")) == len(each)
+
+    every(itertools.product(WAYS, [copy.copy, copy.deepcopy, pickled]), check)
 
 
 @pytest.mark.parametrize("normalize", [None, "lowercase"])

@@ -5,6 +5,7 @@ method of the kind, and another one calls. What is lost without that shows where
 """
 
 import copy
+import itertools
 import os
 import pickle
 import signal
@@ -16,23 +17,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from inspect import Parameter, getattr_static, signature
-from itertools import permutations
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import numba
-import numpy as np
 import pytest
 from typing_extensions import override
 
 import streamdedup
 from streamdedup import ClassicBloom, filters, forks, library
-from streamdedup.filters.base import Growing, Removable
+from streamdedup.filters.base import Growing
 from tests.broker.base import DEADLINE_S
-from tests.library import WAYS, built, config_of, in_time, key_of, keys_of, ways
+from tests.library import WAYS, built, config_of
+from tests.rows import every
 
-THREADS = 4
 UNIONABLE = [
     way
     for way in WAYS
@@ -203,40 +201,43 @@ def calls_of(seen: Any) -> list[Call]:
     return calls
 
 
-@ways
 @pytest.mark.usefixtures("waiting")
-def test_no_two_calls_are_inside_a_filter_at_one_time(
-    kind: str, options: Mapping[str, Any]
-) -> None:
+def test_no_two_calls_are_inside_a_filter_at_one_time() -> None:
     """Whichever two: public methods, properties and operators, found by introspection, and steps of iterators."""
-    seen = watched_filter(kind, options)
-    calls = calls_of(seen)
-    assert {"add", "add_many", "contains_many", "__contains__", "__len__"} <= {
-        call.to for call in calls
-    }
-    together = [
-        (first, second, state)
-        for first in calls
-        for second in calls
-        if (state := beside(first, second)) != "waits"
-    ]
-    assert together == []
+
+    def check(row: tuple[str, Mapping[str, Any]]) -> None:
+        kind, options = row
+        seen = watched_filter(kind, options)
+        calls = calls_of(seen)
+        assert {"add", "add_many", "contains_many", "__contains__", "__len__"} <= {
+            call.to for call in calls
+        }
+        together = [
+            (first, second, state)
+            for first in calls
+            for second in calls
+            if (state := beside(first, second)) != "waits"
+        ]
+        assert together == []
+
+    every(WAYS, check)
 
 
-@ways
-@pytest.mark.parametrize("at", ["the first of the table", "the end of the table"])
 @pytest.mark.usefixtures("waiting")
-def test_nobody_adds_while_a_filter_is_copied_or_saved(
-    kind: str, options: Mapping[str, Any], at: str, tmp_path: Path
-) -> None:
+def test_nobody_adds_while_a_filter_is_copied_or_saved(tmp_path: Path) -> None:
     """From the first byte to the last. Only a save of bits that are only set lets others in."""
-    seen = watched_filter(kind, options)
-    add = Call("add_many", lambda: seen.add_many(None))
-    for way in (copy.copy, copy.deepcopy, pickle.dumps):
-        assert beside(Call(at, lambda way=way: way(seen)), add) == "waits"  # type: ignore[misc]
-    save = Call(at, lambda: streamdedup.save(seen, tmp_path / "saved"))
-    bits = seen.only_sets_bits and not isinstance(seen, Growing)
-    assert beside(save, add) == ("inside" if bits else "waits")
+
+    def check(row: tuple[tuple[str, Mapping[str, Any]], str]) -> None:
+        (kind, options), at = row
+        seen = watched_filter(kind, options)
+        add = Call("add_many", lambda: seen.add_many(None))
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            assert beside(Call(at, lambda way=way: way(seen)), add) == "waits"  # type: ignore[misc]
+        save = Call(at, lambda: streamdedup.save(seen, tmp_path / "saved"))
+        bits = seen.only_sets_bits and not isinstance(seen, Growing)
+        assert beside(save, add) == ("inside" if bits else "waits")
+
+    every(itertools.product(WAYS, ["the first of the table", "the end of the table"]), check)
 
 
 @pytest.mark.parametrize(("kind", "options"), UNIONABLE, ids=str)
@@ -274,98 +275,6 @@ def test_a_classic_filter_sets_and_reads_bits_for_one_caller_at_a_time() -> None
     }
 
 
-# --- four threads ---
-
-
-@pytest.fixture
-def short_turns() -> Iterator[None]:
-    """Threads lose the interpreter as often as can be."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
-def run(rounds: int, *calls: Callable[[int], object]) -> list[list[Any]]:
-    """What each returned in each round, by call, each in a thread of its own. All begin a round at one time."""
-    start = threading.Barrier(len(calls), timeout=DEADLINE_S)
-    found: list[list[Any]] = [[] for _ in calls]
-    failed: list[BaseException] = []
-
-    def work(call: Callable[[int], object], answers: list[Any]) -> None:
-        try:
-            for number in range(rounds):
-                start.wait()
-                answers.append(call(number))
-        except BaseException as error:  # it is raised below
-            start.abort()
-            failed.append(error)
-
-    threads = [threading.Thread(target=work, args=each) for each in zip(calls, found, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
-    return found
-
-
-@ways
-@pytest.mark.usefixtures("short_turns")
-def test_of_four_threads_one_adds_a_key_and_one_removes_it(
-    kind: str, options: Mapping[str, Any], tmp_path: Path
-) -> None:
-    """In batches and one by one, while a fifth copies and saves it: each key is new once, and none is lost."""
-    rounds, batch, single = 5, (400 if (kind, options) == ("bitmap", {}) else 8_000), 50
-    total = rounds * (batch + single)
-    seen = built(kind, total // (8 if "on_full" in options else 1), **options)
-    numbers = np.arange(total).reshape(rounds, -1)
-    batches = [keys_of(seen, row[single:]) for row in numbers]
-    singles = [[key_of(seen, int(number)) for number in row[:single]] for row in numbers]
-    at = in_time(seen, np.zeros(batch, np.int64))
-
-    def add(number: int) -> int:
-        new = np.count_nonzero(seen.add_many(batches[number], *at))
-        return int(new) + sum(bool(seen.add(key, *in_time(seen, 0))) for key in singles[number])
-
-    def discard(number: int) -> int:
-        gone = np.count_nonzero(seen.remove_many(batches[number]))
-        return int(gone) + sum(bool(seen.discard(key)) for key in singles[number])
-
-    def look(number: int) -> None:
-        path = tmp_path / f"{number}"
-        streamdedup.save(seen, path)
-        assert len(copy.copy(seen)) >= len(streamdedup.load(path))
-        assert repr(seen)
-        assert seen.fill_ratio >= 0
-
-    *new, _ = run(rounds, *[add] * THREADS, look)
-    assert np.sum(new) == len(seen) == total
-    assert seen.contains_many(keys_of(seen, numbers.ravel())).all()
-    streamdedup.save(seen, tmp_path / "all")
-    assert streamdedup.load(tmp_path / "all").contains_many(keys_of(seen, numbers.ravel())).all()
-    if isinstance(seen, Removable) and (not seen.multiset or seen.copies_max >= THREADS):
-        gone = run(rounds, *[discard] * THREADS)
-        assert np.sum(gone) == total * (THREADS if seen.multiset else 1)
-        assert (
-            len(seen) == np.count_nonzero(seen.contains_many(keys_of(seen, numbers.ravel()))) == 0
-        )
-
-
-@pytest.mark.usefixtures("short_turns")
-def test_of_four_threads_one_adds_a_key_to_a_classic_filter() -> None:
-    """A copy of it is whole, too."""
-    seen = ClassicBloom(1 << 18, 3)
-    new = run(4, *[lambda number: sum(seen.add(f"{number} {i}") for i in range(500))] * THREADS)
-    assert np.sum(new) == len(seen) == 2000
-    for other in (copy.copy(seen), copy.deepcopy(seen), pickle.loads(pickle.dumps(seen))):  # noqa: S301 - our own
-        assert "1 7" in other
-        assert other.add("another")
-        assert (len(other), len(seen)) == (2001, 2000)
-    assert "another" not in seen
-
-
 # --- forks ---
 
 
@@ -394,15 +303,6 @@ def classic() -> tuple[Callable[[], object], Callable[[], object]]:
     return lambda: [seen.add(f"{i}") for i in range(100)], lambda: seen.add("another")
 
 
-def compiling() -> tuple[Callable[[], object], Callable[[], object]]:
-    """Kernels that a thread compiles."""
-
-    def compile_one() -> None:
-        numba.njit(lambda number: number + 1)(1)
-
-    return compile_one, compile_one
-
-
 def normalized() -> tuple[Callable[[], object], Callable[[], object]]:
     """The same of addresses that no kernel reads."""
     seen = built("cuckoo", 2000, normalize="email")
@@ -421,7 +321,6 @@ def normalized() -> tuple[Callable[[], object], Callable[[], object]]:
         filled,
         classic,
         normalized,
-        compiling,
     ],
 )
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # that it has threads
@@ -429,7 +328,11 @@ def test_a_child_can_use_what_a_thread_used_at_the_fork(
     uses: Callable[[], tuple[Callable[[], object], Callable[[], object]]],
 ) -> None:
     """It finds no lock of a thread that it does not have."""
-    often, once = uses()
+    fork_beside(*uses())
+
+
+def fork_beside(often: Callable[[], object], once: Callable[[], object]) -> None:
+    """Do one thing in a thread, often, and the other in each of ten children that begin meanwhile."""
     often()
     ended = threading.Event()
 
@@ -451,28 +354,3 @@ def test_a_child_can_use_what_a_thread_used_at_the_fork(
     finally:
         ended.set()
         thread.join(120)
-
-
-@pytest.mark.skipif(sys.platform == "darwin", reason="its libraries refuse a fork among threads")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # that it has threads
-def test_a_fork_and_a_union_do_not_wait_for_each_other() -> None:
-    """Both take the locks of two filters: in one order, whichever of them is on the left."""
-    filters = [built("bloom", 100) for _ in range(8)]
-    ended = threading.Event()
-
-    def unite() -> None:
-        while not ended.is_set():
-            for one, other in permutations(filters, 2):
-                one.__ior__(other)
-
-    def fork() -> None:
-        for _ in range(40):
-            child = os.fork()
-            if not child:
-                os._exit(0)
-            os.waitpid(child, 0)
-        ended.set()
-
-    for call in (unite, fork):
-        threading.Thread(target=call, daemon=True).start()
-    assert ended.wait(60)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from streamdedup import units
+from tests.filters.cases import over
 
 SECONDS = units.seconds(0, 1e12)
 MILLISECONDS = units.milliseconds(0, 10**18)
@@ -89,19 +90,19 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("quantity", "written", "value"), READ)
-def test_a_value_is_read_exactly(quantity: units.Quantity, written: object, value: float) -> None:
+@over(READ)
+def test_a_value_is_read_exactly(row: tuple[units.Quantity, object, float]) -> None:
     """Units, fractions, underscores and exponents give the exact number, of the right type."""
+    quantity, written, value = row
     read = quantity.parse(written)
     assert read == value
     assert type(read) is type(value)
 
 
-@pytest.mark.parametrize(("quantity", "written", "remedy"), REFUSED)
-def test_a_wrong_value_is_refused_with_its_remedy(
-    quantity: units.Quantity, written: object, remedy: str
-) -> None:
+@over(REFUSED)
+def test_a_wrong_value_is_refused_with_its_remedy(row: tuple[units.Quantity, object, str]) -> None:
     """What is no quantity is refused, and the message says what to write."""
+    quantity, written, remedy = row
     with pytest.raises(ValueError, match=re.escape(remedy)):
         quantity.parse(written)
 
@@ -165,13 +166,13 @@ def test_a_number_a_bool_or_nothing_is_quoted(value: object) -> None:
     assert units.quote(value) == repr(value)
 
 
-@pytest.mark.parametrize("text", PLAIN)
+@over(PLAIN)
 def test_a_text_that_cannot_be_a_secret_is_quoted(text: str) -> None:
     """A short number, with a short unit or none, or a word such as `true`."""
     assert units.quote(text) == repr(text)
 
 
-@pytest.mark.parametrize("text", MAYBE_SECRET)
+@over(MAYBE_SECRET)
 def test_a_text_that_may_be_a_secret_is_not_quoted(text: str) -> None:
     """Neither is it where a choice is due that it does not resemble."""
     assert units.quote(text) is None
@@ -261,8 +262,7 @@ def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         path.validate_python("~no-such-user-here/snapshots")
 
 
-@pytest.mark.parametrize(
-    ("size_bytes", "text"),
+@over(
     [
         (0, "0 bytes"),
         (1, "1 byte"),
@@ -277,15 +277,15 @@ def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         (119_813_233, "120 MB"),
         (5e12, "5.0 TB"),
         (1_234_567e12, "1,230,000 TB"),
-    ],
+    ]
 )
-def test_a_size_for_people_has_three_digits(size_bytes: float, text: str) -> None:
+def test_a_size_for_people_has_three_digits(row: tuple[float, str]) -> None:
     """In the largest decimal unit of which there is one at least; below a kilobyte, no byte is rounded away."""
+    size_bytes, text = row
     assert units.sized(size_bytes) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
+@over(
     [
         ("", ""),
         ("events-unique", "events-unique"),
@@ -300,10 +300,11 @@ def test_a_size_for_people_has_three_digits(size_bytes: float, text: str) -> Non
         (b"plain", "plain"),
         (b"\xff\xc3\xa9\x1b[31m\n", r"\xffé\x1b[31m\n"),
         (b"\xed\xa0\xbd", r"\xed\xa0\xbd"),
-    ],
+    ]
 )
-def test_text_of_others_moves_no_cursor_and_ends_no_line(text: str | bytes, shown: str) -> None:
+def test_text_of_others_moves_no_cursor_and_ends_no_line(row: tuple[Any, str]) -> None:
     """Whatever is not printable is shown as an escape; all else stays as it is."""
+    text, shown = row
     assert units.escaped(text) == shown
     assert units.escaped(text).isprintable()
 

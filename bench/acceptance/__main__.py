@@ -1,4 +1,4 @@
-"""`python -m bench.acceptance`: writes docs/acceptance.md; with names of sections, prints those only."""
+"""`python -m bench.acceptance`: writes results/acceptance.md; with names of sections, prints those only."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from bench.acceptance import bits, counting, cuckoo, dleft, growth, kinds, sizes
 from bench.acceptance.report import Section, document
 from bench.machine import machine
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "acceptance.md"
+DOCUMENT = Path(__file__).parents[2] / "results" / "acceptance.md"
 SECTIONS: dict[str, Callable[[], Section]] = {
     "churn": dleft.churn,
     "dleft": dleft.errors,

@@ -7,10 +7,11 @@ import numpy as np
 from bench.acceptance import fluid
 from bench.acceptance.chance import found_in, occupancy_spread, random_keys
 from bench.acceptance.report import Figure, Section, near, share
+from proof.filters.churn import CHURN, OPERATIONS, Churned, churned
 from streamdedup.filters.dleft.dlcbf import DLCBF
 from streamdedup.filters.sizing import dleft_error
 from tests.filters.cases import SIGMAS
-from tests.filters.dleft_tools import CHURN, OPERATIONS, RESIDENT, Churned, churned
+from tests.filters.dleft_tools import RESIDENT
 
 PAPER = {5: 0.9502, 6: 0.7655, 7: 0.2868, 8: 0.0022, 9: 0.0}
 PAPER_ADDED = {5: 0.9971, 6: 0.8747, 7: 0.1283, 8: 1.3e-10, 9: 2.6e-138}

@@ -3,11 +3,11 @@
 import numpy as np
 
 from bench.acceptance.report import Figure, Section, share
+from proof.filters.key_families import digests_of
 from streamdedup.filters.base import Filter
 from streamdedup.filters.fuse.fuse import Fuse
 from streamdedup.keys.hashing import MURMUR3
 from tests.filters.cases import CASES, Case, probes_for
-from tests.filters.key_families import digests_of
 
 FAMILY = "suffix"
 CAPACITY = 400_000

@@ -95,7 +95,7 @@ def share(
 
 
 def document(sections: Iterable[Section], machine: str, seconds: float) -> str:
-    """All of `docs/acceptance.md`."""
+    """All of `results/acceptance.md`."""
     sections = list(sections)
     figures = [figure for section in sections for figure in section.figures]
     out = sum(not figure.holds for figure in figures)

@@ -1,6 +1,6 @@
 """`make bench`: one base case, and one thing changed at a time, against a plain copy and a loop written by hand.
 
-It takes twenty minutes at most, and writes bench/results/worker.json, and docs/benchmarks.md from it. With
+It takes twenty minutes at most, and writes results/worker.json, and results/benchmarks.md from it. With
 --cases, --rounds, --events or --contenders it measures less and writes nothing.
 """
 

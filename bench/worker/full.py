@@ -1,7 +1,7 @@
 """`python -m bench full`: restart, memory, latency, growth, peers, an hour or more; it goes on where it was ended.
 
-Each cell is written to bench/results/worker-full.json as it is measured, with the commit, and not measured again until
-the code changes, unless it was left out; docs/benchmarks.md is written anew with each. `python -m bench.worker.full
+Each cell is written to results/worker-full.json as it is measured, with the commit, and not measured again until
+the code changes, unless it was left out; results/benchmarks.md is written anew with each. `python -m bench.worker.full
 restart latency` measures these parts only.
 """
 

@@ -1,4 +1,4 @@
-"""The part of docs/benchmarks.md that `python -m bench full` measures; what is not there yet is said to be so."""
+"""The part of results/benchmarks.md that `python -m bench full` measures; what is not there yet is said to be so."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, written from the results and from nothing else; a test holds it equal to them."""
+"""results/benchmarks.md, written from the results and from nothing else; a test holds it equal to them."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ THROUGHPUT = results.DIRECTORY / "worker.json"
 FULL = results.DIRECTORY / "worker-full.json"
 STAGES = results.DIRECTORY / "repartition.json"
 SECTIONS = ("restart", "snapshot", "memory", "latency", "growth", "peers")
-PAGE = results.ROOT / "docs" / "benchmarks.md"
+PAGE = results.DIRECTORY / "benchmarks.md"
 
 Found = Mapping[str, Any]
 
@@ -54,7 +54,7 @@ Before the first round, the first contender ran {warm_ups} times, until the brok
   than before, and each other one once."""
 WITH_HUGE_PAGES = """\
 If the case does not say otherwise, all contenders run with the
-  [huge pages](deploy.md#what-to-mount-and-to-set) that the image asks for."""
+  [huge pages](../docs/deploy.md#what-to-mount-and-to-set) that the image asks for."""
 WITHOUT_HUGE_PAGES = "No contender asks for huge pages."
 
 
@@ -87,7 +87,7 @@ def page(throughput: Found, full: Found, stages: Found) -> str:
     """The whole page, from what there is of the results of `python -m bench worker`, `full` and `repartition`."""
     parts = [
         "# Benchmarks\n",
-        "Written by `make bench` and `python -m bench full` from `bench/results/`; do not edit. Ratios carry over to\n"
+        "Written by `make bench` and `python -m bench full` from `results/`; do not edit. Ratios carry over to\n"
         "other machines better than rates do.\n",
     ]
     if throughput:

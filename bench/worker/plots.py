@@ -1,4 +1,4 @@
-"""The plots of docs/benchmarks.md; each file names the results that it was drawn from, and a test compares."""
+"""The plots of results/benchmarks.md; each file names the results that it was drawn from, and a test compares."""
 
 import hashlib
 import json
@@ -11,10 +11,10 @@ from bench import plots
 from bench.worker import results
 from bench.worker.contenders import CONTENDERS, COPY, LOOP, OURS
 
-DOCS = results.ROOT / "docs"
-CASES = DOCS / "benchmarks-cases.svg"
-LATENCY = DOCS / "benchmarks-latency.svg"
-GROWTH = DOCS / "benchmarks-growth.svg"
+DIRECTORY = results.DIRECTORY
+CASES = DIRECTORY / "benchmarks-cases.svg"
+LATENCY = DIRECTORY / "benchmarks-latency.svg"
+GROWTH = DIRECTORY / "benchmarks-growth.svg"
 STYLES = {OURS: ("#0072B2", "o"), COPY: ("#E69F00", "s"), LOOP: ("#009E73", "^")}
 AXES = {"capacity": "keys of capacity", "partitions": "partitions", "size": "bytes of an event"}
 
@@ -23,10 +23,7 @@ Found = Mapping[str, Any]
 
 def drawn_from(shown: object) -> str:
     """What a plot says of the results that it shows."""
-    return (
-        "bench/results "
-        + hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:16]
-    )
+    return "results " + hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def shown(throughput: Found, full: Found) -> dict[Path, Any]:
@@ -40,7 +37,7 @@ def shown(throughput: Found, full: Found) -> dict[Path, Any]:
     return {path: found for path, found in all_of_them.items() if found}
 
 
-def draw(throughput: Found, full: Found, directory: Path = DOCS) -> None:
+def draw(throughput: Found, full: Found, directory: Path = DIRECTORY) -> None:
     """Write the files of all plots that have results; the same results give the same bytes."""
     makers = {CASES: _cases, LATENCY: _latency, GROWTH: _growth}
     with plots.style():

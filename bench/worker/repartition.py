@@ -1,6 +1,6 @@
 """`python -m bench repartition`: the stages of `source.repartition` against a copy and a worker without them.
 
-It writes bench/results/repartition.json, and docs/benchmarks.md from it. With --rounds or --events it measures less and
+It writes results/repartition.json, and results/benchmarks.md from it. With --rounds or --events it measures less and
 writes nothing.
 """
 

@@ -12,7 +12,7 @@ from bench import clock
 from bench.worker.contenders import BOTH, COPY, LOOP, OURS, SECOND, STAGE
 
 ROOT = Path(__file__).parents[2]
-DIRECTORY = ROOT / "bench" / "results"
+DIRECTORY = ROOT / "results"
 PACKAGES = ("streamdedup-kafka", "aiokafka", "confluent-kafka", "numba", "numpy", "orjson")
 RATIO_MIN = {COPY: 5.0, LOOP: 3.0}
 RATE_MIN = 1_800_000  # events a second

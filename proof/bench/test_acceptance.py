@@ -12,8 +12,8 @@ from bench.acceptance import fluid
 from bench.acceptance.bits import exact_error
 from bench.acceptance.report import Figure, Section, document, share
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "acceptance.md").read_text("utf-8")
+RESULTS = Path(__file__).parents[2] / "results"
+PAGE = (RESULTS / "acceptance.md").read_text("utf-8")
 QUICK = ("sizes", "counting")  # in 3 s each; `python -m bench acceptance` measures all
 
 
@@ -141,7 +141,7 @@ def test_the_chain_gives_the_published_exact_errors(
 def test_the_table_of_hashes_is_what_is_measured(name: str) -> None:
     """A weak one and a sound one, measured again, are the page's, to the last digit."""
     (row,) = hashes.table({name: hashes.ratios(hashes.contenders()[name])})[2:]
-    assert row in (DOCS / "hashes.md").read_text("utf-8")
+    assert row in (RESULTS / "hashes.md").read_text("utf-8")
 
 
 def test_the_page_of_hashes_warns_of_what_is_so() -> None:

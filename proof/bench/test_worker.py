@@ -61,7 +61,7 @@ STAGES = results.read(page.STAGES)
 
 
 def test_the_page_is_what_the_results_give() -> None:
-    """docs/benchmarks.md is there if results are, and holds nothing that they do not give."""
+    """results/benchmarks.md is there if results are, and holds nothing that they do not give."""
     assert page.PAGE.exists() == bool(THROUGHPUT or FULL or STAGES)
     if page.PAGE.exists():
         assert page.PAGE.read_text("utf-8") == page.page(THROUGHPUT, FULL, STAGES)
@@ -78,7 +78,7 @@ def test_the_readme_says_what_was_measured() -> None:
 
 def test_the_plots_were_drawn_from_the_results() -> None:
     """Each plot says which results it shows, and those are the ones that are kept."""
-    there = set((ROOT / "docs").glob("benchmarks-*.svg"))
+    there = set(results.DIRECTORY.glob("benchmarks-*.svg"))
     shown = plots.shown(THROUGHPUT, FULL)
     assert there == set(shown)
     for path, found in shown.items():

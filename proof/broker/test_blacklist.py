@@ -10,22 +10,13 @@ from confluent_kafka.cimpl import NewPartitions
 from disposable_email_domains import blocklist as disposable
 
 from tests.broker.base import DEADLINE_S, admin_client, wait_until
-from tests.broker.test_blacklist import (
-    blocked,
-    build,
-    command,
-    header,
-    screened,  # noqa: F401 - fixtures
-    sign_ups,
-)
 from tests.broker.topics import (
     Event,
-    create_topic,
     produce,
     read_all,
-    unique_name,
 )
 from tests.deployment import Deployment, WorkerProcess
+from tests.lists.screening import blocked, build, command, header, sign_ups
 
 pytestmark = pytest.mark.broker
 
@@ -97,25 +88,6 @@ def test_a_new_worker_knows_all_changes_before_it_serves(
     assert "user" not in json.dumps(worker.events())
 
 
-def test_a_control_topic_may_get_more_partitions(screened: Deployment, tmp_path: Path) -> None:
-    """What is written to those is followed, too."""
-    build(tmp_path / "block.list", ["listed@x.example"])
-    control = screened.config["blocklist"]["control_topic"]
-    with screened.running() as worker:
-        worker.wait_for("shard_live", 2)
-        admin = admin_client(screened.bootstrap)  # held: the answer dies with it
-        admin.create_partitions([NewPartitions(control, 6)])[control].result()
-        added: list[Event] = [
-            (n, b"u%d@x.example" % n, b'{"op": "add"}', [], None) for n in range(6)
-        ]
-        wait_until(lambda: can_write(screened, control, added), DEADLINE_S, lambda: "no partition")
-        wait_until(
-            lambda: worker.events("list_changed")[-1].get("keys_changed") == 6,
-            DEADLINE_S,
-            lambda: str(worker.events("list_changed")),
-        )
-
-
 def test_all_workers_agree_on_changes_after_partitions_were_added(
     screened: Deployment, tmp_path: Path
 ) -> None:
@@ -172,20 +144,3 @@ def can_write(
         return False
     produce(deployment.bootstrap, topic, events)
     return True
-
-
-def test_a_control_topic_that_forgets_is_refused(screened: Deployment, tmp_path: Path) -> None:
-    """Changes would be lost with it, so the worker does not start; nor if there is no such topic."""
-    build(tmp_path / "block.list", ["a@x.example"])
-    forgetting, both = unique_name("control"), unique_name("control")
-    create_topic(screened.bootstrap, forgetting, 1)
-    create_topic(screened.bootstrap, both, 1, cleanup_policy="compact,delete")
-    for topic, reason in (
-        (forgetting, "cleanup.policy to compact"),
-        (both, "cleanup.policy to compact"),
-        ("not-there", "does not exist"),
-    ):
-        screened.config["blocklist"]["control_topic"] = topic
-        with screened.running(f"{topic}.log") as worker:
-            assert worker.process.wait(DEADLINE_S) == 2
-            assert reason in worker.events("worker_failed")[0]["error"]

@@ -1,7 +1,7 @@
 """Whatever becomes of the control topic of a block list: events flow on, the log says what is wrong, none is missed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -183,30 +183,3 @@ async def test_an_open_transaction_shows(deployment: Deployment, start: Start) -
         await asyncio.to_thread(foreign.commit_transaction, DEADLINE_S)
         await holds(worker, 8)
         await worker.until(lambda: behind_s(worker) < 3, "topic that is read")
-
-
-@pytest.mark.parametrize("error", [KeyError, OSError, MemoryError, ValueError])
-async def test_an_error_that_nobody_foresaw_is_tried_again(
-    deployment: Deployment,
-    start: Start,
-    monkeypatch: pytest.MonkeyPatch,
-    error: type[Exception],
-) -> None:
-    """It is reported by its type alone, since its message may hold a key."""
-    failing: list[Exception] = []
-    described: Callable[..., Awaitable[object]] = changes_module.described
-
-    async def broken(*arguments: object) -> object:
-        if failing:
-            raise failing[0]
-        return await described(*arguments)
-
-    async with at_work(deployment, start, range(5)) as worker:
-        monkeypatch.setattr(changes_module, "described", broken)
-        failing.append(error("user1@example.com"))
-        (line,) = await worker.logged("changes_behind")
-        assert error.__name__ in line["error"]
-        assert error is OSError or "user1@" not in str(line)
-        failing.clear()
-        await write(deployment, [7])
-        await holds(worker, 6)

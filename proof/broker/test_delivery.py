@@ -1,6 +1,5 @@
 """What the worker promises, on a real broker: exact output, byte for byte, through drains and restarts."""
 
-import asyncio
 import shutil
 import signal
 import threading
@@ -18,7 +17,6 @@ from streamdedup.kafka.options import KafkaOptions
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker
 from tests.broker.proxy import Action, Api, Frame, Hold, Proxy
 from tests.broker.test_delivery import (
-    deployment,  # noqa: F401 - fixtures
     some_events,
 )
 from tests.broker.topics import committed, read_all
@@ -226,22 +224,6 @@ async def _write_unreadable(bootstrap: str, topic: str) -> None:
         await (await producer.send_batch(batch, topic, partition=0))
     finally:
         await producer.stop()
-
-
-async def test_a_commit_interval_beyond_the_time_out_still_commits(
-    broker: Broker, tmp_path: Path, start: Start
-) -> None:
-    """However the two are set, a transaction is closed in time: a trickle of events is no endless doubt."""
-    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-    deployment.config["kafka"]["producer"] = {"request_timeout_ms": 3000}
-    deployment.config["delivery"]["commit_interval_ms"] = 10_000
-    async with start(deployment) as worker:
-        await worker.live()
-        for number in range(80):
-            deployment.feed(keyed([number], 1))
-            await asyncio.sleep(0.05)  # a trickle
-        await worker.caught_up()
-        assert worker.lines("doubt") == []
 
 
 @pytest.mark.parametrize("kind", sorted(get_args(Kind)))

@@ -18,15 +18,11 @@ from streamdedup.commands.trial import tried
 from streamdedup.events import Verdict
 from streamdedup.settings import load
 from tests.broker.base import Broker
-from tests.broker.topics import Event, read_all, unique_name
+from tests.broker.topics import read_all, unique_name
 from tests.deployment import Deployment
 from tests.keys.test_protobuf import EVENT
 from tests.local import Start
-from tests.registry.real import registry_url
 from tests.registry.stand_ins import record
-from tests.staged import Staged
-
-__all__ = ["registry_url"]  # a fixture
 
 pytestmark = pytest.mark.broker
 KEYS = [f"user-{number}@example.com" for number in range(40)]
@@ -189,26 +185,3 @@ async def test_references_are_found(
     value = b"\0" + number.to_bytes(4) + b"\4\6abc"
     there.feed([(0, None, each, [], None) for each in (value, value, b'{"user":{"id":"abc"}}')])
     await settled(there, start, ["abc"])
-
-
-async def test_each_stage_reads_schemas(
-    broker: Broker,
-    tmp_path: Path,
-    start: Start,
-    registry_url: str,
-    client: SchemaRegistryClient,
-) -> None:
-    """With `source.repartition`, events of one key come in several partitions and versions, and one passes."""
-    staged = Staged(broker.bootstrap_servers, tmp_path, 3)
-    with_format(staged, registry_url, "avro")
-    writers = [plain, *avro_writers(client, staged.source)]
-    events: list[Event] = [
-        ((at + number) % 3, None, write(key, number), [], None)
-        for number, write in enumerate(writers)
-        for at, key in enumerate(KEYS)
-    ]
-    await asyncio.to_thread(staged.feed, events)
-    async with start(staged) as worker:
-        await worker.consumed(len(events))
-    output = await asyncio.to_thread(read_all, staged.bootstrap, staged.sink)
-    assert len(output) == len(KEYS)

@@ -17,9 +17,10 @@ from aiohttp import web
 from w3lib.url import canonicalize_url
 
 from examples.fetcher import fetch
-from tests.broker.base import DEADLINE_S, Broker, wait_until
+from tests.broker.base import DEADLINE_S, Broker, admin_client, wait_until
 from tests.broker.test_walkthrough import awaited, bin_directory, commands, values
 from tests.broker.topics import Event, create_topic, end_offsets, produce, unique_name
+from tests.deployment import drained
 from tests.local import until
 
 pytestmark = pytest.mark.broker
@@ -68,6 +69,11 @@ class Frontier:
         """What stands in a topic of the page."""
         return values(self.bootstrap, self.topic(name))
 
+    def is_made(self) -> bool:
+        """Whether the worker has made the topic of URLs that are due."""
+        topics = admin_client(self.bootstrap).list_topics(timeout=DEADLINE_S).topics
+        return self.topic("urls-due") in topics
+
     def held(self, name: str) -> int:
         """How many offsets a topic has: its events, and a marker for each transaction."""
         try:
@@ -80,6 +86,8 @@ class Frontier:
         """Run the fetcher during the block, without the pause before it tries again."""
         found, due = self.topic("urls-found"), self.topic("urls-due")
         await asyncio.to_thread(create_topic, self.bootstrap, f"{due}-retry")
+        # The fetcher waits 40 s for a topic, and the worker, which makes this one, may take longer to start.
+        await asyncio.to_thread(wait_until, self.is_made, DEADLINE_S, lambda: f"no topic {due}")
         task = asyncio.create_task(
             fetch(self.bootstrap, found, due, retry_s=0.5, allows=lambda _: True)
         )
@@ -93,18 +101,13 @@ class Frontier:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Type the commands of the page up to `run`; the worker drains at the end."""
+        """Type the commands of the page up to `run`; the worker is drained at the end."""
         lines = commands(ROOT / "docs" / "crawler.md")
         at = lines.index("streamdedup run -c my.yaml")
         for line in lines[:at]:
             subprocess.run(line, shell=True, check=True, cwd=self.directory, env=self._environ)  # noqa: S602
-        worker = subprocess.Popen(lines[at].split(), cwd=self.directory, env=self._environ)
-        try:
+        with drained(subprocess.Popen(lines[at].split(), cwd=self.directory, env=self._environ)):
             yield
-            assert worker.poll() is None
-        finally:
-            worker.terminate()
-            assert worker.wait(DEADLINE_S) == 0
 
 
 @pytest.fixture

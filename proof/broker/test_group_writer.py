@@ -21,14 +21,12 @@ from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import DELETE, READ, Topic
 from streamdedup.testing.writer import MemoryProducer
-from tests.broker.base import DEADLINE_S, Broker
+from tests.broker.base import DEADLINE_S
+from tests.broker.labs import Lab, MemoryLab
 from tests.broker.needs import AHEAD
 from tests.broker.test_cluster import (
     ASSIGNOR,
     BYTES_MAX,
-    KafkaLab,
-    Lab,
-    MemoryLab,
     record,
     until,
 )
@@ -459,12 +457,6 @@ class TestMemory(Claims):
         failed = await stage.cluster.delete_records(stage.output, {0: 1})
         assert failed == {0: "TopicAuthorizationFailedError"}
         assert await stage.cluster.first_offset(stage.output, 0) == 0
-
-
-@pytest.fixture(scope="class")
-def kafka_lab(broker: Broker) -> Lab:
-    """One for all tests of a class, in this process."""
-    return KafkaLab(broker.bootstrap_servers)
 
 
 class TestKafka(Claims):

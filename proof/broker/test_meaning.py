@@ -4,18 +4,14 @@ import asyncio
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
-from aiokafka import AIOKafkaConsumer
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.proxy import Action, Api, Drop, Frame, Proxy
 from tests.broker.topics import Event, read_all
 from tests.deployment import Deployment
-from tests.lists.files import list_file
 from tests.local import LocalWorker, Start
 
 pytestmark = pytest.mark.broker
@@ -117,53 +113,6 @@ async def test_a_sleeper_waits_for_a_group_that_has_changed(pair: Deployment, st
     assert await asyncio.to_thread(ids, pair) == list(range(100))
 
 
-async def test_who_is_refused_at_the_start_asks_every_few_seconds(
-    pair: Deployment, start: Start
-) -> None:
-    """One request each time, by a client that is made anew."""
-    # A machine that is busy must not end the session of the first.
-    pair.config["kafka"]["consumer"]["session_timeout_ms"] = 20_000
-    asked: list[float] = []
-
-    def watch(frame: Frame) -> None:
-        if frame.api == Api.JOIN_GROUP and not frame.is_answer:
-            asked.append(time.monotonic())
-
-    first = start_with_key(start, pair, "id")
-    await first.live()
-    pair.config["kafka"]["give_up_after_s"] = 3
-    with Proxy(pair.bootstrap, watch) as proxy:
-        second = start_with_key(start, pair, "user", proxy)
-        await second.until(lambda: len(asked) >= 4, "requests")
-        assert all(
-            REJOIN_S_MIN - 0.1 <= later - sooner <= REJOIN_S_MAX + 3
-            for sooner, later in pairwise(asked)
-        )
-        await second.stop()  # it ends although it never joined
-    assert second.worker.deliveries == {}
-
-
-async def test_a_worker_of_before_the_names_is_waited_for(pair: Deployment, start: Start) -> None:
-    """Such workers joined as `sticky`: an upgrade from them is one of stopping all and starting all."""
-    before = AIOKafkaConsumer(
-        pair.source,
-        bootstrap_servers=pair.bootstrap,
-        group_id=pair.group,
-        enable_auto_commit=False,
-        session_timeout_ms=2000,
-        heartbeat_interval_ms=300,
-        partition_assignment_strategy=(StickyPartitionAssignor,),
-    )
-    await before.start()
-    worker = start_with_key(start, pair, "id")
-    (line,) = await worker.logged("group_of_another_configuration")
-    assert line["in_force"] == "sticky"
-    assert line["whose"] == "a worker of an older version or another aiokafka program"
-    await before.stop()
-    await worker.live()
-    StickyPartitionAssignor.member_assignment = None  # which that consumer left behind
-
-
 @pytest.mark.rule(11)
 async def test_a_static_worker_with_another_key_waits_for_its_own_session(
     pair: Deployment, start: Start
@@ -178,21 +127,3 @@ async def test_a_static_worker_with_another_key_waits_for_its_own_session(
     await second.live()
     assert time.monotonic() - ended > 1
     assert time.monotonic() - ended < DEADLINE_S
-
-
-async def test_workers_that_differ_in_sizes_and_lists_share_a_group(
-    pair: Deployment, start: Start, tmp_path: Path
-) -> None:
-    """So a new capacity and a new list are rolled out worker by worker."""
-    first = start(pair)
-    await first.live()
-    more: dict[str, Any] = {"filter": {"capacity": 5_000, "error_rate": 1e-6}}
-    more |= {"blocklist": {"file": str(list_file(tmp_path / "block.list", [b"listed"]))}}
-    pair.config |= more
-    second = start(pair)
-    await second.live(1)
-    await first.live(1)
-    assert second.lines("group_of_another_configuration") == []
-    pair.feed(visits(range(100)))
-    await first.until(lambda: first.tally.consumed + second.tally.consumed >= 100, "consumed")
-    assert await asyncio.to_thread(ids, pair) == list(range(100))

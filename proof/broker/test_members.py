@@ -18,7 +18,7 @@ from streamdedup.settings.meaning import Meaning
 from streamdedup.worker import group_watch
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, admin_client
 from tests.broker.test_members import grow
-from tests.broker.topics import Event, create_topic
+from tests.broker.topics import create_topic
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import LocalWorker, Start
 
@@ -154,24 +154,6 @@ async def test_static_members_that_were_assigned_nothing_serve_again(
         assert (line["partitions"], line["members"]) == (2, 1)
         await worker.live(2)
         await worker.until(lambda: not worker.worker.status.unserved, "the end of the warning")
-
-
-@pytest.mark.broker
-async def test_keys_in_two_partitions_are_noticed(
-    broker: Broker, tmp_path: Path, start: Start
-) -> None:
-    """A producer that does not choose the partition by the key is logged, once, without the key."""
-    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
-    keys = [b"key%d" % number for number in range(3)]
-    events: list[Event] = [(p, key, b"", [], None) for key in keys for p in (0, 0, 1)]
-    deployment.feed(events)
-    async with start(deployment) as worker:
-        await worker.caught_up()
-        (line,) = await worker.logged("duplicates_across_partitions")
-        assert "docs/partitioning.md" in line["remedy"]
-        assert 0 < line["share_of_duplicates"] < 1
-    assert len(worker.lines("duplicates_across_partitions")) == 1
-    assert not any(key.decode() in str(worker.lines()) for key in keys)
 
 
 def decided(worker: LocalWorker, keys: int) -> bool:

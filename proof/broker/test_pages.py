@@ -1,26 +1,20 @@
-"""What a worker reports over HTTP, on a real broker: the counts are right, the probes true."""
+"""What a worker reports over HTTP, on a real broker: the counts are right; more in tests/server/test_pages.py."""
 
 import asyncio
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamdedup.events import Verdict
-from streamdedup.kafka.sink import DoubtError, KafkaWriter
-from streamdedup.metrics.catalogue import DOUBTS, METRICS, TAKEN_BACK
+from streamdedup.metrics.catalogue import METRICS
 from streamdedup.server import kept
-from streamdedup.worker import worker as worker_module
-from tests.broker.base import DEADLINE_S, Broker, client_config
-from tests.broker.topics import create_topic, produce, unique_name
+from tests.broker.base import DEADLINE_S, Broker
+from tests.broker.topics import create_topic, unique_name
 from tests.deployment import Deployment, keyed
 from tests.lists.files import list_file
 from tests.local import LocalWorker, Start
@@ -167,116 +161,6 @@ async def test_a_known_stream_is_told_right(deployment: Deployment, start: Start
 
 
 @pytest.mark.broker
-async def test_what_is_undecided_in_the_output_keeps_it_from_being_ready(
-    deployment: Deployment, start: Start
-) -> None:
-    """With a foreign transaction open on one partition it says fencing, for that one; when it ends, it is ready."""
-    foreign = Producer(
-        client_config(deployment.bootstrap) | {"transactional.id": unique_name("foreign")}
-    )
-    foreign.init_transactions(DEADLINE_S)
-    foreign.begin_transaction()
-    foreign.produce(deployment.sink, b"v", CANARY, partition=1)
-    assert foreign.flush(DEADLINE_S) == 0
-    async with start(deployment) as worker:
-        assert (await get(worker, "/livez"))[0] == 200
-        await worker.live(1)
-        code, text = await get(worker, "/readyz")
-        assert (code, text) == (503, f"{deployment.source}/1: fencing\n")
-        samples = await scraped(worker)
-        assert by_partition(samples, "streamdedup_shard_state", "fencing") == [0, 1]
-        assert of_worker(samples, "streamdedup_ready") == 0
-        await asyncio.to_thread(foreign.abort_transaction, DEADLINE_S)
-        await ready(worker)
-        worker.worker.stop()
-        assert await get(worker, "/readyz") == (503, "draining\n")
-
-
-@pytest.mark.broker
-async def test_a_doubt_is_counted_and_leaves_no_difference(
-    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was in hand is taken back under the cause, read again, and counted once."""
-    commit, calls = KafkaWriter.commit, []
-
-    async def doubted_once(self: KafkaWriter, *arguments: Any) -> None:
-        calls.append(arguments)
-        if len(calls) == 3:  # the first two are births
-            raise DoubtError("the answer was lost")
-        await commit(self, *arguments)
-
-    monkeypatch.setattr(KafkaWriter, "commit", doubted_once)
-    deployment.feed(keyed([*range(0, 200, 2), *range(0, 100, 2)], 2))  # all of partition 0
-    async with start(deployment) as worker:
-        await worker.consumed(150)
-        samples = await scraped(worker)
-    doubts = {c: by_partition(samples, "streamdedup_doubts_total", c)[0] for c in DOUBTS}
-    assert doubts == {cause: float(cause == "mismatch") for cause in DOUBTS}
-    taken = {
-        c: by_partition(samples, "streamdedup_events_taken_back_total", c)[0] for c in TAKEN_BACK
-    }
-    assert {cause for cause, events in taken.items() if events} == {"mismatch"}
-    assert 0 < taken["mismatch"] <= 150
-    assert by_partition(samples, "streamdedup_events_consumed_total") == [150, 0]
-    assert by_partition(samples, "streamdedup_ledger_difference_events") == [0, 0]
-    assert by_partition(samples, "streamdedup_in_flight_events") == [0, 0]
-    assert by_partition(samples, "streamdedup_events_total", "pass") == [100, 0]
-
-
-@pytest.mark.broker
-async def test_a_stopped_shard_says_why_and_its_lag_grows(
-    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is not ready as long as it is stopped; nothing reads its partition, and the lag is reported all the same."""
-    monkeypatch.setattr(worker_module, "ENDS_EVERY_S", 0.05)
-    deployment.feed(keyed(range(20), 2))
-    async with start(deployment) as worker:
-        await worker.consumed(20)
-        produce(deployment.bootstrap, deployment.sink, [(1, CANARY, b"v", [], None)])
-        deployment.feed(keyed(range(101, 111, 2), 2))
-        await worker.until(lambda: worker.worker.deliveries[1].trouble, "trouble")
-        code, text = await get(worker, "/readyz")
-        assert code == 503
-        assert text.startswith(f"{deployment.source}/1: stopped: {deployment.sink}/1 has a second")
-        assert text.count("\n") == 1
-        assert CANARY.decode() not in text
-        deployment.feed(keyed(range(201, 221, 2), 2))
-        await worker.until(lambda: worker.worker.deliveries[1].lag == 15, "lag of 15")
-        samples = await scraped(worker)
-        assert by_partition(samples, "streamdedup_lag_offsets") == [0, 15]
-        assert by_partition(samples, "streamdedup_shard_state", "stopped") == [0, 1]
-        taken = by_partition(samples, "streamdedup_events_taken_back_total", "foreign_write")
-        assert taken == [0, 5]
-        assert by_partition(samples, "streamdedup_ledger_difference_events") == [0, 0]
-
-
-@pytest.mark.broker
-async def test_a_full_filter_says_so_and_what_it_could_not_take(
-    deployment: Deployment, start: Start
-) -> None:
-    """What was read beyond its room is taken back and stays in the lag; what was decided is in the ledger."""
-    deployment.config["filter"] |= {"capacity": 200, "on_full": "stop", "partition_headroom": 0}
-    deployment.feed(keyed([*range(300), *range(50)], 2))
-    async with start(deployment) as worker:
-        await worker.until(
-            lambda: sum(bool(d.trouble) for d in worker.worker.deliveries.values()) == 2,
-            "trouble in both",
-        )
-        code, text = await get(worker, "/readyz")
-        samples = await scraped(worker)
-    assert code == 503
-    assert [line.partition(": set")[0] for line in text.splitlines()] == [
-        f"{deployment.source}/{p}: full: its filter holds 100 keys of 100" for p in (0, 1)
-    ]
-    assert by_partition(samples, "streamdedup_events_total", "pass") == [100, 100]
-    assert by_partition(samples, "streamdedup_events_consumed_total") == [100, 100]
-    assert by_partition(samples, "streamdedup_lag_offsets") == [75, 75]
-    assert all(by_partition(samples, "streamdedup_events_taken_back_total", "full"))
-    assert by_partition(samples, "streamdedup_in_flight_events") == [0, 0]
-    assert by_partition(samples, "streamdedup_ledger_difference_events") == [0, 0]
-
-
-@pytest.mark.broker
 async def test_counts_do_not_fall_when_partitions_move(
     deployment: Deployment, start: Start
 ) -> None:
@@ -310,70 +194,3 @@ async def test_counts_do_not_fall_when_partitions_move(
         assert by_partition(back, "streamdedup_events_total", "pass") == [75, 75]
         assert by_partition(back, "streamdedup_events_total", "duplicate") == [100, 100]
         assert by_partition(back, "streamdedup_ledger_difference_events") == [0, 0]
-
-
-@pytest.mark.broker
-async def test_a_loaded_snapshot_has_its_age_and_a_fold_its_count(
-    deployment: Deployment, start: Start
-) -> None:
-    """After a restart the age is that of the file, and what came since is what was folded."""
-    deployment.feed(keyed(range(100), 2))
-    async with start(deployment) as worker:
-        await worker.consumed(100)
-        await worker.worker._shards.save()
-        deployment.feed(keyed(range(100, 140), 2))
-        await worker.consumed(140)
-        behind = by_partition(await scraped(worker), "streamdedup_snapshot_behind_offsets")
-        assert all(20 < offsets < 60 for offsets in behind)  # events, and markers of transactions
-    deployment.feed(keyed(range(140, 160), 2))
-    async with start(deployment) as worker:
-        await worker.consumed(20)
-        samples = await scraped(worker)
-        for delivery in worker.worker.deliveries.values():
-            assert delivery.snapshots is not None
-            newest = delivery.snapshots.newest
-            assert newest is not None
-            assert newest.label == delivery.fold.start if delivery.fold else False
-    assert by_partition(samples, "streamdedup_fold_events_total") == [0, 0]
-    assert by_partition(samples, "streamdedup_snapshots_saved_total") == [0, 0]
-    assert all(a > 0 for a in by_partition(samples, "streamdedup_snapshot_age_seconds"))
-
-
-@pytest.mark.broker
-def test_a_port_that_is_taken_is_told_before_the_group_is_joined(deployment: Deployment) -> None:
-    """Two workers with one port on one machine: the second ends with status 2, naming the option and the remedy."""
-    with deployment.running() as worker:
-        (line,) = worker.wait_for("server_listens")
-        config = deployment.directory / "config.yaml"
-        command = [sys.executable, "-m", "streamdedup", "run", "-c", str(config)]
-        done = subprocess.run(
-            [*command, "--set", f"server.port={line['port']}"],
-            capture_output=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-    said = done.stderr.decode()
-    assert done.returncode == 2, said
-    assert f"server.port = {line['port']}: cannot listen" in said
-    assert "set another port" in said
-    assert "connecting" not in said
-
-
-async def test_before_kafka_is_there_it_lives_and_is_not_ready(
-    tmp_path: Path, start: Start
-) -> None:
-    """A broker that cannot be reached is waited for: alive, not ready, with the reason and since when."""
-    deployment = Deployment("127.0.0.1:1", tmp_path)
-    deployment.config["server"] = {"port": 0}
-    async with start(deployment) as worker:
-        await worker.until(lambda: worker.worker.status.broker_away_s > 1, "broker away")
-        assert (await get(worker, "/livez")) == (200, "alive\n")
-        code, text = await get(worker, "/readyz")
-        away, connecting = text.splitlines()
-        assert code == 503
-        assert away.startswith("the broker has been away for ")
-        assert connecting.startswith("connecting: ")
-        samples = await scraped(worker)
-        assert of_worker(samples, "streamdedup_broker_away_seconds") > 0
-        assert of_worker(samples, "streamdedup_ready") == 0
-    assert worker.worker.status.broker_away_s == 0

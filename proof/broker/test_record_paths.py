@@ -19,6 +19,7 @@ from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
 from structlog.testing import capture_logs
 
+from proof.kafka import framings
 from streamdedup.events import EventBatch
 from streamdedup.filters.base import Mask
 from streamdedup.kafka.client import columns
@@ -34,7 +35,7 @@ from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.records.wire import HEAD_BYTES
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker
 from tests.broker.process import ProcessBroker
-from tests.broker.test_record_paths import (
+from tests.broker.reading import (
     PATHS,
     STAMPED_MS,
     Cells,
@@ -45,12 +46,10 @@ from tests.broker.test_record_paths import (
     of,
     producer,
     put,
-    reader,  # noqa: F401 - fixtures
     sample,
 )
 from tests.broker.topics import create_topic, read_all, unique_name
 from tests.deployment import Deployment, keyed
-from tests.kafka import framings
 from tests.local import Start
 
 

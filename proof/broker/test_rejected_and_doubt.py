@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.broker.base import OwnedBroker
+from tests.broker.base import Broker, OwnedBroker
 from tests.broker.proxy import Api, Frame, Proxy
 from tests.broker.test_rejected_and_doubt import (
-    deployment,  # noqa: F401 - fixtures
     impatient,
     output_numbers,
     tombstones,
@@ -25,6 +24,12 @@ from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start
 
 pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """One partition; ten events a transaction, requests that time out after a second."""
+    return impatient(broker, tmp_path).create()
 
 
 FENCINGS = 8  # one in two left a failure behind

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.kafka.records.origin_header import ORIGIN
-from tests.broker.base import Broker, wait_until
+from tests.broker.base import DEADLINE_S, Broker, wait_until
 from tests.broker.topics import Event, end_offsets, is_purged, read_all
-from tests.deployment import WorkerProcess
 from tests.local import Start
 from tests.spread import spread
 from tests.staged import PLACES, Staged
@@ -66,28 +64,6 @@ async def test_events_are_copied_byte_for_byte(
     assert found == [(time, key, value, list(its)) for _, key, value, its, time in events]
 
 
-async def test_a_backlog_leaves_no_event_late(broker: Broker, tmp_path: Path, start: Start) -> None:
-    """A window of a week, and forty days in two partitions, of which one is sparse; two members share them."""
-    hour_ms, hours = 3_600_000, 40 * 24
-    began_ms = wall_clock_ms() - hours * hour_ms
-    sparse = [(0, at, f"s{at}") for at in range(0, hours, 24)]
-    dense = [(1, at + later, f"d{at}") for at in range(hours) for later in (0, 1)]
-    events: list[Event] = [
-        (partition, None, json.dumps({"id": name}).encode(), [], began_ms + at * hour_ms)
-        for partition, at, name in sorted(sparse + dense, key=lambda event: event[1])
-    ]
-    staged = Staged(broker.bootstrap_servers, tmp_path, 2)
-    staged.config["filter"] = {"kind": "window", "retention": "7d", "capacity": 10_000}
-    await asyncio.to_thread(staged.feed, events)
-    async with start(staged) as one, start(staged) as other:
-        await one.until(
-            lambda: one.tally.consumed + other.tally.consumed == len(events), "all judged"
-        )
-        assert one.tally.late + other.tally.late == 0
-    ids = await asyncio.to_thread(staged.ids)
-    assert (ids.total(), len(ids)) == (len(sparse) + hours, len(sparse) + hours)
-
-
 async def test_the_stages_run_apart(broker: Broker, tmp_path: Path) -> None:
     """Each in a process of its own, killed now and then: each key passes once, and none is missing."""
     chance = random.Random(7)
@@ -98,7 +74,7 @@ async def test_the_stages_run_apart(broker: Broker, tmp_path: Path) -> None:
     half = len(stream.events) // 2
     await asyncio.to_thread(staged.feed, stream.events[:half])
     running = {
-        (stage, number): _process(config, tmp_path, stage, number)
+        (stage, number): staged.stage(stage, config, number)
         for stage in ("repartition", "deduplicate")
         for number in range(2)
     }
@@ -106,23 +82,18 @@ async def test_the_stages_run_apart(broker: Broker, tmp_path: Path) -> None:
         await asyncio.sleep(chance.uniform(0.5, 2.0))
         which = chance.choice(sorted(running))
         await asyncio.to_thread(running[which].kill)
-        running[which] = _process(config, tmp_path, *which)
+        running[which] = staged.stage(which[0], config, which[1])
         if turn == 2:
             await asyncio.to_thread(staged.feed, stream.events[half:])
     await asyncio.to_thread(
         wait_until,
         lambda: len(staged.ids()) == stream.distinct,
-        120.0,
+        DEADLINE_S,
         lambda: f"{len(staged.ids())} of {stream.distinct} keys passed",
     )
     for process in running.values():
         assert await asyncio.to_thread(process.interrupt, signal.SIGTERM) == 0
     assert staged.ids().total() == stream.distinct
-
-
-def _process(config: Path, directory: Path, stage: str, number: int) -> WorkerProcess:
-    log = directory / f"{stage}-{number}.log"
-    return WorkerProcess(config, log, arguments=("--stage", stage))
 
 
 @pytest.mark.rule(26)
@@ -140,7 +111,7 @@ async def test_what_was_read_is_purged(
         def purged() -> bool:
             return is_purged(staged.bootstrap, staged.middle)
 
-        await asyncio.to_thread(wait_until, purged, 30.0, lambda: "the middle is not purged")
+        await asyncio.to_thread(wait_until, purged, DEADLINE_S, lambda: "the middle is not purged")
         assert not worker.lines("middle_not_purged")
     assert (await asyncio.to_thread(staged.ids)).total() == stream.distinct
     async with start(staged) as again:
@@ -155,19 +126,17 @@ async def test_the_first_stage_pauses_for_what_is_unread(broker: Broker, tmp_pat
     staged.config["source"]["repartition"]["unread_max"] = 500
     staged.config["delivery"] |= {"batch_events_max": 500}
     stream = spread(20_000, 6_000)
-    await asyncio.to_thread(staged.feed, stream.events[:10_000])
+    await asyncio.to_thread(staged.feed, stream.events)
     config = staged.write_config()
-    first = _process(config, tmp_path, "repartition", 0)
+    first = staged.stage("repartition", config)
     await asyncio.to_thread(first.wait_for, "repartition_paused")
-    await asyncio.to_thread(staged.feed, stream.events[10_000:])
-    await asyncio.sleep(3.0)
     ends = await asyncio.to_thread(end_offsets, staged.bootstrap, staged.middle)
     assert sum(ends.values()) < 15_000
-    second = _process(config, tmp_path, "deduplicate", 0)
+    second = staged.stage("deduplicate", config)
     await asyncio.to_thread(
         wait_until,
         lambda: len(staged.ids()) == stream.distinct,
-        90.0,
+        DEADLINE_S,
         lambda: f"{len(staged.ids())} of {stream.distinct} keys passed",
     )
     for process in (first, second):

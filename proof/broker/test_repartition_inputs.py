@@ -16,10 +16,7 @@ from streamdedup.commands.reset import move, plan
 from streamdedup.commands.reset_plan import Target
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.cluster import KafkaCluster
-from streamdedup.kafka.records.origin_header import ORIGIN
-from streamdedup.repartition import uncopied
 from streamdedup.repartition.inputs import PatternWatch
-from streamdedup.repartition.uncopied import Uncopied
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
@@ -30,7 +27,6 @@ from tests.broker.topics import (
     create_topic,
     delete_topic,
     produce,
-    read_all,
     unique_name,
 )
 from tests.deployment import WorkerProcess
@@ -194,92 +190,6 @@ async def test_a_middle_of_others_is_known_by_notes_and_by_its_last_event(
     staged.config["kafka"]["group_id"] = unique_name("group")
     with pytest.raises(ConfigError, match=f"the topic {other.middle} cannot be an input"):
         await start(staged).task
-
-
-async def test_letters_and_origins_name_the_topic(
-    broker: Broker, tmp_path: Path, start: Start
-) -> None:
-    """An event without a key becomes a letter that names its topic, partition and offset; the audit believes it."""
-    staged = Inputs(broker.bootstrap_servers, tmp_path)
-    staged.reads(topics=[staged.eu, staged.us])
-    staged.config["sink"]["dead_letter_topic"] = letters = unique_name("letters")
-    for topic in staged.counts:
-        produce(staged.bootstrap, topic, [(1, None, b"no json", [], None)])
-        await asyncio.to_thread(staged.feed_to, topic, ["a", "b"])
-    async with start(staged) as worker:
-        await worker.consumed(6)
-        copies = await asyncio.to_thread(read_all, staged.bootstrap, staged.middle)
-        origins = [dict(copy.headers)[ORIGIN] or b"" for copy in copies]
-        assert len(set(origins)) == 6
-        assert sum(staged.us.encode() in origin for origin in origins) == 3
-    told = [dict(r.headers) for r in await asyncio.to_thread(read_all, staged.bootstrap, letters)]
-    named = {(its["streamdedup.topic"], its["streamdedup.partition"]) for its in told}
-    assert named == {(topic.encode(), b"1") for topic in staged.counts}
-    report = await audited(staged)
-    assert report.fine, report.as_text()
-    assert report.total.malformed == 2
-
-
-async def test_an_input_that_was_taken_out_is_compared_too(
-    broker: Broker, tmp_path: Path, start: Start
-) -> None:
-    """Up to the first stage's offsets; if it is deleted, too, its events are foreign, and the breach says why."""
-    staged = Inputs(broker.bootstrap_servers, tmp_path)
-    staged.reads(topics=[staged.eu, staged.us])
-    await asyncio.to_thread(staged.feed_to, staged.eu, ["a", "b"])
-    await asyncio.to_thread(staged.feed_to, staged.us, ["b", "c", "d"])
-    async with start(staged) as worker:
-        await worker.consumed(5)
-    await asyncio.to_thread(staged.feed_to, staged.us, ["unread"])
-    staged.reads(topics=[staged.eu])
-    report = await audited(staged)
-    assert report.fine, report.as_text()
-    assert report.repartition is not None
-    assert (report.total.read, report.total.keys) == (5, 4)
-    assert list(report.repartition.inputs_left) == [staged.us]
-    await asyncio.to_thread(delete_topic, staged.bootstrap, staged.us)
-    async with asyncio.timeout(DEADLINE_S):
-        while not (report := await audited(staged)).breaches:  # its offsets are still there
-            assert report.fine, report.as_text()
-    (breach,) = report.breaches
-    assert breach.startswith("2 events in the output that no event of the input explains")
-    assert "an input that was taken out would explain them" in breach
-
-
-@pytest.mark.parametrize("source", ["topics", "pattern"])
-async def test_a_first_stage_that_is_missing_is_reported(
-    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, source: str
-) -> None:
-    """By a process of the second stage alone; what waits is counted, and the report ends with the first member."""
-    monkeypatch.setattr(Uncopied, "TURN_S", 0.2)
-    monkeypatch.setattr(uncopied, "MISSING_S", 3.0)  # by then, all that is fed is there
-    staged = Inputs(broker.bootstrap_servers, tmp_path)
-    inputs = {"topics": [staged.eu, staged.us], "pattern": f"{staged.prefix}-.*"}
-    staged.reads(**{source: inputs[source]})
-    config = staged.write_config()
-    first = staged.stage("repartition", config)
-    async with start(staged, copies=False) as worker:
-        try:
-            await asyncio.to_thread(staged.feed_to, staged.eu, ["a", "b"])
-            await worker.consumed(2)
-            view = worker.worker.status.uncopied
-            assert view is not None
-            await worker.until(lambda: view.offsets == 0, "end of what is not copied")
-            await asyncio.to_thread(first.kill)
-            await asyncio.to_thread(staged.feed_to, staged.us, ["b", "c", "d"])
-            (line,) = await worker.logged("repartition_missing")
-            assert (line["input_lag"], line["group"]) == (3, f"{staged.group}-repartition")
-            shown = pages(worker.worker.status, Pulse())
-            assert "warning: 3 offsets of " in shown["/readyz"]().text
-            assert "\nstreamdedup_pipeline_lag_offsets 3.0\n" in shown["/metrics"]().text
-            first = staged.stage("repartition", config, 1)
-            await worker.logged("repartition_found")
-            await worker.consumed(5)
-            await worker.until(lambda: view.offsets == 0, "end of what is not copied")
-            assert not worker.lines("task_failed")
-        finally:
-            first.kill()
-    assert await asyncio.to_thread(staged.ids) == Counter("abcd")
 
 
 async def test_a_reset_moves_all_inputs(broker: Broker, tmp_path: Path, start: Start) -> None:

@@ -17,22 +17,21 @@ from typing import Any
 
 import pytest
 
+from proof.broker.secure import (
+    SCRAM,
+    USER,
+    Right,
+    SecureBroker,
+    secure_broker,
+)
 from proof.broker.test_deleted_topics import exists
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import Verdict
 from streamdedup.repartition import purge, uncopied
 from streamdedup.repartition.uncopied import Uncopied
 from tests.broker.base import DEADLINE_S, wait_until
+from tests.broker.certificates import HOST, make_certificates
 from tests.broker.plugin import _found
-from tests.broker.secure import (
-    HOST,
-    SCRAM,
-    USER,
-    Right,
-    SecureBroker,
-    make_certificates,
-    secure_broker,
-)
 from tests.broker.topics import Event, create_topic, is_purged, produce, read_all, unique_name
 from tests.broker.versions import wanted
 from tests.deployment import Deployment, keyed, lost_and_doubled

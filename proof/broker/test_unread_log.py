@@ -37,11 +37,19 @@ def deployment(broker: Broker, tmp_path: Path) -> Deployment:
     return made
 
 
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    """The log of a worker."""
+    made = Pipe()
+    yield made
+    made.close()
+
+
 def page(deployment: Deployment, path: str) -> str:
-    """A page of the worker; empty if it does not answer 200 within a second."""
+    """A page of the worker; empty if it does not listen yet, or answers that it is not ready."""
     url = f"http://127.0.0.1:{deployment.config['server']['port']}{path}"
     try:
-        with urllib.request.urlopen(url, timeout=1) as answer:
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
             return str(answer.read().decode())
     except OSError:
         return ""
@@ -60,9 +68,8 @@ def catch_up(deployment: Deployment, worker: "subprocess.Popen[bytes]") -> None:
         wait_until(caught_up, DEADLINE_S, lambda: f"not at {ends}: {page(deployment, '/readyz')}")
 
 
-def test_a_worker_goes_on_though_nobody_reads_its_log(deployment: Deployment) -> None:
+def test_a_worker_goes_on_though_nobody_reads_its_log(deployment: Deployment, pipe: Pipe) -> None:
     """It starts, answers probes, emits, commits, and logs what it did once the pipe is read; SIGTERM drains it."""
-    pipe = Pipe()
     pipe.fill()
     deployment.feed(keyed([*range(1000), *range(500)], 2))
     with running(deployment, pipe) as worker:
@@ -82,12 +89,12 @@ def test_a_worker_goes_on_though_nobody_reads_its_log(deployment: Deployment) ->
         assert worker.wait(DEADLINE_S) == 0
         heard += [json.loads(line)["event"] for line in pipe.read_all()]
         assert heard[-1] == "stopped"
-    pipe.close()
 
 
-def test_a_worker_that_nobody_reads_ends_when_it_is_told_to(deployment: Deployment) -> None:
+def test_a_worker_that_nobody_reads_ends_when_it_is_told_to(
+    deployment: Deployment, pipe: Pipe
+) -> None:
     """Its snapshots are there, its status is 0, its offsets are committed."""
-    pipe = Pipe()
     deployment.feed(keyed(range(1000), 2))
     with running(deployment, pipe) as worker:
         wait_until(
@@ -98,16 +105,13 @@ def test_a_worker_that_nobody_reads_ends_when_it_is_told_to(deployment: Deployme
         worker.terminate()
         assert worker.wait(DEADLINE_S) == 0
     assert len(list(deployment.snapshots.glob("*/*.snapshot"))) == 2
-    pipe.close()
 
 
 def test_a_worker_that_nobody_reads_and_that_fails_ends_with_its_status(
-    deployment: Deployment,
+    deployment: Deployment, pipe: Pipe
 ) -> None:
     """A topic is missing: status 2, as with a log that is read."""
-    pipe = Pipe()
     pipe.fill()
     deployment.config["sink"]["topic"] = f"{deployment.sink}-missing"
     with running(deployment, pipe) as worker:
         assert worker.wait(DEADLINE_S) == 2
-    pipe.close()

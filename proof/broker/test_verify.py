@@ -33,9 +33,10 @@ from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from tests.broker.base import DEADLINE_S, Broker, wait_until
-from tests.broker.test_blacklist import again_and_again, blocked, more_are_blocked
+from tests.broker.test_blacklist import again_and_again, more_are_blocked
 from tests.broker.topics import Event, Record, create_topic, read_all, unique_name
 from tests.deployment import Deployment, WorkerProcess
+from tests.lists.screening import blocked
 from tests.local import LocalWorker, Start, run_to_the_end
 
 pytestmark = pytest.mark.broker

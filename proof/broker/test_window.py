@@ -125,29 +125,6 @@ def test_many_generations_in_one_transaction_fill_no_window(broker: Broker, tmp_
     assert not worker.lines("doubt")
 
 
-def test_a_burst_makes_a_window_grow_and_a_fold_does_so_again(
-    broker: Broker, tmp_path: Path
-) -> None:
-    """Keys of one moment, five times the capacity: all pass once, also without a snapshot. With `stop` it is full."""
-    deployment = windowed(broker, tmp_path, capacity=1000, partition_headroom=0)
-    at = (int(time.time()) - 3600) * SLOT_MS
-    deployment.feed(timed((key, at) for key in range(5000)))
-    first = run_to_the_end(deployment)
-    assert first.lines("filter_grown")
-    assert len(emitted(deployment)) == 5000
-    shutil.rmtree(deployment.snapshots)
-    deployment.feed(timed((key, at) for key in range(4000, 5001)))
-    run_to_the_end(deployment)
-    assert len(emitted(deployment)) == 5001
-    deployment.config["filter"]["on_full"] = "stop"
-    deployment.feed(timed([(6000, at)]))
-    with deployment.running("full.log") as worker:
-        (full,) = worker.wait_for("filter_full")
-        assert worker.interrupt() == 0
-    assert (full["keys"], full["capacity"]) == (5001, 1000)
-    assert len(emitted(deployment)) == 5001
-
-
 @pytest.mark.rule(5)
 def test_the_time_of_a_trimmed_output_stands_in_the_commit(broker: Broker, tmp_path: Path) -> None:
     """What retention deletes is older than the window: no gap, and a fold begins at the time that was committed."""

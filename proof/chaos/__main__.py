@@ -11,7 +11,7 @@ If --also names the codes of earlier rounds, as the page has them, they count fo
 first code before the next: to play one scenario again after a change that matters to it alone. The page says which
 rounds are of which code.
 
-docs/guarantees.md is written where the whole matrix has been played, in one run or several; else a page beside the
+results/guarantees.md is written where the whole matrix has been played, in one run or several; else a page beside the
 rounds has what there is. What was played with the same code is not played again.
 """
 
@@ -31,7 +31,7 @@ from proof.chaos.results import ROOT, Results
 from proof.chaos.versions import commit_of, compile_kernels, take_out
 
 DIRECTORY = ROOT / "var" / "chaos"
-PAGE = ROOT / "docs" / "guarantees.md"
+PAGE = ROOT / "results" / "guarantees.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

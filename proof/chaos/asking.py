@@ -9,7 +9,9 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
-WITHIN_S = 120.0
+from tests.broker.base import DEADLINE_S
+
+WITHIN_S = DEADLINE_S
 AGAIN_S = 0.05
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ REPEATED_SHARE = 1 / (1 + KEYS_PER_EVENT)
 The key that came in with event t is still not drawn at event n with chance (t / n) ** (1 / KEYS_PER_EVENT); summed over
 all t, n * KEYS_PER_EVENT / (1 + KEYS_PER_EVENT) keys are drawn at all.
 """
-JOIN_S = 90.0
+JOIN_S = DEADLINE_S
 
 
 class Feeder:

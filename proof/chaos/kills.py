@@ -4,9 +4,9 @@ import signal
 
 from proof.chaos.trial import CATCH_UP_S, Trial
 from proof.chaos.worker import REACHED, RESTORE_STEPS, SNAPSHOT_STEPS, STEPS, at_step
-from tests.broker.base import wait_until
+from tests.broker.base import DEADLINE_S, wait_until
 
-STEP_S = 30.0
+STEP_S = DEADLINE_S
 PASSES_MAX = 12  # a step of a transaction is passed some thirty times a second
 EARLY_SHARE = 0.15
 NEVER_S = 3600.0

@@ -263,7 +263,7 @@ SCENARIOS: Mapping[str, Scenario] = {
 
 
 def upgrade_from(old: OldVersion) -> Scenario:
-    """The scenario that the matrix has only if there is an `old` version; docs/guarantees.md does not list it."""
+    """The scenario that the matrix has only if there is an `old` version; results/guarantees.md does not list it."""
     return Scenario(
         UPGRADE,
         f"workers of {old.commit} and of the checkout replace each other in a group",

@@ -7,13 +7,12 @@ from contextlib import closing
 from proof.chaos.brokers import ProxiedBroker
 from proof.chaos.proxy import HOST, Api, Harm, Proxy
 from proof.chaos.trial import REQUEST_MS, Trial
-from tests.broker.base import wait_until
+from tests.broker.base import DEADLINE_S, wait_until
 from tests.deployment import WorkerProcess
 
 SHORT_S = (0.1, 0.5)
 LONG_S = (1.2, 1.6)  # times the request's time-out
-FIRES_S = 30.0
-RECOVERS_S = 120.0  # the bare client waits 40 s for an answer that was swallowed
+FIRES_S = RECOVERS_S = DEADLINE_S
 AT_A_FENCE = {Api.INIT_PRODUCER_ID, Api.OFFSET_FETCH}
 OF_TRANSACTIONS = {
     Api.ADD_PARTITIONS_TO_TXN,

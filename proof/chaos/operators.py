@@ -9,10 +9,10 @@ from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewPartitions
 
 from proof.chaos.asking import patiently
+from proof.chaos.offset_delete import delete_offsets
 from proof.chaos.oracle import judge
 from proof.chaos.trial import CATCH_UP_S, LIVE_S, Trial
 from tests.broker.base import DEADLINE_S, admin_client, client_config, wait_until
-from tests.broker.offset_delete import delete_offsets
 from tests.broker.topics import (
     create_topic,
     delete_records,

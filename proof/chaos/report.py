@@ -1,4 +1,4 @@
-"""docs/guarantees.md, written from the rounds that were played: fault, promise, how often really tried, result."""
+"""results/guarantees.md, written from the rounds that were played: fault, promise, how often really tried, result."""
 
 import os
 import platform

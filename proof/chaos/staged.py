@@ -30,7 +30,6 @@ PLACES = 5
 FED_A_SECOND = 500
 SESSION_MS = 3000
 PURGE_EVERY_S = 0.25
-LONG_CATCH_UP_S = 2 * CATCH_UP_S
 POSITIVE = 0x7FFFFFFF
 
 
@@ -76,12 +75,12 @@ class StagedTrial(Trial):
         return {partition: end.offset for partition, end in ends.items()}
 
     @override
-    def wait_for_progress(self, what: str, within_s: float = LONG_CATCH_UP_S) -> None:
+    def wait_for_progress(self, what: str, within_s: float = CATCH_UP_S) -> None:
         self._wait_for(self.fed_ends(what, within_s), what, within_s)
 
     @override
     def wait_until_all_read(self) -> None:
-        self._wait_for(patiently(self.deployment.input_ends), "the end", LONG_CATCH_UP_S)
+        self._wait_for(patiently(self.deployment.input_ends), "the end", CATCH_UP_S)
 
     @override
     def finish(self) -> Finding:

@@ -31,8 +31,7 @@ ROOT = Path(__file__).parents[2]
 WRAPPER = "proof.chaos.worker"
 PARTITIONS = 4
 RATE = 1500
-LIVE_S = 60.0
-CATCH_UP_S = 120.0
+LIVE_S = CATCH_UP_S = DEADLINE_S
 AIM_S = 2.0
 ANSWER_S = 5.0
 DRAIN_S = 10.0

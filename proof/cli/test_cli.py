@@ -17,12 +17,7 @@ import pytest
 
 from streamdedup.cli import main
 from tests.broker.base import DEADLINE_S, wait_until
-from tests.cli.test_cli import (
-    COMMAND,
-    EXAMPLE,
-    Piped,
-    piped,  # noqa: F401 - fixtures
-)
+from tests.cli.processes import COMMAND, EXAMPLE, Piped
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.broker.base import DEADLINE_S, wait_until
-from tests.cli.test_streams import (
-    COMMAND,
-    EXAMPLE,
-    LINES,
-    UNBUFFERED,
-    directory,  # noqa: F401 - fixtures
-)
+from tests.cli.processes import COMMAND, EXAMPLE, LINES
+from tests.cli.test_streams import UNBUFFERED
 
 full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
@@ -33,8 +28,8 @@ PRINTING = [
     ["--version"],
     ["pipe", "--help"],
     ["lists", "check", "--help"],
-    ["config", "check", EXAMPLE],
-    ["config", "show", EXAMPLE],
+    ["config", "check", str(EXAMPLE)],
+    ["config", "show", str(EXAMPLE)],
     ["config", "schema"],
     ["plan", "--table"],
     ["plan", "--table", "--json"],
@@ -50,13 +45,13 @@ SAID = b"streamdedup: the output cannot be written: "
 
 
 def written_to(
-    path: Path, arguments: list[str], directory: Path, first: Callable[[], None] | None = None
+    path: Path, arguments: list[str], listed: Path, first: Callable[[], None] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command over `in`, with its standard output at `path`; the new process calls `first` before."""
-    with path.open("wb") as output, (directory / "in").open("rb") as lines:
+    with path.open("wb") as output, (listed / "in").open("rb") as lines:
         return subprocess.run(
             [*COMMAND, *arguments],
-            cwd=directory,
+            cwd=listed,
             env=UNBUFFERED,
             stdin=lines,
             stdout=output,
@@ -69,9 +64,9 @@ def written_to(
 
 @full
 @pytest.mark.parametrize("arguments", PRINTING, ids=lambda words: "-".join(words[:2]))
-def test_a_full_disk_is_named(arguments: list[str], directory: Path) -> None:
+def test_a_full_disk_is_named(arguments: list[str], listed: Path) -> None:
     """By every command that prints, in the same words, in one line, with status 1."""
-    done = written_to(Path("/dev/full"), arguments, directory)
+    done = written_to(Path("/dev/full"), arguments, listed)
     assert done.returncode == 1
     assert done.stderr.endswith(SAID + b"No space left on device\n")
     assert b"Traceback" not in done.stderr
@@ -82,12 +77,10 @@ def test_a_full_disk_is_named(arguments: list[str], directory: Path) -> None:
     [["pipe"], ["lists", "check", "out.list"], ["config", "schema"], ["plan", "--table"]],
     ids=lambda words: "-".join(words[:2]),
 )
-def test_a_disk_that_fills_up_is_named(
-    arguments: list[str], directory: Path, tmp_path: Path
-) -> None:
+def test_a_disk_that_fills_up_is_named(arguments: list[str], listed: Path, tmp_path: Path) -> None:
     """The last write is then a short one, which is no error by itself: the next one fails."""
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1000, 1000))
-    done = written_to(tmp_path / "out", arguments, directory, limit)
+    done = written_to(tmp_path / "out", arguments, listed, limit)
     assert (tmp_path / "out").stat().st_size == 1000
     assert done.returncode == 1
     assert done.stderr.endswith(SAID + b"File too large\n")
@@ -142,14 +135,14 @@ def test_a_slow_reader_gets_all(given: bytes, blocks: bool, tmp_path: Path) -> N
     ids=lambda value: "-".join(value[:2]) if isinstance(value, list) else "",
 )
 def test_an_input_that_pauses_has_not_ended(
-    arguments: list[str], out: bytes, said: bytes, directory: Path
+    arguments: list[str], out: bytes, said: bytes, listed: Path
 ) -> None:
     """If it does not block, a read finds nothing now and then."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     with subprocess.Popen(
         [*COMMAND, *arguments],
-        cwd=directory,
+        cwd=listed,
         stdin=reader,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

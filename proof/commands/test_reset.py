@@ -18,15 +18,16 @@ from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.settings import load
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.topics import delete_records, move_offsets, produce, read_all
-from tests.commands.test_reset import (
-    at,
-    deployment,  # noqa: F401 - fixtures
-    emitted,
-    reset,
-)
+from tests.commands.test_reset import at, emitted, reset
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.lists.tools import built
 from tests.local import run_to_the_end
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """Two partitions."""
+    return Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
 
 
 def command(

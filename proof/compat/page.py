@@ -1,4 +1,4 @@
-"""docs/compatibility.md, written from what is kept in `results`: what held on which version, and what old ones lack."""
+"""results/compatibility.md, written from what is kept in `results`: what held on which version, what others lack."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from proof.compat.results import OfVersion, Storm, origins
 from tests.broker.needs import FEATURES
 from tests.broker.versions import FEATURE, Kafka
 
-PAGE = ROOT / "docs" / "compatibility.md"
+PAGE = ROOT / "results" / "compatibility.md"
 NOT_RUN = "not run"
 OWN_LEVEL = {"4.0.1": 2, "4.1.0": 2, "4.4.0": 2}
 """The level of transactions that a version takes by itself."""
@@ -30,21 +30,21 @@ On each version, a broker from its own jars is started, with a ZooKeeper where i
 
 The newest version is that of `make test`. `python -m proof compat 2.5.1` plays one version, `--part storms` or `--part
 tests` one part; what was played with the same code is not played again. `python -m proof compat --report` writes this
-page from what is kept in `proof/compat/results.json`.
+page from what is kept in `results/compatibility.json`.
 """
 
 LACKS: Sequence[tuple[str, str, str]] = (
     (
         "3.6",
         "a check that a transaction is still open when an event is added to it",
-        "a transaction may hang open, and the partition then [stops](delivery.md#when-a-partition-stops) at the next "
-        "fence, with a command that ends it",
+        "a transaction may hang open, and the partition [stops](../docs/runbook.md#when-a-partition-stops) at the "
+        "next fence, with a command that ends it",
     ),
     (
         "2.8",
         "topic ids",
-        "the worker sees by [fingerprints](delivery.md#an-output-that-was-replaced) and offsets alone that a topic was "
-        "deleted and made again",
+        "the worker sees by [fingerprints](../docs/delivery.md#an-output-that-was-replaced) and offsets alone that a "
+        "topic was deleted and made again",
     ),
     (
         "2.8",
@@ -55,7 +55,7 @@ LACKS: Sequence[tuple[str, str, str]] = (
     (
         "2.8",
         "idempotent producers without a right on the cluster",
-        "`at_least_once` needs [IdempotentWrite](security.md#rights)",
+        "`at_least_once` needs [IdempotentWrite](../docs/security.md#rights)",
     ),
     (
         "2.5",
@@ -87,7 +87,7 @@ With ZooKeeper, of whatever version:
   at this moment, while no other broker is up, may end with `the topic TOPIC does not exist or may not be seen` and
   status 2: start it again, as a supervisor does.
 - The name of a resource in an ACL has no slash. So grant Write on the transactional ids with the prefix `events-unique`
-  in place of `events-unique/` ([rights](security.md#rights))."""
+  in place of `events-unique/` ([rights](../docs/security.md#rights))."""
 
 REFUSED_SNAPSHOT = """\
 The third row is no mistake. Without topic ids, such an output looks like one that was deleted, made again and trimmed,

@@ -17,7 +17,7 @@ from typing import Any
 
 from proof.chaos.results import ROOT, code_id
 
-PATH = Path(__file__).with_name("results.json")
+PATH = ROOT / "results" / "compatibility.json"
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from proof.filters.churn import Churned, churned
 from tests.filters.cases import band, random_digests
-from tests.filters.dleft_tools import Churned, churned
 from tests.filters.test_dlcbf import FULL_ERROR
 
 REPLACED = 1 << 17  # an eighth of the paper's, which `python -m bench acceptance` plays

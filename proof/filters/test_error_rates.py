@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from proof.filters.key_families import FAMILIES
 from streamdedup.filters.base import Addable, Filter
 from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.keys.hashing import Digests, Hash
 from tests.filters.cases import CASES, Case, band, probes_for
-from tests.filters.key_families import FAMILIES
 
 FamilyDigests = Callable[[str, Hash], Digests]
 

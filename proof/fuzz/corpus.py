@@ -18,6 +18,8 @@ from proof.fuzz.targets import AVRO_SCHEMAS, ORIGIN_OF_OURS, PROTOBUF_FILE, THEN
 from proof.golden import FINGERPRINTED
 from proof.golden.lists import RECIPES, build
 from proof.golden.wire import ENTRIES, NOTES, OLD_NOTES, VALUES
+from proof.kafka.framings import FIXTURE, batch, record, varint
+from proof.keys.json_texts import ODD, ORDINARY, WRONG
 from streamdedup import filters
 from streamdedup.events import Column
 from streamdedup.filters.base import Filter, Removable, Static
@@ -28,8 +30,6 @@ from streamdedup.kafka.records.origin_header import ORIGIN
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot.files import content_of
 from tests.filters.cases import CASES, STATIC_KINDS
-from tests.kafka.framings import FIXTURE, batch, record, varint
-from tests.keys.test_json_column import ODD, ORDINARY, WRONG
 
 DIRECTORY = Path(__file__).with_name("corpus")
 SIZE_BYTES_MAX = 210_000  # of all files

@@ -24,6 +24,7 @@ from proof.fuzz.mutations import (
     repeated_json,
 )
 from proof.fuzz.sealing import mutated_batches, mutated_file
+from proof.kafka.framings import batch, record, varint
 from streamdedup.errors import ConfigError, MalformedError, SnapshotError
 from streamdedup.events import Column, EventBatch
 from streamdedup.filters.base import Addable, Removable
@@ -58,7 +59,6 @@ from streamdedup.lists.overlay import ADDED, REMOVED, UNCHANGED
 from streamdedup.snapshot.files import built
 from streamdedup.snapshot.read import CopyingReader, MappedReader, SnapshotReader
 from tests.filters.cases import HASH_KEY
-from tests.kafka.framings import batch, record, varint
 from tests.keys.exact import are_alike, exact_reader
 
 FIELDS = ("id", "user.id", "/a.b/é", "/", "0", "user.0", "user.user.id")

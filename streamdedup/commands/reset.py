@@ -26,8 +26,8 @@ from streamdedup.delivery.lost_markers import finish_lost
 from streamdedup.delivery.resume import Found, check_output, differs
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.kafka.base import ANSWER_S_MAX
-from streamdedup.kafka.cluster import KafkaCluster, kafka_cluster, soon
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
+from streamdedup.kafka.cluster import kafka_cluster, soon
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.settings import Settings
@@ -40,7 +40,9 @@ log = structlog.get_logger(__name__)
 FENCES_MAX = 16
 
 
-async def plan(settings: Settings, target: Target, *, forget: bool) -> ResetPlan:
+async def plan(
+    settings: Settings, target: Target, connect: Connect = kafka_cluster, *, forget: bool
+) -> ResetPlan:
     """Return what the reset would do now. Nothing is changed.
 
     ConfigError if a topic is missing, or if there is nothing to forget. DeliveryError if the group has members or the
@@ -51,20 +53,20 @@ async def plan(settings: Settings, target: Target, *, forget: bool) -> ResetPlan
             "--forget has nothing to forget: with filter.kind: none (filter: null) no key is remembered, and events"
             " that are read again are judged by the lists alone; leave --forget out"
         )
-    async with _opened(settings) as group:
+    async with _opened(settings, connect) as group:
         return await group.plan(target, forget)
 
 
-async def move(settings: Settings, planned: ResetPlan) -> None:
+async def move(settings: Settings, planned: ResetPlan, connect: Connect = kafka_cluster) -> None:
     """Move the offsets. DeliveryError, and nothing is moved, if the group now has members or the broker refuses us."""
-    async with _opened(settings) as group:
+    async with _opened(settings, connect) as group:
         await group.move(planned)
 
 
 @asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator["_Group | Stages"]:
+async def _opened(settings: Settings, connect: Connect) -> AsyncIterator["_Group | Stages"]:
     unanswered = "the broker does not answer: it is not known whether offsets were moved; check it, and try again"
-    async with soon(kafka_cluster, settings.kafka, unanswered) as cluster:
+    async with soon(connect, settings.kafka, unanswered) as cluster:
         if settings.source.repartition is None:
             yield _Group(settings, cluster)
         else:
@@ -74,7 +76,7 @@ async def _opened(settings: Settings) -> AsyncIterator["_Group | Stages"]:
 class _Group:
     """The group, its input and its output."""
 
-    def __init__(self, settings: Settings, cluster: KafkaCluster) -> None:
+    def __init__(self, settings: Settings, cluster: Cluster) -> None:
         self._settings, self._cluster = settings, cluster
         self._threads = Threads()
         self._name = settings.kafka.group_id

@@ -15,8 +15,7 @@ from typing import Protocol
 
 from streamdedup.commands.reset_plan import STAY, ResetPlan, Step, Target
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.base import ANSWER_S_MAX
-from streamdedup.kafka.cluster import KafkaCluster
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.offsets import Committed
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topics import Topology
@@ -50,7 +49,7 @@ class Group(Protocol):
 class Stages:
     """Both groups. `settings` are those as written, `second` is the group of the second stage."""
 
-    def __init__(self, settings: Settings, cluster: KafkaCluster, second: Group) -> None:
+    def __init__(self, settings: Settings, cluster: Cluster, second: Group) -> None:
         self._settings, self._cluster, self._second = copying(settings), cluster, second
         options = options_of(settings)
         self._middle, self._places = options.topic, options.partitions
@@ -128,7 +127,7 @@ class Stages:
         return note.encode()
 
 
-async def refuse_members(cluster: KafkaCluster, group: str) -> None:
+async def refuse_members(cluster: Cluster, group: str) -> None:
     """DeliveryError if `group` has members, whichever protocol they speak."""
     found = await cluster.in_force(group)
     if found.share:

@@ -16,7 +16,7 @@ LOOKED_AT = 100  # keys of a batch
 ASKED_MAX = 1_000  # ids at a time
 LONG_BYTES = 8  # of a plain integer, which may begin with a zero byte, too
 FRAMED_REMEDY = (
-    "take the key from a field of the value: key.from: json, with key.format (docs/formats.md); if they are no such"
+    "take the key from a field of the value: key.from: json, with key.format (docs/keys.md); if they are no such"
     " data, ignore this"
 )
 

@@ -18,7 +18,7 @@
 #    test file of its own for the promises that other kinds do not make. `test_error_rates.py` measures its errors. A
 #    golden filter, snapshot and list: `proof/golden/__init__.py`, `proof/golden/deployment.py`,
 #    `proof/golden/lists.py`.
-# 7. `bench/plots.py`: its color and mark. `python -m bench filters` measures it, and draws what docs/filters.md shows.
+# 7. `bench/plots.py`: its color and mark. `python -m bench filters` measures it, and writes results/filters.md.
 # 8. Documents: its lines in docs/filters.md, its row in the README, and the table of docs/configuration.md, which
 #    `settings/tree.py` says how to generate. `test_docs.py` and `test_bench.py` fail until the documents have it.
 

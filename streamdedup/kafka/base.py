@@ -455,6 +455,9 @@ class Cluster(Protocol):
     async def notes(self, group: str, topic: str, partitions: int) -> dict[int, Note]:
         """Return the notes of the group's committed offsets, by partition, decided or not."""
 
+    async def move(self, group: str, topic: str, moved: Mapping[int, tuple[int, str]]) -> None:
+        """Commit offsets, partition -> (offset, metadata), all or none. DeliveryError if the group has members."""
+
     async def first_offset(self, topic: str, partition: int) -> int:
         """Return the offset at which the log starts."""
 

@@ -18,7 +18,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from streamdedup.errors import ConfigError
+from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka.base import Cluster, Connect, GroupWriter, Source, Sources, Writer
 from streamdedup.kafka.broker_clock import Stamp
@@ -271,6 +271,19 @@ class MemoryCluster:
         found = await self._ask("offset_fetch", act)
         notes = {partition: Note.decode(text) for partition, text in found.items()}
         return {partition: note for partition, note in notes.items() if note is not None}
+
+    async def move(self, group: str, topic: str, moved: Mapping[int, tuple[int, str]]) -> None:
+        """Commit offsets, partition -> (offset, metadata). DeliveryError if the group has members."""
+
+        def act(_now: float) -> None:
+            found = self._broker.group(group)
+            if found.members:
+                raise DeliveryError(
+                    f"the group {group} has members: stop all workers, and try again"
+                )
+            found.offsets.update({(topic, partition): at for partition, at in moved.items()})
+
+        await self._ask("offset_commit", act)
 
     async def first_offset(self, topic: str, partition: int) -> int:
         """Return the offset at which the log starts."""

@@ -41,7 +41,7 @@ REMEDY = (
 )
 SHARE_REMEDY = (
     "stop its members, and delete it: kafka-share-groups.sh --bootstrap-server SERVER --delete --group {group}; or give"
-    " the worker another kafka.group_id (docs/operate.md)"
+    " the worker another kafka.group_id (docs/runbook.md)"
 )
 
 

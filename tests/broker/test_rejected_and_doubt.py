@@ -19,7 +19,7 @@ from tests.broker.base import Broker
 from tests.broker.proxy import Action, Api, Cut, Delay, Drop, Frame, Hold, Proxy, Replace
 from tests.broker.topics import Event, alter_topic, produce, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.local import Start, until
+from tests.local import Start, single, until
 
 pytestmark = pytest.mark.broker
 
@@ -78,37 +78,43 @@ async def test_an_event_older_than_the_outputs_retention_is_rejected(
     assert (letter.timestamp_ms or 0) >= now_ms
 
 
+@pytest.fixture
+def patient(broker: Broker, tmp_path: Path) -> Deployment:
+    """One partition; no request times out on a busy machine, so each doubt is one that the test makes."""
+    return single(broker, tmp_path).create()
+
+
 @pytest.mark.rule(8)
-async def test_limits_are_read_anew_at_a_doubt(deployment: Deployment, start: Start) -> None:
+async def test_limits_are_read_anew_at_a_doubt(patient: Deployment, start: Start) -> None:
     """An output that takes less since: the broker refuses a batch, and the next try rejects what no longer fits."""
-    deployment.config["sink"]["compression"] = "none"
-    letters = deployment.create_side_topic("dead_letter_topic")
-    worker = start(deployment)
+    patient.config["sink"]["compression"] = "none"
+    letters = patient.create_side_topic("dead_letter_topic")
+    worker = start(patient)
     await worker.live()
-    alter_topic(deployment.bootstrap, deployment.sink, max_message_bytes=2000)
+    alter_topic(patient.bootstrap, patient.sink, max_message_bytes=2000)
     values = [b"small", b"large" * 600, b"small too"]
-    deployment.feed([(0, value[:9], value, [], None) for value in values])
+    patient.feed([(0, value[:9], value, [], None) for value in values])
     await worker.consumed(3)
-    assert [r.value for r in read_all(deployment.bootstrap, deployment.sink)] == values[::2]
-    assert [r.value for r in read_all(deployment.bootstrap, letters)] == [values[1]]
+    assert [r.value for r in read_all(patient.bootstrap, patient.sink)] == values[::2]
+    assert [r.value for r in read_all(patient.bootstrap, letters)] == [values[1]]
     assert len(worker.lines("doubt")) == 1
 
 
 @pytest.mark.rule(9)
-async def test_every_send_is_awaited(deployment: Deployment, start: Start) -> None:
+async def test_every_send_is_awaited(patient: Deployment, start: Start) -> None:
     """A refused batch fails no commit by itself: only its own answer shows it, that of a side topic, too."""
-    deployment.config["sink"]["compression"] = "none"
-    letters = deployment.create_side_topic("dead_letter_topic")
-    deployment.config["key"] = {"from": "json", "field": "id"}
-    worker = start(deployment)
+    patient.config["sink"]["compression"] = "none"
+    letters = patient.create_side_topic("dead_letter_topic")
+    patient.config["key"] = {"from": "json", "field": "id"}
+    worker = start(patient)
     await worker.live()
-    alter_topic(deployment.bootstrap, letters, max_message_bytes=1500)
-    deployment.feed([(0, b"bad", b"no json" * 400, [], None), (0, None, b'{"id": 1}', [], None)])
+    alter_topic(patient.bootstrap, letters, max_message_bytes=1500)
+    patient.feed([(0, b"bad", b"no json" * 400, [], None), (0, None, b'{"id": 1}', [], None)])
     await worker.consumed(2)
-    (letter,) = read_all(deployment.bootstrap, letters)
+    (letter,) = read_all(patient.bootstrap, letters)
     assert (letter.key, letter.value) == (b"bad", None)
     assert dict(letter.headers)["streamdedup.cut"] == b"value"
-    assert lost_and_doubled(deployment)[1:] == (0, 0)
+    assert lost_and_doubled(patient)[1:] == (0, 0)
     assert len(worker.lines("doubt")) == 1
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.broker.base import DEADLINE_S, Broker, admin_client, wait_until
 from tests.broker.topics import create_topic, produce, read_all, unique_name
+from tests.deployment import drained
 
 pytestmark = pytest.mark.broker
 
@@ -52,18 +53,13 @@ def test_the_walk_through(broker: Broker, tmp_path: Path) -> None:
     at = lines.index("streamdedup run -c my.yaml")
     for line in lines[:at]:
         subprocess.run(line, shell=True, check=True, cwd=tmp_path, env=environ)  # noqa: S602
-    worker = subprocess.Popen(lines[at].split(), cwd=tmp_path, env=environ)
-    try:
+    with drained(subprocess.Popen(lines[at].split(), cwd=tmp_path, env=environ)):
         awaited(bootstrap, f"sign-ups-clean{suffix}", passing)
         awaited(bootstrap, f"sign-ups-blocked{suffix}", blocked)
         awaited(bootstrap, f"sign-ups-malformed{suffix}", ["nobody"])
         for line in lines[at + 1 :]:
             subprocess.run(line, shell=True, check=True, cwd=tmp_path, env=environ)  # noqa: S602
         followed(bootstrap, suffix)
-        assert worker.poll() is None
-    finally:
-        worker.terminate()
-        assert worker.wait(DEADLINE_S) == 0
 
 
 def followed(bootstrap: str, suffix: str) -> None:

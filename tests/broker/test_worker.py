@@ -1,7 +1,6 @@
 """What the worker does if a part of it fails, in this process, on a real broker."""
 
 import asyncio
-import gc
 import threading
 from pathlib import Path
 from shutil import rmtree
@@ -9,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from streamdedup.errors import DeliveryError
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
-from streamdedup.kafka.source import KafkaSource
 from streamdedup.snapshot import Store
-from streamdedup.worker import worker as worker_module
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.topics import read_all
 from tests.deployment import Deployment, keyed
@@ -53,34 +49,6 @@ async def test_a_birth_that_fails_is_still_a_birth(
     assert len(read_all(deployment.bootstrap, deployment.sink)) == 10
 
 
-async def test_a_full_collection_does_not_visit_what_was_there_at_the_start(
-    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Modules and compiled code are frozen before the first event is read."""
-    monkeypatch.setattr(worker_module, "gc", gc)
-    worker = start(deployment)
-    await worker.live()
-    frozen, kept = gc.get_freeze_count(), len(gc.get_objects())
-    await worker.stop()
-    gc.unfreeze()
-    assert frozen > 10 * kept
-
-
-async def test_a_cancel_from_within_is_an_error(
-    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A library that cancels its caller does not end the worker as if it had been asked to end."""
-    keep_alive = KafkaSource.keep_alive
-
-    async def cancelling(self: KafkaSource, wait_s: float) -> None:
-        await keep_alive(self, wait_s)
-        raise asyncio.CancelledError
-
-    monkeypatch.setattr(KafkaSource, "keep_alive", cancelling)
-    with pytest.raises(DeliveryError, match="cancelled from within"):
-        await start(deployment).task
-
-
 async def test_a_disk_that_hangs_does_not_hold_up_the_shutdown(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,56 +61,6 @@ async def test_a_disk_that_hangs_does_not_hold_up_the_shutdown(
     async with asyncio.timeout(DEADLINE_S / 2):
         await worker.stop()
     assert worker.worker.hangs
-    hanging.set()
-
-
-async def test_a_save_at_the_end_waits_for_the_one_under_way(
-    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A shutdown during a periodic snapshot does not trip over our own lock: the last label is saved."""
-    deployment.config["snapshot"]["interval_s"] = 0.1
-    save, under_way, go_on = Store.save, threading.Event(), threading.Event()
-
-    def slow(self: Store, *arguments: Any, **more: Any) -> Any:
-        under_way.set()
-        go_on.wait(DEADLINE_S)
-        return save(self, *arguments, **more)
-
-    monkeypatch.setattr(Store, "save", slow)
-    worker = start(deployment)
-    await worker.consumed(100)
-    await asyncio.to_thread(under_way.wait, DEADLINE_S)
-    deployment.feed(keyed(range(100, 200), 1))
-    await worker.consumed(200)
-    worker.worker.stop()
-    await asyncio.sleep(0)
-    go_on.set()
-    await worker.task
-    store = Store(
-        deployment.directory / "snapshots",
-        group=deployment.group,
-        topic=deployment.sink,
-        partition=0,
-    )
-    assert store.labels()[0] == worker.label
-
-
-async def test_a_slow_save_of_what_leaves_stops_nothing(
-    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A partition that goes to another member is saved in the background: what stays, and what comes, goes on."""
-    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
-    deployment.config["delivery"]["drain_s"] = 1
-    hanging = threading.Event()
-    monkeypatch.setattr(Store, "save", lambda *_arguments, **_more: hanging.wait(DEADLINE_S * 2))
-    deployment.feed(keyed(range(100), 2))
-    first = start(deployment)
-    await first.consumed(100)
-    second = start(deployment)
-    await second.live(1)
-    deployment.feed(keyed(range(100, 200), 2))
-    await first.until(lambda: first.tally.consumed + second.tally.consumed >= 200, "200 consumed")
-    await asyncio.gather(first.stop(), second.stop())
     hanging.set()
 
 

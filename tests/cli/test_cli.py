@@ -2,15 +2,12 @@
 
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import numba
 import numpy as np
@@ -23,61 +20,12 @@ from streamdedup.filters.options import Kind
 from streamdedup.kernel import COMPILING
 from streamdedup.keys.formats import texts
 from tests.broker.base import DEADLINE_S, wait_until
+from tests.cli.processes import COMMAND, EXAMPLE, Piped
 
 ROOT = Path(__file__).parents[2]
 
 
-EXAMPLE = ROOT / "config" / "dedup.yaml"
-
-
-COMMAND = [sys.executable, "-m", "streamdedup"]
-
-
 HEAVY = {"numba", "numpy", "aiokafka", "prometheus_client", "pydantic", "orjson", "mmh3"}
-
-
-@dataclass(frozen=True)
-class Piped:
-    """`streamdedup pipe`, running, with all its streams in our hands."""
-
-    process: subprocess.Popen[bytes]
-    input: IO[bytes]
-    output: IO[bytes]
-    errors: IO[bytes]
-
-    def write(self, data: bytes) -> None:
-        """Hand on `data`, of a few KiB at most, at once."""
-        self.input.write(data)
-
-    def arriving(self) -> bytes:
-        """Read what is there, now or before the deadline."""
-        ready, _, _ = select.select([self.output], [], [], DEADLINE_S)
-        return os.read(self.output.fileno(), 1 << 16) if ready else b"(nothing arrived)"
-
-
-@pytest.fixture
-def piped() -> Iterator[Piped]:
-    """Start `streamdedup pipe`, and end it where the test did not."""
-    # A shell may have started us with signals ignored, which children inherit.
-    program = (
-        "import signal, sys\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
-        "from streamdedup.cli import main\n"
-        "sys.exit(main(['pipe']))\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        yield Piped(process, process.stdin, process.stdout, process.stderr)
-        process.kill()
 
 
 class Call(Protocol):

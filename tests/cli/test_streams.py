@@ -3,7 +3,6 @@
 import os
 import resource
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -11,31 +10,10 @@ from threading import Thread
 import pytest
 
 from tests.broker.base import DEADLINE_S
-from tests.lists.tools import built
-
-ROOT = Path(__file__).parents[2]
-
-
-EXAMPLE = str(ROOT / "config" / "dedup.yaml")
-
-
-COMMAND = [sys.executable, "-m", "streamdedup"]
-
+from tests.cli.processes import COMMAND, EXAMPLE, LINES
 
 # As in most images. Standard output is then a raw file, whose `write` may write a part.
 UNBUFFERED = {**os.environ, "PYTHONUNBUFFERED": "1"}
-
-
-LINES = b"".join(b"%d\n" % number for number in range(100_000))
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a directory with a list."""
-    made = tmp_path_factory.mktemp("streams")
-    built(made, ["a", "b"])
-    (made / "in").write_bytes(LINES)
-    return made
 
 
 @pytest.mark.parametrize(
@@ -43,21 +21,21 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["lists", "inspect", "damaged.list"], 1),
         (["lists", "inspect", "out.list"], 0),
-        (["config", "check", "--connect", "--set", "kafka.bootstrap_servers=127.0.0.1:1", EXAMPLE], 1),
+        (["config", "check", "--connect", "--set", "kafka.bootstrap_servers=127.0.0.1:1", str(EXAMPLE)], 1),
     ],
     ids=["damaged", "whole", "no-broker"],
 )  # fmt: skip
 def test_a_status_does_not_depend_on_the_reader(
-    arguments: list[str], status: int, directory: Path
+    arguments: list[str], status: int, listed: Path
 ) -> None:
     """A check whose reader has gone checks all the same; what was not looked at is not called good."""
-    content = bytearray((directory / "out.list").read_bytes())
+    content = bytearray((listed / "out.list").read_bytes())
     content[4096] ^= 1
-    (directory / "damaged.list").write_bytes(content)
+    (listed / "damaged.list").write_bytes(content)
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [*COMMAND, *arguments], cwd=directory, stdout=writer, check=False, timeout=DEADLINE_S
+        [*COMMAND, *arguments], cwd=listed, stdout=writer, check=False, timeout=DEADLINE_S
     )
     os.close(writer)
     assert done.returncode == status
@@ -75,10 +53,10 @@ def test_a_status_does_not_depend_on_the_reader(
     ids=["stdin", "file", "link", "overwritten", "lists"],
 )
 def test_an_input_that_is_the_output_is_refused(
-    arguments: list[str], flags: int, directory: Path
+    arguments: list[str], flags: int, listed: Path
 ) -> None:
     """It would be read for ever, and fill the disk, if each line gives one; or be overwritten while it is read."""
-    both, link = directory / "both", directory / "link"
+    both, link = listed / "both", listed / "link"
     both.write_bytes(b"a\nb\na\n")
     link.unlink(missing_ok=True)
     link.symlink_to("both")
@@ -87,7 +65,7 @@ def test_an_input_that_is_the_output_is_refused(
     with both.open("rb") as lines:
         done = subprocess.run(
             [*COMMAND, *arguments],
-            cwd=directory,
+            cwd=listed,
             stdin=lines,
             stdout=output,
             stderr=subprocess.PIPE,
@@ -103,14 +81,19 @@ def test_an_input_that_is_the_output_is_refused(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["config", "schema"], ["config", "show", EXAMPLE], ["pipe"], ["lists", "inspect", "out.list"]],
+    [
+        ["config", "schema"],
+        ["config", "show", str(EXAMPLE)],
+        ["pipe"],
+        ["lists", "inspect", "out.list"],
+    ],
     ids=lambda words: "-".join(words[:2]),
 )
-def test_a_closed_output_is_named(arguments: list[str], directory: Path) -> None:
+def test_a_closed_output_is_named(arguments: list[str], listed: Path) -> None:
     """What cannot be printed is not taken for printed."""
     done = subprocess.run(
         ["bash", "-c", '"$@" >&- </dev/null', "bash", *COMMAND, *arguments],
-        cwd=directory,
+        cwd=listed,
         capture_output=True,
         check=False,
         timeout=DEADLINE_S,

@@ -544,7 +544,7 @@ class TestCommand:
         assert "e-" not in text.split("contains ns")[0].replace("1e-15", "").replace("them", "")
 
     def test_json_has_the_same_figures(self) -> None:
-        """What the table rounds, and the names that docs/plan.md tells, no more and no fewer."""
+        """What the table rounds, and the names that docs/filters.md tells, no more and no fewer."""
         told = _run("--keys", "1M", "--error-rate", "0.001", "--removable", "--json")
         assert told["keys"] == 1_000_000
         assert told["lower_bound_bits_per_key"] == pytest.approx(math.log2(1000))
@@ -555,13 +555,14 @@ class TestCommand:
         assert told["pick"] in {row["kind"] for row in told["kinds"]}
 
     def test_the_names_are_documented(self) -> None:
-        """docs/plan.md has a row for each name of the JSON, and no other."""
+        """The table of docs/filters.md has each name of the JSON once, and no other."""
         given = Sample(lines=10, malformed=0, distinct=5, distinct_low=5, distinct_high=5)
         told = report.as_json(plan(job_of(Asked(), given), given, _flat))
         names = {*told, *told["kinds"][0], *told["sample"]}
-        text = (ROOT / "docs" / "plan.md").read_text()
-        documented = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
-        assert documented == names
+        text = (ROOT / "docs" / "filters.md").read_text()
+        table = text.split("### The figures of `--json`\n\n")[1].split("\n\n")[0]
+        firsts = [line.split("|")[1] for line in table.splitlines()]
+        assert sorted(re.findall(r"`(\w+)`", "".join(firsts))) == sorted(names)
 
     @pytest.mark.parametrize(
         ("arguments", "said"),

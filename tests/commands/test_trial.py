@@ -1,7 +1,8 @@
-"""Claims about what `streamdedup try` says of record keys, and of keys in several partitions; on a broker in memory."""
+"""Claims about `streamdedup try`: what it reports of the newest events; on a broker in memory."""
 
 import asyncio
 import json
+import os
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,98 @@ class Stage:
 def stage(tmp_path: Path) -> Stage:
     """Six partitions."""
     return Stage(tmp_path)
+
+
+@pytest.fixture
+def keyed_stage(tmp_path: Path) -> Stage:
+    """Two partitions; the record key is the key."""
+    made = Stage(tmp_path, partitions=2)
+    made.deployment.config["key"] = {"from": "key"}
+    return made
+
+
+def test_addresses_are_told_as_they_would_be_judged(keyed_stage: Stage) -> None:
+    """The rule of try: what is no address has its reason, and two ways to write one are one key."""
+    keyed_stage.deployment.config["key"] = {"from": "value", "normalize": "email"}
+    values = [b"Anna.B+x@GoogleMail.com", b"annab@gmail.com", b"no address"]
+    keyed_stage.feed((0, None, value) for value in values)
+    found = keyed_stage.tried()
+    assert found.verdicts == {Verdict.PASS: 1, Verdict.DUPLICATE: 1, Verdict.MALFORMED: 1}
+    assert list(found.reasons) == [
+        "the key is not an e-mail address: An email address must have an @-sign"
+    ]
+
+
+def test_lists_are_asked_as_a_worker_would(keyed_stage: Stage, tmp_path: Path) -> None:
+    """With the changes of the control topic; what only screens has no duplicates."""
+    text, output = tmp_path / "block.txt", str(tmp_path / "block.list")
+    text.write_text("@junk.example\na@x.example\n")
+    assert main(["lists", "build", str(text), "-o", output, "--normalize", "email"]) == 0
+    config, broker = keyed_stage.deployment.config, keyed_stage.broker
+    broker.create_topic("control", 1, cleanup_policy="compact")
+    config["key"] = {"from": "value", "normalize": "email"}
+    config["blocklist"] = {"file": output, "control_topic": "control"}
+    broker.produce("control", [(0, b"a@x.example", b'{"op": "remove"}')])
+    keyed_stage.feed((0, None, a.encode()) for a in ("b@junk.example", "A@x.example") * 3)
+    found = keyed_stage.tried()
+    assert found.verdicts == {Verdict.PASS: 1, Verdict.DUPLICATE: 2, Verdict.BLOCKED: 3}
+    assert "blocked by: domain 3\n" in found.as_text()
+    config["filter"] = {"kind": "none"}
+    del config["snapshot"]
+    assert keyed_stage.tried().verdicts == {Verdict.PASS: 3, Verdict.BLOCKED: 3}
+    broker.produce("control", [(0, b"a@x.example", None)])
+    found = keyed_stage.tried()
+    assert found.verdicts == {Verdict.BLOCKED: 6}
+    assert found.matched == {"address": 3, "domain": 3}
+
+
+def test_the_command(
+    keyed_stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A person gets a table, a program JSON, and neither gets a key."""
+    stage, source = keyed_stage, keyed_stage.deployment.source
+    stage.feed((n % 2, b"user%d" % n, b"{}") for n in [*range(50), *range(10)])
+    stage.feed([(0, None, b"{}")])
+    monkeypatch.setattr(trial, "tried", partial(tried, connect=connected_to(stage.broker)))
+    command = ["try", "-c", str(stage.deployment.write_config())]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"the newest 61 events of {source}, of 2 partitions:\n")
+    assert "  duplicate          10   16.4%\n" in text
+    assert "  1 times: the record key is null; first at partition 0, offset 30\n" in text
+    assert "distinct keys: 50\n" in text
+    assert "user" not in text
+    assert main([*command, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    counts = {"pass": 50, "duplicate": 10, "blocked": 0, "malformed": 1, "rejected": 0}
+    assert report["verdicts"] == counts
+    place = {"topic": source, "partition": 0, "offset": 30}
+    assert report["reasons"] == [{"reason": "the record key is null", "events": 1, **place}]
+
+
+def test_a_topic_without_events_says_so(keyed_stage: Stage) -> None:
+    """There is nothing to judge; a topic that is not there is an error."""
+    assert keyed_stage.tried().as_text() == f"{keyed_stage.deployment.source} holds no events\n"
+    keyed_stage.deployment.config["source"]["topic"] = "not-there"
+    with pytest.raises(ConfigError, match="the topic not-there does not exist"):
+        keyed_stage.tried()
+
+
+def test_the_output_need_not_be_there(keyed_stage: Stage) -> None:
+    """It is tried before anything is set up. If the output is there, events that it would refuse are reported."""
+    keyed_stage.feed([(0, b"large", os.urandom(5000)), (0, b"small", b"x")])
+    keyed_stage.deployment.config["sink"]["topic"] = "small"
+    assert keyed_stage.tried().verdicts == {Verdict.PASS: 2}
+    keyed_stage.broker.create_topic("small", 2, max_message_bytes=1000)
+    assert keyed_stage.tried().verdicts == {Verdict.PASS: 1, Verdict.REJECTED: 1}
+
+
+@pytest.mark.parametrize("events", ["0", "2M", "many"])
+def test_how_many_events_is_bounded(events: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Memory is for a million at most."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["try", "--events", events])
+    assert "--events" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("events", [1, 5, 6, 10, 100, 149])

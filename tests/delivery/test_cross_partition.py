@@ -12,7 +12,6 @@ from streamdedup.delivery.cross_partition import (
     suspicion,
 )
 from streamdedup.events import Column, Verdict, Verdicts
-from streamdedup.keys.hashing import MURMUR3, Hash
 from streamdedup.keys.options import KeyOptions
 
 PASS, DUPLICATE = Verdict.PASS, Verdict.DUPLICATE
@@ -90,32 +89,6 @@ def test_a_partition_that_went_and_came_back_is_the_same() -> None:
     assert watch.unseen == 1
 
 
-def test_the_share_holds_whatever_is_sampled() -> None:
-    """One in four of the duplicates passes: the estimate stays there while the sample takes fewer and fewer keys."""
-    watch = Watch(kept_max=1000)
-    for start in range(0, 40_000, 400):
-        some = range(start, start + 400)
-        passed(watch, 0, some)
-        watch.look(0, keys([*some] * 3), verdicts(*[DUPLICATE] * 1200))
-        passed(watch, 1, some)
-    assert watch.sampled_share < 1 / 16
-    assert watch.unseen_share == pytest.approx(0.25, abs=0.02)
-    assert watch.in_several_share == pytest.approx(1, abs=0.01)
-    evidence = watch.evidence
-    assert evidence is not None
-    assert evidence.keys <= 1000
-
-
-def test_shards_with_secrets_of_their_own_are_compared() -> None:
-    """The watch hashes by one hash for all, whatever those of the shards are."""
-    for common in (MURMUR3, Hash("siphash", bytes(16))):
-        watch = Watch()
-        watch.hash = common
-        for partition in (0, 1):
-            passed(watch, partition, [1, 2, 3])
-        assert watch.unseen == 3
-
-
 def test_input_and_output_are_read_as_one() -> None:
     """For an audit: what the input has again in its partition is seen; the copies in the output add nothing to that.
 
@@ -136,20 +109,6 @@ def test_a_share_that_rounds_to_nothing_is_not_said_to_be_0() -> None:
     evidence = Evidence(1_000_000, 1, 1e-6)
     assert ", and less than 0.1% of all duplicates pass for that reason" in evidence.text
     assert ", and about 0.1% of all" in replace(evidence, unseen_share=0.001).text
-
-
-def test_it_is_said_again_only_if_the_share_has_grown_much() -> None:
-    """At once; then if it has doubled, or is a tenth of all duplicates more. It ends, since a share is at most 1."""
-    evidence = Evidence(100, 1, 0.1)
-    assert evidence.has_grown_since(-1.0)
-    assert not evidence.has_grown_since(0.1)
-    assert not evidence.has_grown_since(0.06)
-    assert not evidence.has_grown_since(0.5)
-    assert evidence.has_grown_since(0.05)
-    assert evidence.has_grown_since(0.0)
-    assert not replace(evidence, unseen_share=0.0).has_grown_since(0.0)
-    assert replace(evidence, unseen_share=0.61).has_grown_since(0.5)
-    assert not replace(evidence, unseen_share=0.59).has_grown_since(0.5)
 
 
 def test_record_keys_raise_a_suspicion() -> None:

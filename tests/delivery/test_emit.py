@@ -14,16 +14,13 @@ from streamdedup.delivery.side_topics import OBJECTS_A_TURN
 from streamdedup.delivery.transactions import DecidedBatch
 from streamdedup.events import Verdict
 from streamdedup.kafka import limits as limits_module
-from streamdedup.kafka.header_limits import TOO_MANY
-from streamdedup.kafka.records.records import Record, copies
+from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.logs import EVERY_S
 from streamdedup.rules.lists import BlockedRows, Lists, Match
 from streamdedup.settings import Settings
 from streamdedup.testing.clock import VirtualLoop
 from tests.kafka.test_limits import NOW_MS, events, limits
-from tests.kafka.test_marks import as_columns, with_objects
-from tests.kafka.test_wire import rows_by_chance
 from tests.lists.listed import Listed
 
 REASON = "the field id is missing"
@@ -98,11 +95,15 @@ def malformed_part(count: int) -> DecidedBatch:
     )
 
 
-async def test_dead_letters_leave_the_loop_its_turns() -> None:
+@pytest.mark.parametrize("kind", ["malformed", "blocked"])
+async def test_letters_leave_the_loop_its_turns(kind: str) -> None:
     """They are made so many at a time, and others run in between."""
-    writer = Sent()
+    writer, count = Sent(), 2 * OBJECTS_A_TURN + 1
+    part = (
+        malformed_part(count) if kind == "malformed" else blocked_part(*range(count), count=count)
+    )
     turning = asyncio.create_task(writer.turning())
-    await emission_to(writer).emit(malformed_part(2 * OBJECTS_A_TURN + 1))
+    await emission_to(writer, blocked_bytes_max=1_000_000).emit(part)
     turning.cancel()
     assert writer.sizes == [OBJECTS_A_TURN, OBJECTS_A_TURN, 1]
     assert writer.turns[0] < writer.turns[1] < writer.turns[2]
@@ -144,21 +145,6 @@ def test_the_operator_is_told_that_events_have_no_key(dead_letters: bool) -> Non
     assert "secret" not in str(lines)
 
 
-def test_nothing_is_told_where_all_have_keys() -> None:
-    """A line that always comes is read by nobody."""
-    part = malformed_part(3)
-    passed = DecidedBatch(
-        batch=part.batch,
-        verdicts=np.zeros(3, dtype=np.uint8),
-        malformed={},
-        rejected={},
-        letter_ms=NOW_MS,
-    )
-    with capture_logs() as lines:
-        asyncio.run(emission_to(Sent()).emit(passed))
-    assert not lines
-
-
 # --- what a list blocks ---
 
 
@@ -177,9 +163,15 @@ def blocked_part(*rows: int, value: bytes = b"{}", count: int = 4) -> DecidedBat
 
 
 async def test_what_is_blocked_is_sent_whole_with_list_version_and_rule() -> None:
-    """Key, value and headers as they were, then where the event stood, and by what it was blocked."""
-    writer = Sent()
-    await emission_to(writer, blocked_bytes_max=1_000_000).emit(blocked_part(1, 3))
+    """Key, value and headers as they were, then where the event stood, and by what it was blocked.
+
+    A tombstone that the operator drops is BLOCKED as well, and goes nowhere. Nor does anything without a topic for it.
+    """
+    writer, without, part = Sent(), Sent(), blocked_part(1, 3)
+    part.verdicts[0] = Verdict.BLOCKED
+    await emission_to(without).emit(part)
+    assert without.records == []
+    await emission_to(writer, blocked_bytes_max=1_000_000).emit(part)
     (to, first), (_, second) = writer.records
     assert to == "blocked"
     assert first[:3] == (NOW_MS, b"k1", b"{}")
@@ -196,30 +188,6 @@ async def test_what_is_blocked_is_sent_whole_with_list_version_and_rule() -> Non
     assert dict(second[3])["streamdedup.rule"] == b"domain"
 
 
-async def test_without_its_topic_what_is_blocked_goes_nowhere() -> None:
-    """It is neither an event of the output nor a dead letter."""
-    writer = Sent()
-    await emission_to(writer).emit(blocked_part(0, 1, 2, 3))
-    assert writer.records == []
-
-
-async def test_only_what_a_list_blocked_is_sent() -> None:
-    """A tombstone that the operator drops is BLOCKED as well, and goes nowhere."""
-    writer, part = Sent(), blocked_part(2)
-    part.verdicts[0] = Verdict.BLOCKED
-    await emission_to(writer, blocked_bytes_max=1_000_000).emit(part)
-    assert [record[1] for _, record in writer.records] == [b"k2"]
-
-
-async def test_blocked_events_leave_the_loop_its_turns() -> None:
-    """They are sent so many at a time, as dead letters are."""
-    writer, count = Sent(), 2 * OBJECTS_A_TURN + 1
-    await emission_to(writer, blocked_bytes_max=1_000_000).emit(
-        blocked_part(*range(count), count=count)
-    )
-    assert writer.sizes == [OBJECTS_A_TURN, OBJECTS_A_TURN, 1]
-
-
 async def test_a_blocked_event_is_cut_to_what_its_topic_takes() -> None:
     """Its headers stay; the operator is told, by offset, and which topic to widen."""
     writer = Sent()
@@ -234,58 +202,3 @@ async def test_a_blocked_event_is_cut_to_what_its_topic_takes() -> None:
     (line,) = lines
     assert (line["event"], line["first_offset"]) == ("blocked_cut", 1)
     assert line["remedy"] == "raise max.message.bytes of blocked"
-
-
-class Kept(Sent):
-    """A writer that keeps what goes to side topics, however it comes."""
-
-    async def copy(self, topic: str, batch: Any, rows: Any, bytes_max: int) -> None:
-        """As records."""
-        if topic != "out":
-            await self.send(topic, copies(batch, rows), bytes_max)
-
-
-@pytest.mark.parametrize(("bytes_max", "cut"), [(1_000_000, 0), (10_000, 1)])
-async def test_letters_of_columns_are_those_of_objects(bytes_max: int, cut: int) -> None:
-    """Whole ones go as columns, and in a turn with one that does not fit all are made one by one: the same letters."""
-    rows = [*rows_by_chance(5, 300), (300, 1, b"k", np.random.default_rng(1).bytes(12_000), ())]
-    batch = as_columns(rows)
-    found = blocked_part(*range(1, 301), count=301).blocked
-    verdicts = np.full(301, Verdict.BLOCKED, dtype=np.uint8)
-    verdicts[0] = Verdict.MALFORMED
-    letters = []
-    for form in (batch, with_objects(batch)):
-        writer = Kept()
-        part = DecidedBatch(
-            batch=form,
-            verdicts=verdicts,
-            malformed={0: REASON},
-            rejected={},
-            letter_ms=NOW_MS,
-            blocked=found,
-        )
-        await emission_to(writer, blocked_bytes_max=bytes_max).emit(part)
-        letters.append([(to, (*record[:3], tuple(record[3]))) for to, record in writer.records])
-    assert letters[0] == letters[1]
-    assert len(letters[0]) == 301
-    assert sum("streamdedup.cut" in dict(record[3]) for _, record in letters[0]) == cut
-
-
-async def test_letters_of_many_reasons_leave_the_loop_its_turns() -> None:
-    """As each has a header to encode, columns are made so many at a time as objects are; each has its own reason."""
-    count, writer = 2 * OBJECTS_A_TURN + 1, Kept()
-    reasons = {row: TOO_MANY if row % 7 == 0 else f"because of {row}" for row in range(count)}
-    part = DecidedBatch(
-        batch=as_columns([(row, 1, b"k", b"v", ()) for row in range(count)]),
-        verdicts=np.full(count, Verdict.MALFORMED, dtype=np.uint8),
-        malformed=reasons,
-        rejected={},
-        letter_ms=NOW_MS,
-    )
-    await emission_to(writer).emit(part)
-    assert writer.sizes == [OBJECTS_A_TURN, OBJECTS_A_TURN, 1]
-    headers = [dict(record[3]) for _, record in writer.records]
-    sent = [one["streamdedup.reason"] for one in headers]
-    assert sent == [reason.encode() for reason in reasons.values()]
-    cut = [row for row, one in enumerate(headers) if "streamdedup.cut" in one]
-    assert cut == list(range(0, count, 7))

@@ -10,132 +10,110 @@ import pytest
 from typing_extensions import override
 
 from streamdedup.kafka.offsets import Note
-from streamdedup.testing import MemoryBroker, connected_to
+from streamdedup.testing import MemoryBroker
 from streamdedup.testing.network import DirectNetwork
-from tests.deployment import Deployment
-from tests.local import Start, on_virtual_clock
+from tests import memory
+from tests.local import Start
+from tests.memory import over
 
 T = TypeVar("T")
 
 
-class Meddling(DirectNetwork):
-    """Has something done behind the first answer to `call`."""
+class Answering(DirectNetwork):
+    """Calls `after` with the name of each call, behind the answer to it."""
 
-    def __init__(self, call: str, meddle: Callable[[], None]) -> None:
-        self._call, self._meddle = call, meddle
-        self.done = False
+    def __init__(self, after: Callable[[str], None]) -> None:
+        self._after = after
 
     @override
-    def connect(self) -> "Meddling":
+    def connect(self) -> "Answering":
         return self
 
     @override
     def request(self, call: str, act: Callable[[], T]) -> "asyncio.Future[T]":
         answer = super().request(call, act)
-        if call == self._call and not self.done:
-            self.done = True
-            self._meddle()
+        self._after(call)
         return answer
 
 
-def test_anothers_commit_behind_the_outputs_end_is_no_lost_end(tmp_path: Path) -> None:
+class Stage(memory.Stage):
+    """One partition, whose input has the events `a` and `b`."""
+
+    def __init__(self, directory: Path, start: Start) -> None:
+        super().__init__(directory, start)
+        self.fill()
+
+    def fill(self) -> None:
+        """Append the events."""
+        self.broker.produce(self.source, [(0, b"a", b"value"), (0, b"b", b"value")])
+
+    def at_least_once(self, after: Callable[[str], None]) -> None:
+        """Have commits repeated, over another broker that calls `after` behind each of its answers."""
+        self.config["delivery"]["guarantee"] = "at_least_once"
+        self.broker = MemoryBroker(Answering(after))
+        self.broker.create_topic(self.source)
+        self.broker.create_topic(self.sink)
+        self.fill()
+
+    async def keys(self) -> list[bytes | None]:
+        """Those of the output, once a worker has committed both events; no shard may stop."""
+        worker = await self.to_the_end()
+        assert not worker.lines("shard_stopped")
+        return [event.key for event in self.output]
+
+
+@over(Stage)
+async def test_anothers_commit_behind_the_outputs_end_is_no_lost_end(stage: Stage) -> None:
     """At least once, another may emit and commit once we know the output's end, which then seems too low."""
-    deployment = at_least_once(tmp_path)
+    done = list[None]()
 
-    def emit_and_commit() -> None:
-        broker.produce(deployment.sink, [(0, b"a", b"value")])
-        note = Note(cluster_id="memory", input_id=None, output_id=None, label=1).encode()
-        broker.group(deployment.group).offsets[deployment.source, 0] = (1, note)
+    def emit_and_commit(call: str) -> None:
+        if call == "list_offsets" and not done:
+            done.append(None)
+            stage.broker.produce(stage.sink, [(0, b"a", b"value")])
+            note = Note(cluster_id="memory", input_id=None, output_id=None, label=1).encode()
+            stage.broker.group(stage.deployment.group).offsets[stage.source, 0] = (1, note)
 
-    broker = MemoryBroker(Meddling("list_offsets", emit_and_commit))
-    fill(broker, deployment)
-    work(broker, deployment)
-    assert {event.key for event in broker.read_all(deployment.sink)[0]} == {b"a", b"b"}
+    stage.at_least_once(emit_and_commit)
+    assert set(await stage.keys()) == {b"a", b"b"}
+    assert done
 
 
-def test_what_is_undecided_in_the_output_is_waited_for(tmp_path: Path) -> None:
+@over(Stage)
+async def test_what_is_undecided_in_the_output_is_waited_for(stage: Stage) -> None:
     """A transaction that is open on the output may still be committed: its key is known before anything is decided."""
-    deployment = Deployment("memory:1", tmp_path, partitions=1)
-    broker = MemoryBroker()
-    fill(broker, deployment)
-    output = broker.log(deployment.sink, 0)
-    output.append([(broker.now_ms(), b"a", b"value", ())], "foreign")
+    output = stage.broker.log(stage.sink, 0)
+    output.append([(stage.broker.now_ms(), b"a", b"value", ())], "foreign")
 
     def commit() -> None:
         output.decide("foreign", committed=True)
         output.mark("foreign")
 
-    work(broker, deployment, meanwhile=lambda loop: loop.call_later(3, commit))
-    assert [event.key for event in broker.read_all(deployment.sink)[0]] == [b"a", b"b"]
+    asyncio.get_running_loop().call_later(3, commit)
+    assert await stage.keys() == [b"a", b"b"]
 
 
 @pytest.mark.rule(2)
-def test_an_undecided_offset_of_the_group_is_waited_for(tmp_path: Path) -> None:
+@over(Stage)
+async def test_an_undecided_offset_of_the_group_is_waited_for(stage: Stage) -> None:
     """A transaction that is open on it may still be committed: what it moved the offset over is not emitted again."""
-    deployment = Deployment("memory:1", tmp_path, partitions=1)
-    broker = MemoryBroker()
-    fill(broker, deployment)
-    foreign, group = broker.transaction("foreign"), broker.group(deployment.group)
+    broker = stage.broker
+    foreign, group = broker.transaction("foreign"), broker.group(stage.deployment.group)
     epoch = foreign.fence(60.0)
-    foreign.stage(epoch, group, (deployment.source, 0), (1, ""), broker.now_ms() / 1000)
-    commit = partial(foreign.end, epoch, commit=True)
-    work(broker, deployment, meanwhile=lambda loop: loop.call_later(3, commit))
-    assert [event.key for event in broker.read_all(deployment.sink)[0]] == [b"b"]
+    foreign.stage(epoch, group, (stage.source, 0), (1, ""), broker.now_ms() / 1000)
+    asyncio.get_running_loop().call_later(3, partial(foreign.end, epoch, commit=True))
+    assert await stage.keys() == [b"b"]
 
 
-def test_at_least_once_commits_what_the_output_holds(tmp_path: Path) -> None:
+@over(Stage)
+async def test_at_least_once_commits_what_the_output_holds(stage: Stage) -> None:
     """At no moment is an offset committed whose events are not in the output yet: a crash then would lose them."""
     held: list[tuple[int, int]] = []
-    deployment = at_least_once(tmp_path)
 
-    class Watching(DirectNetwork):
-        """Looks at the broker behind each answer."""
+    def look(_call: str) -> None:
+        held.append((stage.committed, len(stage.broker.log(stage.sink, 0).committed())))
 
-        @override
-        def connect(self) -> "Watching":
-            return self
-
-        @override
-        def request(self, call: str, act: Callable[[], T]) -> "asyncio.Future[T]":
-            answer = super().request(call, act)
-            committed = broker.committed(deployment.group, deployment.source).get(0, 0)
-            held.append((committed, len(broker.log(deployment.sink, 0).committed())))
-            return answer
-
-    broker = MemoryBroker(Watching())
-    fill(broker, deployment)
-    work(broker, deployment)
+    stage.at_least_once(look)
+    await stage.keys()
     assert (2, 2) in held
     assert all(committed <= emitted for committed, emitted in held)
-
-
-def at_least_once(directory: Path) -> Deployment:
-    """For a worker whose commits may be repeated."""
-    deployment = Deployment("memory:1", directory, partitions=1)
-    deployment.config["delivery"]["guarantee"] = "at_least_once"
-    return deployment
-
-
-def fill(broker: MemoryBroker, deployment: Deployment) -> None:
-    """Make both topics; two events are in the input."""
-    broker.create_topic(deployment.source)
-    broker.create_topic(deployment.sink)
-    broker.produce(deployment.source, [(0, b"a", b"value"), (0, b"b", b"value")])
-
-
-def work(
-    broker: MemoryBroker,
-    deployment: Deployment,
-    meanwhile: Callable[[asyncio.AbstractEventLoop], object] = lambda _loop: None,
-) -> None:
-    """Run a worker until both events are committed; no shard may stop."""
-
-    async def scene(start: Start) -> None:
-        meanwhile(asyncio.get_running_loop())
-        worker = start(deployment, connect=connected_to(broker))
-        await worker.until(
-            lambda: broker.committed(deployment.group, deployment.source) == {0: 2}, "the end"
-        )
-        assert not worker.lines("shard_stopped")
-
-    on_virtual_clock(scene)

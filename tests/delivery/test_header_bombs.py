@@ -5,7 +5,6 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from streamdedup.errors import DeliveryError
@@ -16,7 +15,6 @@ from streamdedup.kafka.records.wire import read_headers
 from tests.delivery.bombs import EMPTY, Way, body, bomb, record_batch, settings_of
 from tests.kafka.test_columns import fetched, waited
 from tests.kafka.test_headers import written
-from tests.kafka.test_marks import with_objects
 
 HEADERS_MAX = 1_000
 WITHIN = body(b'{"id":"a"}', EMPTY * HEADERS_MAX, HEADERS_MAX)
@@ -78,57 +76,6 @@ async def test_its_letter_goes_without_its_headers_and_says_so(tmp_path: Path) -
         "streamdedup.cut": b"headers",
     }
     assert way.sent.of("out") == []
-
-
-@pytest.mark.parametrize(
-    ("value_bytes", "cut"), [(5_000, b"value, headers"), (0, b"headers")], ids=["large", "small"]
-)
-async def test_a_letter_that_is_cut_further_names_all_that_it_lacks(
-    value_bytes: int, cut: bytes, tmp_path: Path
-) -> None:
-    """Without headers for its limit, and without the value for the topic's."""
-    noise = np.random.default_rng(1).bytes(value_bytes)
-    way = Way(settings_of(tmp_path), bytes_max=2_000)
-    await way.take(record_batch(0, [bomb(300_000, noise)], ZSTD))
-    [(*_, value, headers)] = way.sent.of("letters")
-    assert value == (None if value_bytes else b"")
-    assert [name for name, _ in headers].count("streamdedup.cut") == 1
-    assert dict(headers)["streamdedup.cut"] == cut
-
-
-def rows_with(*bodies: bytes) -> bytes:
-    """One batch in which every event beside these has a key and a header of its own."""
-    others = [body(b'{"id":%d}' % n, written([(b"h", b"%d" % n)])[1:], 1) for n in range(9)]
-    mixed = [one for pair in zip(others, bodies, strict=False) for one in pair]
-    return record_batch(0, [*mixed, *others[len(bodies) :]], NONE)
-
-
-@pytest.mark.parametrize("as_objects", [False, True], ids=["columns", "objects"])
-async def test_the_events_beside_it_pass_as_they_are(as_objects: bool, tmp_path: Path) -> None:
-    """Byte for byte, with their own headers: one, none, or as many as an event may have."""
-    large = body(b'{"id":"large"}', written([(b"n", bytes(5_000))])[1:], 1)
-    data = rows_with(bomb(HEADERS_MAX + 1), WITHIN, large, body(b'{"id":"none"}'))
-    [batch] = fetched(data)
-    way = Way(settings_of(tmp_path, source={"headers_bytes_max": 5_000}))
-    await way.decide(with_objects(batch) if as_objects else batch)
-    [part] = way.parts
-    assert part.rejected == {1: "above source.headers_max", 5: "above source.headers_bytes_max"}
-    passed = [(value, tuple(headers)) for _, _, value, headers in way.sent.of("out")]
-    assert passed == [
-        *((b'{"id":0}', (("h", b"0"),)), (b'{"id":1}', (("h", b"1"),))),
-        (b'{"id":"a"}', (("", b""),) * HEADERS_MAX),
-        *((b'{"id":2}', (("h", b"2"),)), (b'{"id":3}', (("h", b"3"),)), (b'{"id":"none"}', ())),
-        *((b'{"id":%d}' % n, (("h", b"%d" % n),)) for n in range(4, 9)),
-    ]
-
-
-async def test_what_is_kept_of_a_bomb_is_small(tmp_path: Path) -> None:
-    """Its headers are not in memory until its transaction is committed, nor in the size of a transaction."""
-    way = Way(settings_of(tmp_path))
-    await way.take(record_batch(0, [bomb(3_000_000)], ZSTD))
-    [part] = way.parts
-    columns = part.batch.bodies, part.batch.values, part.batch.keys
-    assert all(column is not None and len(column.buffer) < 100 for column in columns)
 
 
 async def test_without_a_topic_for_dead_letters_the_partition_stops_and_says_why(

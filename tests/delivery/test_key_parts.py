@@ -2,40 +2,37 @@
 
 import json
 import shutil
-from pathlib import Path
 from typing import Any
 
 from streamdedup.events import Headers
-from tests.staged import INPUTS, MemoryStage, play
+from tests.memory import over
+from tests.staged import INPUTS, MemoryStage
 
 
-def test_all_stages_and_the_fold_find_the_same_key(tmp_path: Path) -> None:
+@over(MemoryStage)
+async def test_all_stages_and_the_fold_find_the_same_key(stage: MemoryStage) -> None:
     """Inserts and deletes of one row are one key for each tenant, in whichever partitions; also after a restart."""
-
-    async def scene(stage: MemoryStage) -> None:
-        config = stage.deployment.config
-        config["key"] = {"parts": [{"header": "tenant"}, {"field": ["after.id", "/before/id"]}]}
-        changes: list[tuple[str, dict[str, Any]]] = [
-            (tenant, change)
-            for tenant in ("acme", "other")
-            for number in range(20)
-            for change in ({"after": {"id": number}}, {"before": {"id": number}, "after": None})
-        ]
-        for _ in range(2):  # the second worker has no snapshot, so it folds the output
-            for at, (tenant, change) in enumerate(changes):
-                headers: Headers = (("tenant", tenant.encode()),)
-                value = json.dumps(change).encode()
-                log = stage.broker.log(stage.source, at % INPUTS)
-                log.append([(stage.broker.now_ms(), None, value, headers)], None)
-            async with stage.start() as worker:
-                await worker.consumed(len(changes))
-            shutil.rmtree(stage.deployment.directory / "snapshots")
-        kept = [
-            (dict(event.headers)["tenant"], (change.get("after") or change["before"])["id"])
-            for events in stage.broker.read_all(config["sink"]["topic"])
-            for event in events
-            for change in [json.loads(event.value or b"")]
-        ]
-        assert sorted(kept) == [(tenant, n) for tenant in (b"acme", b"other") for n in range(20)]
-
-    play(tmp_path, scene)
+    config = stage.config
+    config["key"] = {"parts": [{"header": "tenant"}, {"field": ["after.id", "/before/id"]}]}
+    changes: list[tuple[str, dict[str, Any]]] = [
+        (tenant, change)
+        for tenant in ("acme", "other")
+        for number in range(20)
+        for change in ({"after": {"id": number}}, {"before": {"id": number}, "after": None})
+    ]
+    for _ in range(2):  # the second worker has no snapshot, so it folds the output
+        for at, (tenant, change) in enumerate(changes):
+            headers: Headers = (("tenant", tenant.encode()),)
+            value = json.dumps(change).encode()
+            log = stage.broker.log(stage.source, at % INPUTS)
+            log.append([(stage.broker.now_ms(), None, value, headers)], None)
+        async with stage.start() as worker:
+            await worker.consumed(len(changes))
+        shutil.rmtree(stage.deployment.directory / "snapshots")
+    kept = [
+        (dict(event.headers)["tenant"], (change.get("after") or change["before"])["id"])
+        for events in stage.broker.read_all(config["sink"]["topic"])
+        for event in events
+        for change in [json.loads(event.value or b"")]
+    ]
+    assert sorted(kept) == [(tenant, n) for tenant in (b"acme", b"other") for n in range(20)]

@@ -11,7 +11,7 @@ from streamdedup.settings import load
 from streamdedup.worker import worker as worker_module
 from tests.broker.topics import delete_records, produce, read_all
 from tests.deployment import Deployment, keyed
-from tests.local import LocalWorker, Start
+from tests.local import Start
 from tests.snapshot.test_fingerprint import store_of
 
 CONFIG = """\
@@ -70,12 +70,12 @@ async def test_a_snapshot_is_taken_before_retention_takes_the_last_but_one(
         await worker.live()
         deployment.feed(keyed(range(100), 1))
         await worker.consumed(100)
-        first = label_of(worker)  # 100, and a marker more for each transaction before the last
+        first = worker.label  # 100, and a marker more for each transaction before the last
         delete_records(bootstrap, sink, {0: 50})
         await saved(first, first)  # as the newest and as the newest but one
         deployment.feed(keyed(range(100, 200), 1))
         await worker.consumed(200)
-        second = label_of(worker)
+        second = worker.label
         delete_records(bootstrap, sink, {0: first + 50})
         await saved(second, first, first)
         delete_records(bootstrap, sink, {0: second + 1})
@@ -94,13 +94,6 @@ async def test_a_snapshot_is_taken_before_retention_takes_the_last_but_one(
     assert len(read_all(bootstrap, sink)) == 50
 
 
-def label_of(worker: LocalWorker) -> int:
-    """The output offset after the last event of its only partition."""
-    (delivery,) = worker.worker.deliveries.values()
-    assert delivery.shard is not None
-    return delivery.shard.label
-
-
 @pytest.mark.broker
 @pytest.mark.needs_broker("topic ids")
 @pytest.mark.rule(6)
@@ -116,25 +109,6 @@ async def test_an_idle_output_that_was_deleted_whole_is_no_gap(
     assert not worker.lines("shard_stopped")
     (gap,) = worker.lines("output_gap_empty")
     assert (gap["label"], gap["start"]) == (100, 101)
-    assert len(read_all(deployment.bootstrap, deployment.sink)) == 5
-
-
-@pytest.mark.broker
-@pytest.mark.needs_broker("topic ids")
-async def test_a_commit_without_output_leaves_the_marker_above_the_note(
-    deployment: Deployment, start: Start
-) -> None:
-    """A fold takes the label behind the marker; if what was saved then is lost, the older snapshot misses none."""
-    deployment.feed(keyed(range(100), 1))
-    await start(deployment).through(100)
-    shutil.copytree(deployment.directory / "snapshots", deployment.directory / "old")
-    delete_records(deployment.bootstrap, deployment.sink, {0: -1})
-    deployment.feed(keyed(range(50), 1))
-    await start(deployment).through(50)
-    deployment.config["snapshot"]["directory"] = str(deployment.directory / "old")
-    deployment.feed(keyed(range(105), 1))
-    worker = await start(deployment).through(105)
-    assert not worker.lines("shard_stopped")
     assert len(read_all(deployment.bootstrap, deployment.sink)) == 5
 
 

@@ -5,12 +5,11 @@ The model is a set of the keys that were admitted and a list of those that wait.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -100,16 +99,6 @@ def test_digests_are_made_by_the_filters_own_hash(hash_: Hash) -> None:
     assert not seen.contains_many(Hash("siphash", bytes(16)).digests([b"a", b"b"])).any()
 
 
-def test_every_kind_of_row_gets_its_verdict() -> None:
-    """First keys and kept tombstones pass; the others get the verdict that says why not."""
-    batch: list[Row] = [b"a", TOMBSTONE, b"a", BROKEN, DROPPED, b"b", TOMBSTONE, b"c"]
-    verdicts = decide(shard_of(), batch, [5])
-    assert verdicts.dtype == np.uint8
-    assert verdicts.tolist() == [
-        PASS, PASS, DUPLICATE, MALFORMED, BLOCKED, REJECTED, PASS, PASS,
-    ]  # fmt: skip
-
-
 def test_a_duplicate_is_seen_before_its_first_is_committed() -> None:
     """Pending is consulted within a batch and between batches, while the filter knows nothing yet (invariant 2)."""
     shard = shard_of()
@@ -118,15 +107,6 @@ def test_a_duplicate_is_seen_before_its_first_is_committed() -> None:
     assert decide(shard, [b"b", b"c", b"a"]).tolist() == [DUPLICATE, PASS, DUPLICATE]
     assert (shard.pending, len(shard.filter)) == (3, 0)
     assert not any(holds(shard, key) for key in (b"a", b"b", b"c"))
-
-
-def test_what_is_admitted_is_found() -> None:
-    """After its commit a key is in the filter, no longer waits, and moves the label."""
-    shard = shard_of()
-    decide(shard, [b"a", b"b"])
-    admit(shard, 7)
-    assert (shard.label, shard.pending, len(shard.filter)) == (7, 0, 2)
-    assert decide(shard, [b"b", b"c"]).tolist() == [DUPLICATE, PASS]
 
 
 def test_transactions_are_admitted_in_their_order() -> None:
@@ -148,19 +128,6 @@ def test_transactions_are_admitted_in_their_order() -> None:
     assert shard.tally.consumed == 4
 
 
-def test_what_is_forgotten_may_pass_again() -> None:
-    """After a doubt, what waited is as if never decided; the filter, its label and what is counted stay."""
-    shard = shard_of()
-    decide(shard, [b"a"])
-    admit(shard, 2)
-    before = contents(shard)
-    decide(shard, [b"a", b"b", BROKEN])
-    shard.forget()
-    assert (shard.pending, shard.label, contents(shard)) == (0, 2, before)
-    assert shard.tally.by_verdict.tolist() == [1, 0, 0, 0, 0]
-    assert decide(shard, [b"a", b"b"]).tolist() == [DUPLICATE, PASS]
-
-
 @pytest.mark.parametrize("unjudged", _KINDS)
 def test_what_has_no_key_never_waits(unjudged: str) -> None:
     """Rows without a key enter neither pending nor the filter, not even as the empty key."""
@@ -179,13 +146,6 @@ def test_what_is_rejected_never_waits() -> None:
     assert shard.pending == 1
     admit(shard, 1)
     assert shard.tally[Verdict.REJECTED] == 1
-
-
-def test_an_empty_batch_changes_nothing() -> None:
-    """No rows, no verdicts."""
-    shard = shard_of()
-    assert decide(shard, []).shape == (0,)
-    assert (shard.pending, shard.tally.consumed) == (0, 0)
 
 
 # --- capacity ---
@@ -217,16 +177,6 @@ def test_a_doubt_gives_room_back() -> None:
     assert len(decide(shard, [b"c", b"d", b"e"])) == 2
 
 
-def test_an_operator_may_go_past_capacity() -> None:
-    """Where it is not to stop, nothing is cut and the shard is never full."""
-    shard = shard_of(2, stop_when_full=False)
-    batch = [b"%d" % i for i in range(10)]
-    assert len(decide(shard, batch)) == len(batch)
-    admit(shard, 11)
-    assert not shard.full
-    assert len(decide(shard, batch)) == len(batch)
-
-
 def test_a_fold_may_go_past_capacity() -> None:
     """What stands in the output is folded whatever the room; then nothing new is taken, and nothing crashes."""
     shard = shard_of(2)
@@ -236,20 +186,6 @@ def test_a_fold_may_go_past_capacity() -> None:
 
 
 # --- the fold ---
-
-
-@settings(deadline=None)
-@given(st.lists(st.binary(max_size=2) | odd, max_size=40), st.lists(st.integers(0, 40), max_size=6))
-@example([b"a", b"a", TOMBSTONE, b"b"], [0, 0, 4])
-def test_a_fold_knows_no_batches(log: list[Row], cuts: list[int]) -> None:
-    """Cut anywhere, the same output gives the same filter, bit for bit, crowded as it may be (invariant 5)."""
-    whole, parts = (Shard(0, Bloom(20, 0.3), stop_when_full=True) for _ in range(2))
-    fold(whole, log, len(log))
-    bounds = [0, *sorted(min(cut, len(log)) for cut in cuts), len(log)]
-    for start, end in pairwise(bounds):
-        fold(parts, log[start:end], end)
-    assert contents(parts) == contents(whole)
-    assert parts.label == whole.label == len(log)
 
 
 @pytest.mark.parametrize("kind", ["bloom", "cuckoo", "counting"])
@@ -264,14 +200,6 @@ def test_folding_again_from_an_earlier_label_does_no_harm(kind: str) -> None:
     fold(twice, log, 50)
     fold(twice, log, 50)
     assert contents(twice) == contents(once)
-
-
-def test_a_fold_counts_no_events() -> None:
-    """Folding is remembering: nothing is consumed, pending or decided by it."""
-    shard = shard_of()
-    fold(shard, [b"a", BROKEN], 2)
-    shard.end_fold(3)
-    assert (shard.tally.consumed, shard.pending, shard.label, shard.end_label) == (0, 0, 3, 3)
 
 
 # --- a shard's life against the model ---
@@ -427,17 +355,6 @@ def test_reach_stays_where_a_snapshot_put_it() -> None:
 
 
 # --- expected false duplicates ---
-
-
-def test_new_events_dropped_wrongly_are_estimated_well() -> None:
-    """Of distinct keys every duplicate is a false one: the estimate is within five deviations of their number."""
-    shard = Shard(0, Bloom(2000, 0.3), stop_when_full=False)
-    for start in range(0, 5000, 50):
-        decide(shard, [b"%d" % i for i in range(start, start + 50)])
-        admit(shard, start + 50)
-    false, expected = shard.tally[DUPLICATE], shard.tally.expected_false
-    assert expected > 1000
-    assert abs(false - expected) < 5 * expected**0.5
 
 
 def test_the_estimate_is_of_committed_decisions() -> None:

@@ -56,24 +56,16 @@ async def test_a_directory_with_a_snapshots_name_is_said_once(
     tmp_path: Path, suffix: str, counter: str
 ) -> None:
     """Each save counts as saved; the line comes again only if it was gone meanwhile."""
-    path = tmp_path / "dedup.yaml"
-    path.write_text(f"{CONFIG}snapshot: {{directory: {tmp_path}, keep: 1}}\n")
-    meters = ShardMeters()
-    snapshots = ShardSnapshots(load(path, environ={}), 0, structlog.get_logger(), meters)
-    foreign = snapshots._store.path / f"{counter}.{suffix}"
-    shard = shard_of(filters.build({"kind": "bloom", "capacity": 10, "error_rate": 0.1}))
-    for _ in shard.fold(*column((b"key", 0)), 5):
-        pass
+    saves = _Saves(tmp_path)
+    foreign = saves.directory / f"{counter}.{suffix}"
     lines: list[Any] = []
     for action in (None, foreign.mkdir, None, None, foreign.rmdir, foreign.mkdir, None):
         if action:
             action()
-        with capture_logs() as logs:
-            await snapshots.save(shard, IDENTITY, again=True)
-        lines.append([(line["event"], line.get("path")) for line in logs])
+        lines.append([(line["event"], line.get("path")) for line in await saves()])
     saved, left = ("snapshot_saved", None), ("snapshot_leftover", str(foreign))
     assert lines == [[saved], [saved, left], [saved], [saved], [saved], [saved, left], [saved]]
-    assert (meters.snapshots_saved, meters.snapshots_failed) == (7, 0)
+    assert (saves.meters.snapshots_saved, saves.meters.snapshots_failed) == (7, 0)
 
 
 async def test_a_save_whose_older_generation_cannot_be_removed_is_saved(tmp_path: Path) -> None:
@@ -106,7 +98,7 @@ async def test_what_is_given_up_for_want_of_space_is_said_once_while_it_lasts(
 
 
 async def test_a_lock_of_another_worker_is_no_failure(tmp_path: Path) -> None:
-    """It saves the same partition, so nobody is needed; if that is so each time, it is a warning."""
+    """It saves the same partition, so nobody is needed; if that is so each time, it is a warning, until a save."""
     saves = _Saves(tmp_path)
     await saves()
     with (saves.directory / "lock").open() as lock:
@@ -120,6 +112,9 @@ async def test_a_lock_of_another_worker_is_no_failure(tmp_path: Path) -> None:
     assert lines[0]["reason"].startswith(f"another process holds {saves.directory}/lock")
     assert [line["event"] for line in await saves()] == ["snapshot_saved"]
     assert (saves.meters.snapshots_saved, saves.meters.snapshots_failed) == (2, 0)
+    with (saves.directory / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert [line["times"] for line in await saves()] == [1]
 
 
 async def test_a_load_notes_what_it_found(tmp_path: Path) -> None:

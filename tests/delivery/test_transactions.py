@@ -2,6 +2,7 @@
 
 import asyncio
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.transactions import DecidedBatch, InFlight, Transaction, run_together
 from streamdedup.events import Column, EventBatch
 from streamdedup.kafka.sink import DoubtError
+from tests.deployment import keyed
+from tests.local import Start, on_virtual_clock
+from tests.memory_deployment import MemoryDeployment
 
 
 def batch_of(offsets: list[int]) -> EventBatch:
@@ -199,3 +203,21 @@ def test_a_transaction_counts_what_it_takes() -> None:
     """Events, and the offset of the last one, whatever parts they come in."""
     transaction: Any = transaction_of([3, 5])
     assert (transaction.events, transaction.last_offset, transaction.next_offset) == (2, 5, 6)
+
+
+def test_a_commit_interval_beyond_the_time_out_still_commits(tmp_path: Path) -> None:
+    """However the two are set, a transaction is closed in time: a trickle of events is no endless doubt."""
+    deployment = MemoryDeployment(tmp_path).create()
+    deployment.config["kafka"]["producer"] = {"request_timeout_ms": 3000}
+    deployment.config["delivery"]["commit_interval_ms"] = 10_000
+
+    async def scene(start: Start) -> None:
+        async with start(deployment, connect=deployment.connect) as worker:
+            await worker.live()
+            for number in range(80):
+                deployment.feed(keyed([number], 1))
+                await asyncio.sleep(0.05)  # a trickle, on a virtual clock
+            await worker.consumed(80)
+            assert worker.lines("doubt") == []
+
+    on_virtual_clock(scene)

@@ -24,8 +24,10 @@ from streamdedup.events import NO_TIMESTAMP, Column, Verdict
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.extract import Keys
 from streamdedup.settings import load
-from streamdedup.snapshot import Identity, Snapshot, Store
+from streamdedup.snapshot import Snapshot, Store
 from tests.broker.base import DEADLINE_S
+from tests.delivery.test_shard import admit
+from tests.snapshot.shelf import IDENTITY
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
 RETENTION, GENERATIONS, SLOT = 700, 8, 100
@@ -70,11 +72,6 @@ def column(moment: Moment) -> tuple[Column, Any]:
     """One event as a fold takes it: its key and its time."""
     key, time_ms = moment
     return Column.of([key]), np.array([time_ms], dtype=np.int64)
-
-
-def state(shard: Shard) -> tuple[Any, list[bytes]]:
-    """All that a filter is."""
-    return shard.filter.header(), [bytes(part) for part in shard.filter.buffers()]
 
 
 @dataclass
@@ -128,32 +125,8 @@ def test_verdicts_are_those_of_the_events_times(
         if seals:
             shard.seal()
         if admits:
-            for _ in shard.admit(row + 1):
-                assert shard.moving
+            admit(shard, row + 1)
     assert not shard.moving
-
-
-@settings(deadline=None)
-@given(moments, cuts, cuts)
-def test_what_was_admitted_is_what_is_folded(
-    stream: list[Moment], where: list[int], elsewhere: list[int]
-) -> None:
-    """The fold of the output, in other batches, is the live filter bit for bit, with its watermark (invariant 5)."""
-    live, output = shard_of(window()), list[Moment]()
-    for keys, times in parts(stream, where):
-        verdicts = live.decide(keys, times).verdicts
-        output += [
-            (keys.keys[row] or b"", int(times[row]))
-            for row in np.flatnonzero(verdicts == PASS).tolist()
-        ]
-        for _ in live.admit(1):
-            pass
-    folded = shard_of(window())
-    for keys, times in parts(output, elsewhere):
-        for _ in folded.fold(keys.keys, times, 1):
-            assert folded.moving
-    assert state(folded) == state(live)
-    assert folded.watermark == live.watermark
 
 
 def test_a_window_by_count_remembers_the_last_keys() -> None:
@@ -162,8 +135,7 @@ def test_a_window_by_count_remembers_the_last_keys() -> None:
     stream = [(b"%d" % i, 0) for i in range(1000)]
     for keys, times in parts(stream, range(0, 1000, 30)):
         assert (shard.decide(keys, times).verdicts == PASS).all()
-        for _ in shard.admit(1):
-            pass
+        admit(shard, 1)
     ((keys, times),) = parts([*stream[-80:], *stream[:80]], [])
     assert shard.decide(keys, times).verdicts.tolist() == [DUPLICATE] * 80 + [PASS] * 80
     assert not shard.full
@@ -175,25 +147,12 @@ def test_a_doubt_takes_time_back() -> None:
     for stream, commit in (([(b"a", 0)], True), ([(b"b", 5000)], False)):
         ((keys, times),) = parts(stream, [])
         shard.decide(keys, times)
-        for _ in shard.admit(1) if commit else ():
-            pass
+        admit(shard, 1) if commit else ()
     assert shard.watermark == 5000
     shard.forget()
     assert shard.watermark == 0
     ((keys, times),) = parts([(b"a", 10)], [])
     assert shard.decide(keys, times).verdicts.tolist() == [DUPLICATE]
-
-
-def test_refresh_renews_what_is_found() -> None:
-    """With `refresh` a key that keeps coming is never forgotten; without, it passes again after its window."""
-    for refresh, expected in ((True, [PASS] + [DUPLICATE] * 29), (False, None)):
-        shard, got = shard_of(window(refresh=refresh, max_jump=None)), []
-        for keys, times in parts([(b"a", at * 50) for at in range(30)], range(30)):
-            got += shard.decide(keys, times).verdicts.tolist()
-            for _ in shard.admit(1):
-                pass
-        assert got == (expected or got)
-        assert (got.count(PASS) > 1) == (not refresh)
 
 
 def test_a_window_is_full_at_its_capacity() -> None:
@@ -202,41 +161,10 @@ def test_a_window_is_full_at_its_capacity() -> None:
         shard = shard_of(window(), stop_when_full=stop)
         ((keys, times),) = parts([(b"%d" % i, 0) for i in range(CAPACITY + 100)], [])
         decided = len(shard.decide(keys, times).verdicts)
-        for _ in shard.admit(1):
-            pass
+        admit(shard, 1)
         assert decided == len(shard.filter) == CAPACITY + (0 if stop else 100)
         assert shard.full == stop
         assert shard.beyond_capacity == (not stop)
-
-
-def test_capacity_keys_on_five_days_of_seven_are_all_taken() -> None:
-    """As `retention: 7d, capacity: 100k` is meant: the shard decides all of them, and judges none of them known."""
-    count, day = 100_000, 86_400_000
-    shard = shard_of(Window(count, 1e-9, retention="7d"))
-    events = [(b"%d" % i, i * 5 // count * day + i % 36_000) for i in range(count)]
-    for label, (keys, times) in enumerate(parts(events, list(range(0, count, 9000)))):
-        assert (shard.decide(keys, times).verdicts == PASS).all()
-        for _ in shard.admit(label):
-            pass
-    assert len(shard.filter) == count
-    assert not shard.beyond_capacity
-
-
-def test_keys_that_leave_the_window_make_room_for_that_which_lets_them_leave() -> None:
-    """Far more keys than the capacity, none of them ever beyond it, in one batch or in many: never full."""
-    count, span = 5 * CAPACITY, GENERATIONS * SLOT
-    events = [(b"%d" % i, i * span // CAPACITY) for i in range(count)]
-    for cut in ([], list(range(0, count, 700))):
-        shard, label = shard_of(window(max_jump=None)), 0
-        for keys, times in parts(events, cut):
-            assert (shard.decide(keys, times).verdicts == PASS).all()
-            shard.seal()
-        while shard.pending:
-            label += 1
-            for _ in shard.admit(label):
-                pass
-            assert len(shard.filter) <= CAPACITY
-        assert CAPACITY - 300 < len(shard.filter) <= CAPACITY
 
 
 def test_missing_events_moved_the_time() -> None:
@@ -270,8 +198,7 @@ def test_a_shard_says_when_its_filter_needs_memory() -> None:
         before = shard.filter.size_bytes
         assert not shard.grows_within(40)
         assert (shard.decide(keys, times).verdicts == PASS).all()
-        for _ in shard.admit(start):
-            pass
+        admit(shard, start)
         assert shard.filter.size_bytes == before
         assert asked == (start in (80, 280)), start
     assert len(shard.filter) == 280
@@ -282,8 +209,7 @@ def test_a_grown_filter_is_full_at_its_last_stage() -> None:
     shard = shard_of(growing(100))
     ((keys, times),) = parts([(b"%d" % i, 0) for i in range(5000)], [])
     assert len(shard.decide(keys, times).verdicts) == shard.filter.capacity < 5000
-    for _ in shard.admit(1):
-        pass
+    admit(shard, 1)
     assert shard.full
     assert shard.filter.error_rate_now < 1.2e-9
 
@@ -311,8 +237,7 @@ def test_a_window_that_grows_is_the_fold_of_its_output(
         passed = (verdicts == PASS).nonzero()[0]
         output += [(bytes(keys.keys[row] or b""), int(times[row])) for row in passed]
         for shard in shards:
-            for _ in shard.admit(at):
-                pass
+            admit(shard, at)
     fold = shard_of(growing_window(3))
     for keys, times in parts(output, others):
         for _ in fold.fold(keys.keys, times, 1):
@@ -323,19 +248,6 @@ def test_a_window_that_grows_is_the_fold_of_its_output(
 
 
 # --- snapshots of what changes otherwise than by bits ---
-
-
-def _identity() -> Identity:
-    return Identity(
-        hash="murmur3",
-        hash_check="x",
-        key={},
-        normalize="none",
-        filter={},
-        topic="out",
-        partition=0,
-        partitions=1,
-    )
 
 
 class _Waiting:
@@ -378,7 +290,7 @@ async def test_a_copy_that_spans_a_change_is_void(tmp_path: Path) -> None:
     for _ in shard.fold(*column((b"old", 0)), 5):
         pass
     snapshots = _snapshots(tmp_path, fs)
-    saving = asyncio.create_task(snapshots.save(shard, _identity()))
+    saving = asyncio.create_task(snapshots.save(shard, IDENTITY))
     await asyncio.to_thread(fs.begun.wait)
     layout = seen.layout
     for _ in shard.fold(*column((b"new", 20)), 6):
@@ -387,7 +299,7 @@ async def test_a_copy_that_spans_a_change_is_void(tmp_path: Path) -> None:
     assert seen.layout > layout
     fs.go_on.set()
     await saving
-    loaded = await snapshots.load(_identity(), 10, undoubted)
+    loaded = await snapshots.load(IDENTITY, 10, undoubted)
     assert loaded is not None
     assert loaded.label == 6
     assert loaded.filter.header() == seen.header()

@@ -1,7 +1,6 @@
 """Claims about bitmaps beyond the contract of every kind: where hashed bits stand, and that direct ones never err."""
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -16,10 +15,9 @@ from streamdedup.filters.base import Addable, Filter, Removable, Unionable
 from streamdedup.filters.bitmap.bitmap import Bitmap
 from streamdedup.filters.bitmap.direct import DirectBitmap
 from streamdedup.filters.bitmap.hashed import HashedBitmap
-from streamdedup.filters.bloom.bloom import Bloom
-from streamdedup.filters.sizing import TABLE_BITS_MAX, beside, bitmap_size, bloom_error
+from streamdedup.filters.sizing import TABLE_BITS_MAX
 from streamdedup.keys.hashing import Digests
-from tests.filters.cases import HASH_KEY, copies, random_digests, state
+from tests.filters.cases import HASH_KEY, copies, over, state
 
 words = st.integers(0, 2**64 - 1)
 
@@ -27,52 +25,12 @@ words = st.integers(0, 2**64 - 1)
 # --- hashed ---
 
 
-@given(st.integers(1, 10**9), st.floats(1e-6, 0.9))
-def test_sizes_keep_their_error_rate_at_the_least_cost(capacity: int, error_rate: float) -> None:
-    """At capacity 1 - (1 - 1/m)^n is at most the rate, and with one bit less it is above."""
-    bits = bitmap_size(capacity, error_rate)
-    assert _exact_error(bits, capacity) <= error_rate * (1 + 1e-9)
-    assert bits == 1 or _exact_error(bits - 1, capacity) > error_rate * (1 - 1e-9)
-
-
-def _exact_error(bits: int, keys: int) -> float:
-    return -math.expm1(keys * math.log1p(-1 / bits)) if bits > 1 else 1.0
-
-
-@given(st.integers(1, 10**13), st.floats(1e-9, 0.5))
-def test_sizes_of_other_platforms_are_known_by_rates_beside(
-    capacity: int, error_rate: float
-) -> None:
-    """What rounding may change lies between the sizes of two rates: at 10^13 keys some bits, at a thousand none."""
-    above, below = beside(error_rate)
-    assert bitmap_size(capacity, above) <= bitmap_size(capacity, error_rate)
-    assert bitmap_size(capacity, error_rate) <= bitmap_size(capacity, below)
-    assert bitmap_size(10**13, above) + 1 < bitmap_size(10**13, error_rate)
-    assert bitmap_size(10**13, error_rate) + 1 < bitmap_size(10**13, below)
-    assert bitmap_size(1000, 0.01 ** (1 - 1e-12)) == bitmap_size(1000, 0.01 ** (1 + 1e-12)) == 99500
-
-
-@pytest.mark.parametrize(("error_rate", "bits"), [(1e-2, 99.5), (1e-3, 999.5), (1e-4, 9999.5)])
-def test_it_takes_the_reciprocal_of_the_error_rate(error_rate: float, bits: float) -> None:
+@over([(1e-2, 99.5), (1e-3, 999.5), (1e-4, 9999.5)])
+def test_it_takes_the_reciprocal_of_the_error_rate(row: tuple[float, float]) -> None:
     """About 1/p bits a key."""
+    error_rate, bits = row
     seen = HashedBitmap(1000, error_rate)
     assert seen.size_bytes * 8 / 1000 == pytest.approx(bits, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("bits_a_key", "error"), [(2, 0.393), (4, 0.221), (8, 0.118), (16, 0.0606), (32, 0.0308)]
-)
-def test_its_error_is_the_first_column_of_the_published_table(
-    bits_a_key: int, error: float
-) -> None:
-    """With 2 to 32 bits a key and one hash the measured error is the table's, within 2 %."""
-    capacity = 50_000
-    seen = HashedBitmap(capacity, bloom_error(bits_a_key, 1, 1))
-    assert seen.bits == pytest.approx(bits_a_key * capacity, abs=1)
-    assert seen.expected_error(capacity) == pytest.approx(error, rel=5e-3)
-    seen.add_many(random_digests(30, capacity))
-    found = np.count_nonzero(seen.contains_many(random_digests(31, 400_000)))
-    assert found / 400_000 == pytest.approx(error, rel=0.02)
 
 
 def test_the_worked_example() -> None:
@@ -106,66 +64,18 @@ def test_bits_land_where_the_formula_says(
     assert len(seen) == model.bit_count()
 
 
-@pytest.mark.parametrize("probe", ["standard", "double"])
-def test_bits_land_above_32_bit_indices(probe: str) -> None:
-    """In a table of more than 2^32 bits those beyond the 2^32nd are used, by one key and by many."""
-    seen = HashedBitmap(50_000_000, 0.01, probe=probe)
-    assert seen.bits > 4.9e9
-    digests = random_digests(32, 200)
-    seen.add_many(digests[:100])
-    keys = [b"%d" % i for i in range(100)]
-    assert [seen.add(key) for key in keys] == [True] * 100
-    assert not seen.add_many(seen.digests(keys)).any()
-    firsts = [int(a) for a in np.concatenate([digests[:100, 0], seen.digests(keys)[:, 0]])]
-    places = {a % seen.bits if probe == "double" else a * seen.bits >> 64 for a in firsts}
-    (table,) = seen.buffers()
-    assert all(table[at // 8] >> at % 8 & 1 for at in places)
-    assert sum(at > 1 << 32 for at in places) > 10
-    assert len(seen) == len(places) == 200
-
-
-def test_it_is_a_bloom_filter_with_one_hash() -> None:
-    """At a rate for which one hash is best, the table is that of `bloom`, to the bit."""
-    bitmap, bloom = HashedBitmap(1000, 0.5), Bloom(1000, 0.5)
-    assert (bloom.hashes, bloom.bits) == (1, bitmap.bits)
-    keys = random_digests(33, 1500)
-    assert bitmap.add_many(keys).tolist() == bloom.add_many(keys).tolist()
-    assert bytes(bitmap.buffers()[0]) == bytes(bloom.buffers()[0])
-    assert bitmap.error_rate_now == bloom.error_rate_now
-
-
 def test_a_hashed_bitmap_takes_nothing_back() -> None:
     """A bit may be that of several keys, so there is no removal."""
     assert not isinstance(filters.build({"kind": "bitmap", "capacity": 10}), Removable)
 
 
-@pytest.mark.parametrize("error_rate", [1e-9, 1e-300, 5e-324])
+@over([1e-9, 1e-300, 5e-324])
 def test_what_takes_too_many_bits_is_refused(error_rate: float) -> None:
     """Small rates take more than any machine has: the operator's mistake, named before memory is taken."""
     with pytest.raises(
         ConfigError, match=r"filter\.capacity 100000 at error_rate .* choose another"
     ):
         HashedBitmap(100_000, error_rate)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"bits": 9950}, "do not follow"),
-        ({"bits": 9952}, "do not follow"),
-        ({"capacity": 101}, "do not follow"),
-        ({"error_rate": 0.0101}, "do not follow"),
-        ({"probe": "triple"}, "probe 'triple' is unknown"),
-        ({"range": [0, 9950]}, "the error rate 0 and the default hash|range"),
-    ],
-    ids=str,
-)
-def test_contradictory_headers_are_refused(change: dict[str, Any], said: str) -> None:
-    """A header that does not fit itself or its table says what is wrong."""
-    seen = HashedBitmap(100, 0.01)
-    assert seen.bits == 9951
-    with pytest.raises(ValueError, match=said):
-        filters.from_parts({**seen.header(), **change}, seen.buffers())
 
 
 # --- direct: integers of a range ---
@@ -180,10 +90,9 @@ RANGES = [
     (2**64 - 100, 2**64 - 1),
     (-130, -3),
 ]
-ranges = pytest.mark.parametrize("bounds", RANGES, ids=str)
 
 
-@ranges
+@over(RANGES)
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_direct_bitmaps_are_sets(bounds: tuple[int, int], data: st.DataObject) -> None:
@@ -218,24 +127,7 @@ def test_direct_bitmaps_are_sets(bounds: tuple[int, int], data: st.DataObject) -
     assert seen.fill_ratio == len(model) / (last - first + 1)
 
 
-@ranges
-def test_every_integer_has_a_bit_of_its_own(bounds: tuple[int, int]) -> None:
-    """All of the range go in as new and are found; the error is 0, and the size one bit each."""
-    first, last = bounds
-    whole = np.arange(first, last + 1, dtype=np.uint64 if last >= 2**63 else np.int64)
-    seen = DirectBitmap(range=bounds)
-    assert (seen.capacity, seen.error_rate, len(seen), seen.fill_ratio) == (len(whole), 0, 0, 0)
-    assert seen.size_bytes == -(-len(whole) // 64) * 8
-    assert seen.add_many(whole).all()
-    assert seen.contains_many(whole).all()
-    assert not seen.add_many(whole).any()
-    assert (len(seen), seen.fill_ratio) == (len(whole), 1)
-    assert seen.error_rate_now == seen.expected_error(len(whole)) == 0
-    assert seen.remove_many(whole).all()
-    assert not seen.contains_many(whole).any()
-
-
-@pytest.mark.parametrize("dtype", ["i1", "u1", "<i2", ">i2", "u4", "<i8", ">i8", ">u8"])
+@over(["i1", "u1", "<i2", ">i2", "u4", "<i8", ">i8", ">u8"])
 def test_integers_of_every_dtype_and_layout_are_taken(dtype: str) -> None:
     """Narrow, unsigned, of the other byte order, strided or read-only: the same integers."""
     numbers = [0, 100, 7, 101, 100]
@@ -247,8 +139,7 @@ def test_integers_of_every_dtype_and_layout_are_taken(dtype: str) -> None:
         assert seen.remove_many(values).tolist() == [True, True, True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("bounds", "values"),
+@over(
     [
         ((10, 20), np.array([15, 9])),
         ((10, 20), np.array([21, 15], np.uint8)),
@@ -259,11 +150,11 @@ def test_integers_of_every_dtype_and_layout_are_taken(dtype: str) -> None:
         ((0, 5), [1, 2**70]),
         ((0, 5), [-(2**70)]),
         ((0, 2**20), np.array([-1], np.int8)),
-    ],
-    ids=str,
+    ]
 )
-def test_what_is_out_of_range_is_refused(bounds: tuple[int, int], values: Any) -> None:
+def test_what_is_out_of_range_is_refused(row: tuple[tuple[int, int], Any]) -> None:
     """The error names the range and not the key; nothing of the array is added, removed, or asked."""
+    bounds, values = row
     seen = DirectBitmap(range=bounds)
     seen.add(bounds[0])
     before = state(cast("Filter", seen))
@@ -284,8 +175,7 @@ def test_what_is_out_of_range_is_refused(bounds: tuple[int, int], values: Any) -
     assert state(cast("Filter", seen)) == before
 
 
-@pytest.mark.parametrize(
-    "wrong",
+@over(
     [
         np.array([1.0]),
         np.array([True]),
@@ -299,8 +189,7 @@ def test_what_is_out_of_range_is_refused(bounds: tuple[int, int], values: Any) -
         [[1], [2]],
         "1",
         b"1",
-    ],
-    ids=repr,
+    ]
 )
 def test_what_are_no_integers_are_refused(wrong: Any) -> None:
     """Floats, texts, digests: TypeError, and nothing is added."""
@@ -339,8 +228,7 @@ def test_it_is_reached_by_its_range() -> None:
     assert filters.build({"kind": "bitmap", "range": (0, 99), "capacity": 5}).capacity == 5
 
 
-@pytest.mark.parametrize(
-    "given",
+@over(
     [
         [1],
         [1, 2, 3],
@@ -353,8 +241,7 @@ def test_it_is_reached_by_its_range() -> None:
         [0, TABLE_BITS_MAX],
         [-(2**63) - 1, 0],
         [2**64 - 1, 2**64],
-    ],
-    ids=repr,
+    ]
 )
 def test_what_is_no_range_is_refused(given: Any) -> None:
     """Two integers, ascending, not too far apart; anything else is the operator's error."""
@@ -362,8 +249,7 @@ def test_what_is_no_range_is_refused(given: Any) -> None:
         filters.build({"kind": "bitmap", "range": given})
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
+@over(
     [
         ({"capacity": 0}, r"filter\.capacity 0 is not an integer from 1 to the range's 10"),
         ({"capacity": 11}, r"filter\.capacity 11 is not"),
@@ -374,27 +260,13 @@ def test_what_is_no_range_is_refused(given: Any) -> None:
         ),
         ({"probe": "double"}, r"filter\.probe means nothing with filter\.range"),
         ({"hash": "siphash", "hash_key": HASH_KEY}, r"leave filter\.hash out"),
-    ],
-    ids=str,
+    ]
 )
-def test_options_that_would_do_nothing_are_refused(more: dict[str, Any], said: str) -> None:
+def test_options_that_would_do_nothing_are_refused(row: tuple[Any, str]) -> None:
     """With a range there is no error to ask for and nothing to hash, and a capacity lies within it."""
+    more, said = row
     with pytest.raises(ConfigError, match=said):
         filters.build({"kind": "bitmap", "range": [0, 9], **more})
-
-
-def test_bits_of_a_wide_range_stand_above_32_bit_indices() -> None:
-    """Ranges wider than 2^32 have a bit for each end, in the right place."""
-    first, last = -(2**33), 2**33
-    seen = DirectBitmap(range=(first, last))
-    values = np.array([first, -1, 0, 2**32, last])
-    assert seen.add_many(values).all()
-    assert seen.add(last - 1)
-    (table,) = seen.buffers()
-    for value in (*values.tolist(), last - 1):
-        assert table[(value - first) // 8] >> (value - first) % 8 & 1
-    assert not seen.contains_many(values - [-1, 1, -1, 1, 2]).any()
-    assert (len(seen), last in seen, seen.discard(last), last in seen) == (6, True, True, False)
 
 
 def test_a_union_of_direct_bitmaps_is_that_of_sets() -> None:

@@ -1,5 +1,7 @@
 """Claims about `dlcbf`: the churn table of the paper, its sizes, counters that stick, and what permutations are for."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -8,15 +10,16 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.dleft.dlcbf import DLCBF
 from streamdedup.filters.sizing import bloom_size, dleft_remainder_bits
 from streamdedup.keys.hashing import MURMUR3
-from tests.filters.cases import copies, random_digests
+from tests.filters.cases import copies, over, random_digests
 from tests.filters.dleft_tools import RESIDENT, cells
 
 FULL_ERROR = 24 * 2**-14
 
 
-@pytest.mark.parametrize(("error_rate", "bits"), [(1e-2, 56 / 3), (1e-3, 68 / 3), (1e-4, 80 / 3)])
-def test_the_bits_of_a_key(error_rate: float, bits: float) -> None:
+@over([(1e-2, 56 / 3), (1e-3, 68 / 3), (1e-4, 80 / 3)])
+def test_the_bits_of_a_key(row: tuple[float, float]) -> None:
     """18.7, 22.7 and 26.7 bits a key for 1, 0.1 and 0.01 %: 4/3 (r + 2), r = ceil(log2(24 / p))."""
+    error_rate, bits = row
     seen = DLCBF(240_000, error_rate, multiset=True)
     assert seen.size_bytes * 8 / 240_000 == pytest.approx(bits, rel=1e-3)
     assert seen.remainder_bits == np.ceil(np.log2(24 / error_rate))
@@ -31,12 +34,10 @@ def test_it_is_two_and_a_half_times_smaller_than_counting() -> None:
     assert 4 * counters / (8 * seen.size_bytes) == pytest.approx(2.55, abs=0.01)
 
 
-@pytest.mark.parametrize("capacity", [1, 24, 25, 49_152, 1_000_003, 10**12])
-@pytest.mark.parametrize("error_rate", [0.3, 1e-2, 1e-3, 1e-6])
-def test_the_remainder_is_the_shortest_that_keeps_the_rate(
-    capacity: int, error_rate: float
-) -> None:
+@over(itertools.product([1, 24, 25, 49_152, 1_000_003, 10**12], [0.3, 1e-2, 1e-3, 1e-6]))
+def test_the_remainder_is_the_shortest_that_keeps_the_rate(row: tuple[int, float]) -> None:
     """One bit less would err more often than asked for."""
+    capacity, error_rate = row
     buckets = -(-capacity // 24)
     bits = dleft_remainder_bits(capacity, buckets, error_rate)
     assert capacity / (buckets * 2**bits) <= error_rate < 2 * capacity / (buckets * 2**bits)
@@ -51,7 +52,7 @@ def test_published_permutations_take_a_power_of_two() -> None:
     assert DLCBF(24 * 1024, FULL_ERROR, permutations="published").remainder_bits == 14
 
 
-@pytest.mark.parametrize("permutations", ["none", "Any", "", None])
+@over(["none", "Any", "", None])
 def test_no_configuration_switches_the_permutations_off(permutations: object) -> None:
     """What would lose keys can be had in a test only."""
     config = {"kind": "dlcbf", "capacity": 100, "permutations": permutations}

@@ -1,19 +1,19 @@
 """Claims about `dleft`, and about the table that it shares with `dlcbf`: where keys go, and whose cell is freed."""
 
+import itertools
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.dleft import rows
 from streamdedup.filters.dleft.dleft import DLeft
 from streamdedup.filters.dleft.shape import DLeftLayout, Shape
 from streamdedup.filters.dleft.table import DLeftTable
 from streamdedup.keys.hashing import MURMUR3, Digests
-from tests.filters.cases import copies, random_digests
+from tests.filters.cases import copies, over, random_digests
 from tests.filters.dleft_tools import cells, digest
 
 SMALL = Shape(6, 6, counter_bits=2, permutations="none", tables=2, cells=3)
@@ -101,28 +101,6 @@ def test_without_permutations_a_removal_takes_the_cell_of_another_key() -> None:
     assert not table.contains(x).any()
 
 
-@pytest.mark.parametrize(
-    ("permutations", "buckets", "counter_bits"),
-    [
-        *[("any", buckets, counter_bits) for buckets in (1, 6, 37, 64) for counter_bits in (0, 2)],
-        *[("published", buckets, 2) for buckets in (1, 64)],
-    ],
-)
-def test_each_subtable_holds_a_permutation_of_the_fingerprints(
-    permutations: str, buckets: int, counter_bits: int
-) -> None:
-    """No two fingerprints share a place in any subtable, so an equal cell is an equal fingerprint."""
-    shape = Shape(buckets, 5, counter_bits, permutations)
-    places = [set() for _ in range(4)]  # type: list[set[tuple[int, int]]]
-    for i in range(buckets):
-        for j in range(shape.remainders):
-            a, b = -(-(i << 64) // buckets), -(-(j << 64) // shape.remainders)
-            for subtable, spot in enumerate(located(shape, a, b)):
-                assert subtable * buckets <= spot[0] < (subtable + 1) * buckets
-                places[subtable].add(spot)
-    assert [len(found) for found in places] == [buckets * shape.remainders] * 4
-
-
 def located(shape: Shape, a: int, b: int) -> list[tuple[int, int]]:
     """The bucket, of all, and the remainder of a digest in each subtable."""
     spots = np.zeros((1, shape.tables, 2), dtype=np.uint64)
@@ -130,12 +108,12 @@ def located(shape: Shape, a: int, b: int) -> list[tuple[int, int]]:
     return [(int(bucket), int(remainder)) for bucket, remainder in spots[0]]
 
 
-@pytest.mark.parametrize(("counter_bits", "bits"), [(0, 4), (2, 7)])
-@pytest.mark.parametrize("seed", range(4))
+@over(itertools.product([(0, 4), (2, 7)], range(4)))
 def test_no_member_is_lost_where_keys_collide_and_overflow(
-    counter_bits: int, bits: int, seed: int
+    row: tuple[tuple[int, int], int],
 ) -> None:
     """In a tiny table, with few fingerprints and many in the stash, removals of what was added lose nothing else."""
+    (counter_bits, bits), seed = row
     table = DLeftTable(Shape(2, bits, counter_bits))
     chance, keys = np.random.default_rng(seed), random_digests(seed + 30, 150)
     members: Counter[int] = Counter()
@@ -158,10 +136,10 @@ def test_no_member_is_lost_where_keys_collide_and_overflow(
 # --- cells ---
 
 
-@pytest.mark.parametrize("counter_bits", [0, 2])
-@pytest.mark.parametrize("bits", [*range(4, 34), 40, 47, 48])
-def test_cells_of_any_width_are_packed_to_the_bit(bits: int, counter_bits: int) -> None:
+@over(itertools.product([0, 2], [*range(4, 34), 40, 47, 48]))
+def test_cells_of_any_width_are_packed_to_the_bit(row: tuple[int, int]) -> None:
     """Each remainder stands where it belongs, whole, across the border of words, too; removals leave the others."""
+    counter_bits, bits = row
     table, keys = DLeftTable(Shape(3, bits, counter_bits)), random_digests(50, 70)
     table.add(keys)
     check(table, keys)
@@ -196,45 +174,13 @@ def test_a_remainder_of_0_is_not_found_in_free_cells() -> None:
         assert table.contains(zero).all()
 
 
-def test_cells_land_above_the_2_32nd_bit() -> None:
-    """In a table of more than 2^32 bits, four copies of a key stand in its four places, many of them beyond.
-
-    The pages of the 1 GB are the kernel's zero page until written.
-    """
-    table, keys = DLeftTable(Shape(1 << 24, 15, counter_bits=0)), random_digests(51, 20)
-    assert table.add(np.tile(keys, (4, 1))).sum() == len(keys)
-    beyond = 0
-    for a, b in keys.tolist():
-        for bucket, remainder in located(table.shape, a, b):
-            at = bucket * 8 * 15
-            content = int.from_bytes(table.words[at // 64 : at // 64 + 2].tobytes(), "little")
-            assert content >> at % 64 & 0x7FFF == remainder
-            beyond += at > 1 << 32
-    assert beyond > len(keys)
-    assert table.remove(np.tile(keys, (4, 1))).all()
-    assert not table.contains(keys).any()
-
-
-# --- loads ---
-
-
-def test_loads_are_those_of_the_differential_equations() -> None:
-    """After additions only, the shares of buckets with 5, 6, 7, 8 cells or more are .9971 .8747 .1283 0."""
-    buckets = 150_000
-    seen = DLeft(24 * buckets, 1e-3, multiset=True)
-    for seed in range(4):
-        seen.add_many(np.random.default_rng(seed).integers(0, 1 << 64, (6 * buckets, 2), np.uint64))
-    shares = seen.loads()[::-1].cumsum()[::-1] / (4 * buckets)
-    assert shares[5:].tolist() == pytest.approx([0.9971, 0.8747, 0.1283, 0], abs=0.0008)
-    assert (seen.overflowed, seen.fill_ratio) == (0, 0.75)
-
-
 # --- dleft itself ---
 
 
-@pytest.mark.parametrize(("error_rate", "bits"), [(1e-2, 16), (1e-3, 20), (1e-4, 24)])
-def test_the_bits_of_a_key(error_rate: float, bits: int) -> None:
+@over([(1e-2, 16), (1e-3, 20), (1e-4, 24)])
+def test_the_bits_of_a_key(row: tuple[float, int]) -> None:
     """16, 20 and 24 bits a key for 1, 0.1 and 0.01 %."""
+    error_rate, bits = row
     seen = DLeft(240_000, error_rate, multiset=True)
     assert seen.size_bytes * 8 / 240_000 == pytest.approx(bits, rel=1e-3)
     assert 0.5 * error_rate < seen.expected_error(240_000) <= error_rate
@@ -250,20 +196,7 @@ def test_each_addition_takes_a_cell_until_the_buckets_are_full() -> None:
     assert (len(seen), seen.overflowed, seen.fill_ratio) == (0, 0, 0)
 
 
-def test_far_beyond_capacity_the_stash_holds_the_rest() -> None:
-    """Ten times the capacity: all are found, with no more errors than full cells make, and the size says so."""
-    seen, keys = DLeft(3000, 1e-2, multiset=True), random_digests(53, 30_000)
-    before = seen.size_bytes
-    seen.add_many(keys)
-    assert seen.contains_many(keys).all()
-    assert (seen.fill_ratio, seen.overflowed > 20_000) == (1.0, True)
-    assert seen.size_bytes > before + 24 * seen.overflowed
-    found = np.count_nonzero(seen.contains_many(random_digests(54, 100_000)))
-    assert found / 100_000 == pytest.approx(seen.error_rate_now, rel=0.2)
-    assert seen.expected_error(30_000) == pytest.approx(seen.error_rate_now, rel=0.02)
-
-
-@pytest.mark.parametrize("error_rate", [5e-324, 1e-300, 1e-14])
+@over([5e-324, 1e-300, 1e-14])
 def test_error_rates_that_take_too_wide_cells_are_refused(error_rate: float) -> None:
     """Cells have room for 48 bits: a rate far below that of a collision of digests is the operator's mistake."""
     with pytest.raises(ConfigError, match="lower the capacity or raise the error rate"):
@@ -294,36 +227,21 @@ def spoiled(seen: DLeft, what: str) -> tuple[dict[str, Any], list[memoryview]]:
     return header, parts
 
 
-@pytest.mark.parametrize(
-    ("what", "said"),
+@over(
     [
         ("a hole", "free cell before one in use"),
         ("a bit beyond", "beyond the last"),
         ("too few keys", "keys"),
         ("too many keys", "keys"),
-    ],
+    ]
 )
-def test_a_table_that_no_filter_leaves_is_refused(what: str, said: str) -> None:
+def test_a_table_that_no_filter_leaves_is_refused(row: tuple[str, str]) -> None:
     """A free cell before one in use, bits beyond the last cell, more fingerprints than cells or too few."""
+    what, said = row
     seen = DLeft(1000, 1e-2, multiset=True)
     seen.add_many(random_digests(55, 1000))
     with pytest.raises(ValueError, match=said):
         DLeft.from_parts(*spoiled(seen, what), MURMUR3)
-
-
-@pytest.mark.parametrize("kind", ["cuckoo", "dleft", "dlcbf"])
-def test_a_file_that_states_too_few_keys_has_none_below_zero(kind: str) -> None:
-    """Of a multiset only the header says how many keys are distinct; as they are taken out, none are left."""
-    for multiset in (False, True):
-        seen: Any = filters.build({"kind": kind, "capacity": 100, "multiset": multiset})
-        digests = random_digests(79, 90)
-        seen.add_many(digests)
-        header = {**seen.header(), "keys": 90 if kind == "dlcbf" else 3}
-        back: Any = filters.from_parts(header, copies(seen), seen.hash)
-        assert back.remove_many(digests).all()
-        assert len(back) == 0
-        back.add_many(digests)
-        assert len(back) == 90
 
 
 def test_a_stash_comes_back_from_its_parts() -> None:
@@ -334,14 +252,3 @@ def test_a_stash_comes_back_from_its_parts() -> None:
     assert (restored.overflowed, len(restored)) == (seen.overflowed, len(seen))
     assert restored.remove_many(keys).all()
     assert (len(restored), restored.overflowed) == (0, 0)
-
-
-def test_present_keys_are_distinguished_by_all_their_bits() -> None:
-    """Digests that differ in one bit of the bucket or of the remainder are two keys."""
-    seen = DLeft(1 << 20, 1e-3, multiset=True)
-    one: Digests = np.array([[1 << 63, 1 << 63]], dtype=np.uint64)
-    seen.add_many(one)
-    for bit in range(64 - seen.remainder_bits + 1, 64):
-        assert not seen.contains_many(one ^ np.array([[0, 1 << bit]], dtype=np.uint64)).any()
-    for bit in range(64 - 15, 64):
-        assert not seen.contains_many(one ^ np.array([[1 << bit, 0]], dtype=np.uint64)).any()

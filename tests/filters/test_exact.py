@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters.exact import exact
 from streamdedup.filters.exact.exact import Exact
-from streamdedup.filters.exact.scan import WORDS_A_CALL
 from streamdedup.filters.sizing import exact_error, exact_size
-from streamdedup.filters.strain import CREDIT
 from streamdedup.keys.hashing import Digests
-from tests.filters.cases import copies, random_digests, state
+from tests.filters.cases import copies, over, random_digests, state
 
 Fingerprint = tuple[int, ...]
 LAST = 2**64 - 1
@@ -30,14 +26,13 @@ crowded = st.one_of(
     st.integers(0, LAST),
 )
 rows = st.lists(st.tuples(crowded, st.integers(0, 2)), max_size=60)
-both = pytest.mark.parametrize("size", [8, 16])
 
 
 # --- the table ---
 
 
-@both
-@settings(deadline=None, max_examples=150)
+@over([8, 16])
+@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.booleans(), rows), max_size=6),
     st.integers(1, 60),
@@ -73,7 +68,7 @@ def test_eight_bytes_are_the_first_word_and_sixteen_both() -> None:
     assert Exact(10, fingerprint_bytes=16).add_many(twins).tolist() == [True, True, False]
 
 
-@both
+@over([8, 16])
 def test_a_first_word_of_zero_is_a_key(size: int) -> None:
     """Zero marks an empty slot, so it is kept as one: the two are the same key, neither is lost."""
     seen = Exact(10, fingerprint_bytes=size)
@@ -99,46 +94,7 @@ def test_removing_takes_a_key_out_however_often_it_was_added() -> None:
     assert len(seen) == 0
 
 
-def test_slots_above_32_bit_indices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a table of more than 2^32 slots, in a sparse file, fingerprints stand beyond the 2^32nd and are found."""
-
-    def sparse(words: int) -> Any:
-        return np.memmap(tmp_path / "table", np.uint64, "w+", shape=(words,)).view(np.ndarray)
-
-    monkeypatch.setattr(exact, "aligned_words", sparse)
-    seen = Exact(4_000_000_000)
-    assert seen.slots == 5_000_000_000 > 1 << 32
-    digests = _as_digests(
-        [(LAST, 1), (LAST, 2), (LAST - 1, 1), (15 << 60, 1), (1 << 60, 1), (0, 0)]
-    )
-    assert seen.add_many(digests).tolist() == [True, False, True, True, True, True]
-    table = np.frombuffer(seen.buffers()[0], np.uint64)
-    for at, first in ((4_999_999_999, LAST - 1), (5_000_000_000, LAST), (4_687_500_000, 15 << 60)):
-        assert table[at] == first
-    assert seen.contains_many(digests).all()
-    assert not seen.contains_many(_as_digests([(LAST - 2, 1), (15 << 60 | 1, 1)])).any()
-    assert seen.remove_many(digests).tolist() == [True, False, True, True, True, True]
-    assert not any(table[at] for at in (4_999_999_999, 5_000_000_000, 4_687_500_000))
-
-
 # --- growth ---
-
-
-@both
-def test_beyond_its_capacity_it_grows_and_loses_nothing(size: int) -> None:
-    """Three times as many keys as stated, in a table moved in several parts: all found, never above its load."""
-    seen = Exact(200_000, fingerprint_bytes=size)
-    keys, before = random_digests(50, 600_000), seen.size_bytes
-    for part in np.array_split(keys, 4):
-        assert seen.add_many(part).all()
-        assert seen.contains_many(keys[: len(seen)]).all()
-        assert seen.fill_ratio <= 0.8
-    assert len(seen) == 600_000
-    assert 3 * before < seen.size_bytes < 3.5 * before
-    assert len(seen.buffers()[0]) > 8 * WORDS_A_CALL
-    assert seen.capacity == 200_000
-    assert not seen.contains_many(random_digests(51, 600_000)).any()
-    assert state(Exact.from_parts(seen.header(), copies(seen))) == state(seen)
 
 
 def test_up_to_its_capacity_it_does_not_grow() -> None:
@@ -153,57 +109,13 @@ def test_up_to_its_capacity_it_does_not_grow() -> None:
         assert seen.size_bytes > size
 
 
-def test_keys_that_crowd_at_the_end_lengthen_the_tail_only() -> None:
-    """First words chosen to have the last slot for their home: memory follows their number, and all are found.
-
-    They would be refused much earlier; what they cost is allowed here.
-    """
-    seen = Exact(100_000)
-    seen._counts[CREDIT] = 1 << 20
-    slots = seen.slots
-    crowd = np.column_stack(
-        [LAST - np.arange(20_000, dtype=np.uint64), np.zeros(20_000, np.uint64)]
-    )
-    order = np.random.default_rng(1).permutation(len(crowd))
-    assert seen.add_many(crowd[order]).all()
-    assert seen.contains_many(crowd).all()
-    assert seen.slots == slots
-    assert 20_000 < seen.header()["tail"] < 40_000
-    assert state(Exact.from_parts(seen.header(), copies(seen))) == state(seen)
-    assert seen.remove_many(crowd[:10_000]).all()
-    assert seen.contains_many(crowd).tolist() == [False] * 10_000 + [True] * 10_000
-
-
-def test_without_memory_to_grow_it_says_so_and_keeps_its_keys(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A clear error; what was in is found, and once there is room additions go on."""
-    seen, keys = Exact(1000), random_digests(53, 1500)
-
-    def none_left(_: int) -> Any:
-        raise ConfigError("a filter does not fit into memory")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(exact, "aligned_words", none_left)
-        for change in (lambda: seen.add_many(keys), lambda: seen.add("one more")):
-            with pytest.raises(ConfigError, match="does not fit into memory"):
-                change()
-        assert len(seen) == 1000
-        assert seen.contains_many(keys).tolist() == [True] * 1000 + [False] * 500
-        assert seen.remove_many(keys[:500]).all()
-        assert seen.add_many(keys[1000:]).all()
-    assert seen.add_many(keys[:500]).all()
-    assert seen.contains_many(keys).all()
-
-
 # --- sizes and errors ---
 
 
-@pytest.mark.parametrize(
-    ("size", "load", "gigabytes"), [(8, 0.5, 1.6), (8, 0.8, 1.0), (8, 0.9, 0.889), (16, 0.8, 2.0)]
-)
-def test_what_a_hundred_million_keys_cost(size: int, load: float, gigabytes: float) -> None:
+@over([(8, 0.5, 1.6), (8, 0.8, 1.0), (8, 0.9, 0.889), (16, 0.8, 2.0)])
+def test_what_a_hundred_million_keys_cost(row: tuple[int, float, float]) -> None:
     """At half load the 1.6 GB of the literature; 1.0 at the default; no rounding to a power of two."""
+    size, load, gigabytes = row
     words = sum(exact_size(10**8, load))
     assert words * size / 1e9 == pytest.approx(gigabytes, rel=1e-3)
     small = Exact(10_000, fingerprint_bytes=size, load=load)
@@ -270,7 +182,7 @@ def _drop(table: Any) -> None:
     table[np.flatnonzero(table)[-1]] = 0
 
 
-@pytest.mark.parametrize("damage", [_swap, _move_up, _move_down, _double, _drop])
+@over([_swap, _move_up, _move_down, _double, _drop])
 def test_a_table_that_no_set_has_is_refused(damage: Callable[[Any], None]) -> None:
     """Fingerprints out of order, away from their place, twice, or missing."""
     seen = Exact(100)
@@ -282,33 +194,7 @@ def test_a_table_that_no_set_has_is_refused(damage: Callable[[Any], None]) -> No
         Exact.from_parts(seen.header(), [table])
 
 
-def test_a_table_whose_tail_is_full_is_refused() -> None:
-    """In order or not: a search in it would not end."""
-    seen = Exact(10_000)
-    tail = seen.header()["tail"]
-    (table,) = copies(seen)
-    over = np.frombuffer(table, np.uint64)
-    for crowd, fits in ((tail, True), (tail + 1, False)):
-        over[seen.slots - 1 :][:crowd] = LAST - np.arange(crowd, dtype=np.uint64)[::-1]
-        header = {**seen.header(), "keys": crowd}
-        if fits:
-            assert len(Exact.from_parts(header, [table])) == crowd
-        else:
-            with pytest.raises(ValueError, match="fingerprints, each in its place"):
-                Exact.from_parts(header, [table])
-
-
-def test_a_second_word_without_a_first_is_refused() -> None:
-    """An empty slot of 16 bytes is empty in both halves."""
-    seen = Exact(100, fingerprint_bytes=16)
-    (table,) = copies(seen)
-    np.frombuffer(table, np.uint64)[11] = 1
-    with pytest.raises(ValueError, match="fingerprints, each in its place"):
-        Exact.from_parts(seen.header(), [table])
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
+@over(
     [
         ({"capacity": 90}, "slots do not follow"),
         ({"load": 0.7}, "slots do not follow"),
@@ -321,10 +207,11 @@ def test_a_second_word_without_a_first_is_refused() -> None:
         ({"keys": 101}, "keys 101 is not an integer from 0 to 100"),
         ({"tail": 101}, "bytes of table"),
         ({"tail": 0}, "tail 0 is not an integer"),
-    ],
+    ]
 )
-def test_contradictory_headers_are_refused(change: dict[str, object], said: str) -> None:
+def test_contradictory_headers_are_refused(row: tuple[Any, str]) -> None:
     """A header that does not fit itself or the table is refused, and says why."""
+    change, said = row
     seen = Exact(100)
     seen.add_many(random_digests(55, 30))
     with pytest.raises(ValueError, match=said):

@@ -1,6 +1,7 @@
 """`build`: whatever it is given becomes a filter, or an error of ours that names the option, the value, what to do."""
 
 import inspect
+import itertools
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -21,13 +22,12 @@ from streamdedup.filters.factory import COMMON
 from streamdedup.filters.footprint import SPARE_BYTES, footprint
 from streamdedup.filters.fuse.fuse import Fuse
 from streamdedup.filters.kinds import CELLED
-from tests.filters.cases import CASES, HASH_KEY, Case, random_digests
+from tests.filters.cases import CASES, HASH_KEY, Case, over, random_digests
 
 BLOOM: dict[Any, Any] = {"kind": "bloom", "capacity": 10}
 
 
-@pytest.mark.parametrize(
-    ("config", "said"),
+@over(
     [
         ("bloom", r'build takes a mapping, such as {"kind": "bloom", .*}, and not \'bloom\''),
         (None, "build takes a mapping, .* and not None"),
@@ -65,35 +65,40 @@ BLOOM: dict[Any, Any] = {"kind": "bloom", "capacity": 10}
         ({"kind": "exact", "capacity": 10, "fingerprint_bytes": 8.0}, r"is 8\.0; choose 8 or 16"),
         ({**BLOOM, "probe": ["double"]}, r"filter\.probe \['double'\] is unknown"),
         ({**BLOOM, "on_full": "grow", "max_size": [1]}, r"filter\.max_size \[1\] is not a size"),
-    ],
-    ids=str,
+    ]
 )
-def test_what_cannot_be_built_is_named_with_the_remedy(config: Any, said: str) -> None:
+def test_what_cannot_be_built_is_named_with_the_remedy(row: tuple[Any, str]) -> None:
     """Nothing of Python's own is told: no constructor, no argument count."""
+    config, said = row
     with pytest.raises(ConfigError, match=said) as told:
         streamdedup.build(config)
     assert not re.search(r"__init__|argument|unhashable|object", str(told.value))
 
 
-@pytest.mark.parametrize("wrong", [True, 1e6, None, [10], np.float64(10), "many", "-3", "1.5"])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fuse"])
-def test_a_capacity_of_another_type_is_quoted(kind: str, wrong: object) -> None:
+@over(
+    itertools.product(
+        [True, 1e6, None, [10], np.float64(10), "many", "-3", "1.5"],
+        [kind for kind in KINDS if kind != "fuse"],
+    )
+)
+def test_a_capacity_of_another_type_is_quoted(row: tuple[object, str]) -> None:
     """As it was written, for every kind."""
+    wrong, kind = row
     with pytest.raises(ConfigError, match=rf"filter\.capacity (is )?{re.escape(repr(wrong))}"):
         streamdedup.build({"kind": kind, "capacity": wrong})
 
 
-@pytest.mark.parametrize("wrong", ["0.01", [0.01], True, 1 + 0j, 10**400, Fraction(3, 2)])
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_an_error_rate_of_another_type_is_quoted(kind: str, wrong: object) -> None:
+@over(itertools.product(["0.01", [0.01], True, 1 + 0j, 10**400, Fraction(3, 2)], list(KINDS)))
+def test_an_error_rate_of_another_type_is_quoted(row: tuple[object, str]) -> None:
     """As it was written, for every kind."""
+    wrong, kind = row
     config = {"kind": kind, "error_rate": wrong}
     config |= {"keys": ["a"]} if kind == "fuse" else {"capacity": 10}
     with pytest.raises(ConfigError, match=rf"filter\.error_rate is {re.escape(repr(wrong))}; it"):
         streamdedup.build(config)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@over(CASES)
 def test_numbers_are_taken_as_text_and_as_numpy_has_them(case: Case) -> None:
     """Sizes and headers are those of the plain numbers, so what is saved comes back."""
     rate = case.error_rates[0]
@@ -111,7 +116,7 @@ def test_numbers_are_taken_as_text_and_as_numpy_has_them(case: Case) -> None:
     assert case.restore(seen.header(), seen.buffers()).header() == seen.header()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("fuse", "bitmap")])
+@over([kind for kind in KINDS if kind not in ("fuse", "bitmap")])
 def test_the_options_of_a_kind_are_those_of_its_constructor(kind: str) -> None:
     """So none is refused that it takes, and none let through that it does not."""
     parameters = set(inspect.signature(filters.kind_of(kind)).parameters)
@@ -134,11 +139,7 @@ def test_the_docstring_lists_every_kind_and_option() -> None:
 # --- fuse ---
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [["a", "b"], [b"a", b"b"], pa.array(["a", "b"]), (b"ab", [0, 1, 2])],
-    ids=["text", "bytes", "pyarrow", "buffer and offsets"],
-)
+@over([["a", "b"], [b"a", b"b"], pa.array(["a", "b"]), (b"ab", [0, 1, 2])])
 def test_a_list_is_built_of_its_keys(keys: Any) -> None:
     """In whatever form `digests` takes them; the filter is that of `from_digests`."""
     config = {"kind": "fuse", "keys": keys, "error_rate": 0.01}
@@ -153,13 +154,16 @@ def test_a_list_is_built_of_its_keys(keys: Any) -> None:
     assert streamdedup.build({"kind": "fuse", "keys": keys}).error_rate == 2.0**-20
 
 
-@pytest.mark.parametrize("on_full", [{}, {"on_full": "grow"}], ids=["fixed", "grows"])
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"bitmap"}))
-@pytest.mark.parametrize("error_rate", [1e-80, 1e-40, 5e-324])
+@over(
+    itertools.product(
+        [{}, {"on_full": "grow"}], sorted(set(KINDS) - {"bitmap"}), [1e-80, 1e-40, 5e-324]
+    )
+)
 def test_error_rates_below_those_of_digests_are_refused(
-    kind: str, error_rate: float, on_full: dict[str, str]
+    row: tuple[dict[str, str], str, float],
 ) -> None:
     """By every kind: of a thousand digests of 128 bits, one in 3e35 is that of an absent key."""
+    on_full, kind, error_rate = row
     sized: dict[str, object] = {"keys": ["a"]} if kind == "fuse" else {"capacity": 1000, **on_full}
     timed = {"retention": "1d"} if kind == "window" else {}
     with pytest.raises(ConfigError, match=r"error_rate|error rate|takes"):
@@ -185,7 +189,7 @@ def test_a_list_without_keys_is_refused_with_an_example() -> None:
 # --- what a filter says of itself, and of what it is given ---
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@over(CASES)
 def test_a_filter_shows_what_it_is_and_no_key(case: Case) -> None:
     """Kind, keys, capacity, memory, error."""
     seen = case.build(1000, case.error_rates[0])
@@ -207,7 +211,7 @@ def test_those_that_are_no_common_case_are_shown_too() -> None:
     assert repr(bloom) == "<streamdedup bloom: 0 of 1,000,000 keys, 1.8 MB, error 0.001>"
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@over(CASES)
 def test_keys_in_the_place_of_digests_are_told_the_way(case: Case) -> None:
     """By every call that takes many, whatever it is given."""
     seen = case.build(10)
@@ -221,7 +225,7 @@ def test_keys_in_the_place_of_digests_are_told_the_way(case: Case) -> None:
     assert len(seen) == 0
 
 
-@pytest.mark.parametrize("kind", ["bitmap", "blocked", "bloom", "counting"])
+@over(["bitmap", "blocked", "bloom", "counting"])
 def test_a_union_tells_what_was_asked_for_differently(kind: str) -> None:
     """Capacity, rate, hash, key, rather than the sizes that follow; what is no filter has its own remedy."""
     asked: dict[str, Any] = {"kind": kind, "capacity": 1000, "error_rate": 0.01}

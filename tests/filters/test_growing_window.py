@@ -12,18 +12,15 @@ from hypothesis import strategies as st
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError
-from streamdedup.events import NO_TIMESTAMP, Verdict
 from streamdedup.filters.base import Growing
 from streamdedup.filters.footprint import SPARE_BYTES
-from streamdedup.filters.growing import window_stages
 from streamdedup.filters.growing.windows import GrowingWindow
-from streamdedup.filters.memory import TABLE_PIECE_BYTES
 from streamdedup.filters.sizing import any_of
 from streamdedup.filters.window.clock import NEVER, Generations
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.window import DuplicatesWithin
-from tests.filters.cases import band, copies, random_digests, state
+from tests.filters.cases import band, copies, over, random_digests, state
 from tests.filters.test_window import (
     EXACT,
     KEYS,
@@ -74,7 +71,7 @@ def within_capacity(window: GrowingWindow) -> bool:
 # --- what is remembered ---
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(by_time, events, sizes)
 def test_it_is_one_set_a_generation(
     chosen: dict[str, Any], given_: list[Event], cuts: list[int]
@@ -95,7 +92,7 @@ def test_it_is_one_set_a_generation(
     assert len(window) == live or (again and len(window) > live)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(by_time, events, sizes, sizes, st.integers(0, 3))
 def test_worker_fold_and_library_agree(
     chosen: dict[str, Any], given_: list[Event], cuts: list[int], others: list[int], depth: int
@@ -140,9 +137,14 @@ def one_by_one(window: GrowingWindow, digests: Digests, own: Generations) -> Gro
     return window
 
 
-@pytest.mark.parametrize("seed", range(12))
+@over(range(3))
 def test_the_stages_follow_from_what_was_put(seed: int) -> None:
     """Byte for byte, row by row or in any batches, restored between or not; beyond the last stage, too."""
+    put_in_batches(seed)
+
+
+def put_in_batches(seed: int) -> None:
+    """Put a stream whole, row by row, and in parts; the three windows are the same."""
     window, digests, own = crowded(seed)
     put(window, digests, own)
     single = one_by_one(crowded(seed)[0], digests, own)
@@ -158,38 +160,6 @@ def test_the_stages_follow_from_what_was_put(seed: int) -> None:
         rotated(one, int(own.max()))
     assert state(single) == state(window)
     assert state(parted) == state(window)
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("refresh", [False, True])
-def test_times_add_alike_in_any_batches(seed: int, refresh: bool) -> None:
-    """Keys that look alike are found or not, whatever the batches: answers and bytes."""
-    _, digests, own = crowded(seed)
-    own[own == NO_TIMESTAMP] = 0  # `add` refuses it as a time
-    windows = [build(20, 0.4, retention=7, max_size=13_000, refresh=refresh) for _ in range(3)]
-    whole, single, parted = windows
-    expected = whole.add_many(digests, own)
-    rows = range(len(own))
-    assert [single.add_many(digests[[i]], own[[i]])[0] for i in rows] == expected.tolist()
-    for part in batches(len(own), [1, 60, 9, 300]):
-        assert (parted.add_many(digests[part], own[part]) == expected[part]).all()
-    assert state(single) == state(whole)
-    assert state(parted) == state(whole)
-
-
-def test_the_streams_of_these_tests_grow_shrink_and_take_over() -> None:
-    """Or they would claim nothing."""
-    seen, beyond = set[tuple[int, ...]](), 0
-    for seed in range(12):
-        window, digests, own = crowded(seed)
-        for row in range(len(own)):
-            put(window, digests[row : row + 1], own[row : row + 1])
-            seen.add((window._table.newest, *indexes(window)))
-            beyond += window.room() < 0
-    newest = {(now, max(there)) for now, *there in seen}
-    assert {(0, 0), (1, 1), (2, 2), (3, 3), (0, 2), (1, 2), (0, 3)} <= newest, seen
-    assert (0, 1, 2, 3) in {tuple(there) for _, *there in seen}
-    assert beyond > 100
 
 
 # --- errors and memory ---
@@ -244,18 +214,6 @@ def test_it_shrinks_while_events_go_on() -> None:
     assert window.size_bytes == build(1000, retention=700).size_bytes
 
 
-def test_a_smaller_stage_gets_its_memory_in_steps() -> None:
-    """Between two of them a worker does other work: the pages of a large one take longer than it may stand still."""
-    window = build(capacity=1_000_000)
-    put(window, KEYS[:1], np.array([0]))
-    window._table._follow(1)
-    put(window, KEYS[1:2], np.array([1]))
-    steps = len(list(window.rotate(8 * window.clock.slot)))
-    assert indexes(window) == [0, 1] and window._table.newest == 0
-    words, _ = window.buffers()[:2]
-    assert steps == -(-len(words) // TABLE_PIECE_BYTES) > 4
-
-
 def test_no_stage_outlives_its_keys() -> None:
     """What has drained is dropped when a generation begins, whichever way the time goes on."""
     for go_on in (
@@ -289,22 +247,6 @@ def test_thousands_of_turns_keep_the_budget() -> None:
     assert window.layout > 500
     assert (window.capacity, max(map(max, made))) == (capacity, max(map(len, made)) - 1)
     assert window.size_bytes <= window.size_bytes_max
-
-
-def test_all_that_max_size_permits_can_be_live_at_once() -> None:
-    """In steady traffic of that many keys, too, where the newest stage is full while others have drained half."""
-    window = build(100, retention=700)
-    rate = window.capacity // 8
-    keys = random_digests(174, 60 * rate)
-    rule = DuplicatesWithin(window)
-    for step in range(60):
-        part = keys[step * rate : (step + 1) * rate]
-        verdicts = rule.judge(part, np.full(rate, step * 100), within_budget=True)
-        assert verdicts.tolist() == [Verdict.PASS] * rate
-        ended(rule.admit())
-        assert within_capacity(window)
-        assert window.contains_many(keys[max(0, step - 7) * rate : (step + 1) * rate]).all()
-    assert window.size_bytes == window.size_bytes_max
 
 
 def test_at_the_bound_it_stops_and_what_waits_counts() -> None:
@@ -362,35 +304,6 @@ def test_a_stage_made_ahead_is_used_and_changes_nothing() -> None:
     assert state(ahead) == before
     rotated(ahead, 10**6)
     assert ahead.size_bytes == build(40).size_bytes
-
-
-def test_what_was_made_ahead_is_given_back() -> None:
-    """By the first generation in which half of the newest stage is free, whichever way it begins."""
-    for go_on in (
-        lambda window: window.add("a", 800),
-        lambda window: window.add_many(KEYS[1:2], np.array([800])),
-        lambda window: put(window, KEYS[:1], np.array([8])),
-        lambda window: rotated(window, 800),
-    ):
-        window = build(100)
-        window.add_many(random_digests(183, 90), np.zeros(90, dtype=np.int64))
-        window.grow()
-        window.add_many(KEYS[:1], np.array([100]))  # nothing has left
-        assert window.size_bytes > build(100).size_bytes
-        go_on(window)
-        assert window.size_bytes == build(100).size_bytes
-
-
-def test_a_stage_that_comes_too_late_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an addition has made it meanwhile, the other one is not used."""
-    window, keys = build(40), random_digests(177, 50)
-
-    def slowly(_: memoryview) -> None:
-        window.add_many(keys, np.zeros(50, dtype=np.int64))
-
-    monkeypatch.setattr(window_stages, "touch_pages", slowly)
-    window.grow()
-    assert (indexes(window), window._table._ahead) == ([0, 1], {})
 
 
 def grown() -> GrowingWindow:
@@ -460,8 +373,7 @@ def test_a_larger_max_size_lets_it_go_on() -> None:
         window.permit(10)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
+@over(
     [
         ({"retention": None}, "on_full grow is not for a window by count, which is never full"),
         ({"max_size": 10}, r"filter\.max_size 10 is 10 bytes"),
@@ -469,10 +381,11 @@ def test_a_larger_max_size_lets_it_go_on() -> None:
         ({"error_rate": 1e-18}, "half of its error rate: it takes cells of"),
         ({"capacity": 10**13}, "half of its error rate: it takes .* TiB"),
         ({"probe": "double"}, r"filter\.probe is not for filter\.kind window"),
-    ],
+    ]
 )
-def test_impossible_options_are_named(wrong: dict[str, Any], said: str) -> None:
+def test_impossible_options_are_named(row: tuple[Any, str]) -> None:
     """With the value and the remedy."""
+    wrong, said = row
     with pytest.raises(ConfigError, match=said):
         build(**{"error_rate": 1e-6, **wrong})
 

@@ -16,7 +16,7 @@ from streamdedup.filters.stash import ROWS_A_SLICE, ROWS_MANY, ROWS_SPARE, Stash
 from streamdedup.filters.strain import STRAIN
 from streamdedup.keys.hashing import Digests
 from tests.chosen import for_few_buckets, for_few_of_each
-from tests.filters.cases import copies, random_digests, state
+from tests.filters.cases import copies, over, random_digests, state
 
 ROWS_A_CALL = 4096
 STASHED = (
@@ -92,17 +92,7 @@ def test_what_somebody_chooses_stays_within_max_size(kind: str) -> None:
     assert len(seen) == seen.capacity
 
 
-def test_copies_of_a_key_take_no_memory_in_a_filter_that_grows() -> None:
-    """A chain is a set: only what is absent is added."""
-    seen = built("cuckoo", 100, on_full="grow")
-    key = random_digests(315, 1)
-    size = seen.size_bytes
-    for _ in range(20):
-        seen.add_many(np.repeat(key, 1000, axis=0))
-    assert (len(seen), seen.size_bytes) == (1, size)
-
-
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - STATIC))
+@over(sorted(set(KINDS) - STATIC))
 def test_the_footprint_says_what_a_stash_may_take(kind: str) -> None:
     """Only kinds whose keys take a cell each have one."""
     options = {"generations": 31} if kind == "window" else {}
@@ -139,7 +129,7 @@ def test_until_it_is_overfull_no_call_moves_more_than_one_slice(
     assert filters.from_parts(seen.header(), copies(seen)).overfull
 
 
-@pytest.mark.parametrize("kind", ["bitmap", "blocked", "bloom", "counting"])
+@over(["bitmap", "blocked", "bloom", "counting"])
 def test_kinds_of_one_size_are_never_overfull(kind: str) -> None:
     """Ten times as many keys as they are for take no further memory."""
     seen = built(kind, 100)

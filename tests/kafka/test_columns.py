@@ -17,6 +17,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 
+from proof.kafka import framings
 from streamdedup.events import EventBatch
 from streamdedup.kafka.client.columns import (
     TOGETHER_MAX,
@@ -39,7 +40,6 @@ from streamdedup.kafka.records.wire import (
     decode,
 )
 from streamdedup.kafka.source import KafkaMember, UnreadableError
-from tests.kafka import framings
 
 HERE = TopicPartition("topic", 3)
 STAMPED_MS = 1_750_000_000_000

@@ -17,7 +17,7 @@ from streamdedup.kafka.client import tls
 from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.options import KafkaOptions
 from tests.broker.base import DEADLINE_S, Unavailable
-from tests.broker.secure import HOST, Certificates, make_certificates
+from tests.broker.certificates import HOST, Certificates, make_certificates
 
 NAMES = ("broker", "old", "new")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.events import Column
@@ -14,11 +14,11 @@ from streamdedup.keys.formats.avro_column import DEPTH_MAX
 from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.keys.formats.schemas import Schemas
-from tests.keys.avro import SPECIAL, STEPS, expected, found, framed, of_schema, records, written
+from tests.keys.avro import SPECIAL, found, framed, of_schema, written
+from tests.tables import table
 
 pytestmark = pytest.mark.bounds
 LONG = st.integers(-(2**63), 2**63 - 1)
-MINUTE = 60_000  # for one example: a machine may be busy
 
 
 def zigzag(number: int) -> bytes:
@@ -38,33 +38,31 @@ def record(*fields: tuple[str, Any], name: str = "E") -> dict[str, Any]:
     }
 
 
-@settings(deadline=MINUTE, max_examples=300)
-@given(st.data())
-def test_a_key_is_what_was_written_whatever_stands_around_it(data: st.DataObject) -> None:
-    """Of any schema, the kernel finds the field or says what is there instead; no shorter or longer value fits."""
-    typed = data.draw(records())
-    values = data.draw(st.lists(typed.values, min_size=1, max_size=4))
-    bodies = [written(typed.schema, value) for value in values]
-    schemas = of_schema(typed.schema)
-    assert found(schemas, *bodies) == [expected(typed.schema, value, STEPS) for value in values]
-    cut = [body[:at] for body in bodies for at in range(len(body))]
-    for wrong in (*cut, *(body + b"\0" for body in bodies)):
-        assert found(schemas, wrong) == [FramedKind.UNFIT]
+ENUM = {"type": "enum", "name": "C", "symbols": ["A", "B_b"]}
+TYPES = [
+    ("int", -7, b"-7"),
+    ("string", "é", "é".encode()),
+    ("bytes", b"\xff", b"\xff"),
+    ("boolean", True, FramedKind.BOOLEAN),
+    ("double", 1.5, FramedKind.FLOAT),
+    (ENUM, "B_b", b"B_b"),
+    ({"type": "array", "items": ENUM}, ["A"], FramedKind.ARRAY),
+    ({"type": "map", "values": "long"}, {"k": 1}, FramedKind.MAP),
+    (record(("n", "long"), name="R"), {"n": 1}, FramedKind.RECORD),
+    (["null", ENUM, "string"], ("string", "a"), b"a"),
+    (["null", ENUM, "string"], None, FramedKind.NULL),
+]
 
 
-@settings(deadline=MINUTE)
-@given(typed=records(), bodies=st.lists(st.binary(max_size=60), min_size=1, max_size=20))
-def test_random_bytes_have_an_answer(typed: Any, bodies: list[bytes]) -> None:
-    """Whatever the bytes are, each value gets a key or a kind."""
-    assert len(found(of_schema(typed.schema), *bodies)) == len(bodies)
-
-
-@pytest.mark.parametrize(("schema", "value", "key"), SPECIAL.values(), ids=list(SPECIAL))
-def test_logical_types(schema: Any, value: Any, key: Any) -> None:
-    """A UUID is its text, times are integers, and decimals and durations are no keys."""
+@table([*TYPES, *SPECIAL.values()])
+def test_a_key_is_what_was_written(schema: Any, value: Any, key: Any) -> None:
+    """Or what is there instead: decimals and durations are no keys; and no shorter or longer value fits."""
     whole = record(("x", "long"), ("id", schema), ("y", "string"))
     body = written(whole, {"x": 1, "id": value, "y": "z"})
-    assert found(of_schema(whole, ("id",)), body) == [key]
+    schemas = of_schema(whole, ("id",))
+    assert found(schemas, body) == [key]
+    wrong = [*(body[:at] for at in range(len(body))), body + b"\0"]
+    assert found(schemas, *wrong) == [FramedKind.UNFIT] * len(wrong)
 
 
 @given(LONG)
@@ -95,7 +93,7 @@ NULLS = {"type": "array", "items": "null"}
 EMPTY = {"type": "array", "items": record(("n", "null"), name="N")}
 
 
-@pytest.mark.parametrize("items", [NULLS, EMPTY], ids=["null", "empty record"])
+@table([NULLS, EMPTY])
 def test_items_without_bytes_cost_nothing(items: Any) -> None:
     """The largest count that there is of them is passed at once."""
     schema = record(("a", items), ("id", "string"))
@@ -103,7 +101,7 @@ def test_items_without_bytes_cost_nothing(items: Any) -> None:
     assert found(of_schema(schema, ("id",)), blocks + b"\4ab") == [b"ab"]
 
 
-@pytest.mark.parametrize("items", ["long", "double", "string", record(("s", "string"), name="S")])
+@table(["long", "double", "string", record(("s", "string"), name="S")])
 def test_a_count_is_bounded_by_the_bytes_that_are_left(items: Any) -> None:
     """Each item has a byte at least."""
     schema = record(("a", {"type": "array", "items": items}), ("id", "string"))
@@ -149,8 +147,7 @@ def test_no_text_is_taken_that_is_not_utf8() -> None:
         assert found(of_schema(schema, ("id",)), zigzag(9) + b"\xff" * 9) == [key]
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
+@table(
     [
         ("{", "it is not JSON"),
         ('{"type":"record"}', "it holds a type record without a name"),
@@ -160,7 +157,7 @@ def test_no_text_is_taken_that_is_not_utf8() -> None:
         ('"Unknown"', "it uses a name that nothing in it or in its references defines"),
         ("7", "it holds something that is no type"),
         ("[" * 150 + "]" * 150, "it is nested deeper than 100"),
-    ],
+    ]
 )
 def test_a_schema_that_cannot_be_read_says_why(text: str, why: str) -> None:
     """Its values have no keys."""

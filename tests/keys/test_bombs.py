@@ -4,77 +4,68 @@ Work is counted here; `python -m bench.bombs` measures how long the loop stands 
 """
 
 import sys
-import threading
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
-import numpy as np
-import pytest
-
-from streamdedup.delivery.turns import keys_of
-from streamdedup.errors import MalformedError
-from streamdedup.events import Column, EventBatch
-from streamdedup.keys import extract
-from streamdedup.keys.extract import BYTES_A_TURN, Extractor, json_keys
-from streamdedup.keys.formats.json_fields import json_reader
-from streamdedup.threads import Lane
+from streamdedup.events import Column
+from streamdedup.keys.extract import json_keys
 from tests import bombs
-from tests.keys.exact import are_alike, exact_reader
+from tests.rows import every
 
 MIB = 1 << 20
 TIMES_MAX = 4  # decoded, joined and copied: far below 10 times what was decompressed
 BESIDES = 64 << 10  # bytes that do not depend on the text
 CALLS_MAX = 500  # of Python functions and of C functions by Python code, however long the text is
 
-every_bomb = pytest.mark.parametrize("name", bombs.JSON)
-every_path = pytest.mark.parametrize("fields", [("id",), ("id", "x.0"), ("x.99999.0",)], ids=str)
+# One of each way to be dear: containers, depth, an open end, escapes, repeated names, digits, no JSON.
+SOME = [
+    "arrays beside an escaped key",
+    "objects",
+    "deep but allowed",
+    "deep objects",
+    "never closed",
+    "a key of surrogate pairs",
+    "an escaped name repeated",
+    "a name repeated with objects",
+    "a long integer as the key",
+    "many large integers",
+    "no JSON",
+]
+PATHS = [("id",), ("id", "x.0"), ("x.99999.0",)]
+
+Row = tuple[str, tuple[str, ...]]  # the name of a bomb, and paths
 
 
-@every_bomb
-@pytest.mark.parametrize("size", [4_000, 60_000])
-@pytest.mark.parametrize("field", ["id", "id.id", "x.1", "x"])
-def test_its_key_is_that_of_the_exact_reader(name: str, size: int, field: str) -> None:
-    """The kernels find what Python code over `json` finds, and give the same reasons."""
-    text = bombs.JSON[name](size)
-    assert size / 2 < len(text) <= size
-    (key,), malformed = json_keys([field], Column.of([text]))
-    try:
-        assert (exact_reader(field)(text), {}) == (key, malformed)
-    except MalformedError as reason:
-        assert key is None
-        assert are_alike(malformed[0], str(reason), len(text))
-
-
-@every_bomb
-@every_path
-def test_it_takes_little_memory(name: str, fields: tuple[str, ...]) -> None:
+def test_it_takes_little_memory() -> None:
     """Of a text of 2 MiB, at most four times its bytes are taken beside it, for keys that are decoded and joined.
 
     A list in Python takes 21 times the bytes of `[],`.
     """
+    every(product(SOME, PATHS[:2]), takes_little_memory)
+
+
+def takes_little_memory(row: Row) -> None:
+    """Hold the most bytes that are taken at a time against the bytes of the text; a short key takes some kB."""
+    name, fields = row
     texts = Column.of([bombs.JSON[name](2 * MIB)])
-    json_keys(fields, Column.of([b"{}"]))  # loads the kernels
+    json_keys(fields, Column.of([b"{}", b'{"id":"\\u0061"}']))  # loads the kernels
     with _memory() as taken:
         json_keys(fields, texts)
-    assert taken[0] <= BESIDES + TIMES_MAX * len(fields) * len(texts.buffer)
+    times = 0 if len(fields) == 1 and name not in bombs.LONG_KEYS else TIMES_MAX * len(fields)
+    assert taken[0] <= BESIDES + times * len(texts.buffer)
 
 
-@pytest.mark.parametrize("name", sorted(set(bombs.JSON) - bombs.LONG_KEYS))
-def test_beside_its_key_it_takes_no_memory(name: str) -> None:
-    """A text of 2 MiB with a short key, or none, takes some kB, whatever else it holds."""
-    texts = Column.of([bombs.JSON[name](2 * MIB)])
-    json_keys(["id"], Column.of([b"{}"]))
-    with _memory() as taken:
-        json_keys(["id"], texts)
-    assert taken[0] <= BESIDES
-
-
-@every_bomb
-@every_path
-def test_python_runs_no_longer_than_for_a_small_one(name: str, fields: tuple[str, ...]) -> None:
+def test_python_runs_no_longer_than_for_a_small_one() -> None:
     """However long the text is, Python code makes some hundred calls. All else is done by kernels, without the GIL."""
+    every(product(SOME, PATHS[1:2]), python_runs_no_longer)
+
+
+def python_runs_no_longer(row: Row) -> None:
+    """Count the calls that Python code makes for a small and for a large one."""
+    name, fields = row
     json_keys(fields, Column.of([b"{}"]))
     calls = {size: _calls(fields, bombs.JSON[name](size)) for size in (4_000, 2 * MIB)}
     assert calls[2 * MIB] <= calls[4_000] + 20  # pieces of 1 MiB are copied
@@ -88,29 +79,6 @@ def test_of_many_schema_ids_python_reads_none_by_itself() -> None:
     assert _calls(("id",), *framed) < CALLS_MAX
 
 
-@pytest.mark.parametrize("fields", [("id",), ("id", "x.0")], ids=str)
-@pytest.mark.parametrize("events", [1, 1_000])
-async def test_it_is_read_beside_the_loop(
-    fields: tuple[str, ...], events: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """More than BYTES_A_TURN bytes are read in a thread, in one event or in many; fewer are read at once."""
-    threads = []
-
-    def noted(fields: Sequence[str], texts: Column) -> Any:
-        threads.append(threading.get_ident())
-        return json_reader(fields, texts)
-
-    monkeypatch.setattr(extract, "json_reader", noted)
-    for size, beside in ((BYTES_A_TURN // len(fields) - 100, False), (BYTES_A_TURN + 100, True)):
-        threads.clear()
-        text = b'{"id":"a","x":[0]}'
-        values = [text] * (events - 1)
-        values.append(text + b" " * (size - len(text) * events))
-        found = await keys_of(_batch(values), Extractor("json", fields), Lane(1))
-        assert len(found.keys) == events
-        assert [thread != threading.get_ident() for thread in threads] == [beside]
-
-
 def test_kernels_hold_no_gil() -> None:
     """The kernels that read JSON release the GIL, so other threads go on meanwhile."""
     from streamdedup.keys import join
@@ -118,20 +86,6 @@ def test_kernels_hold_no_gil() -> None:
 
     kernels: list[Any] = [json_column.fill, json_exact.fill, json_exact.decode, join.append]
     assert all(kernel.targetoptions["nogil"] for kernel in kernels)
-
-
-def _batch(values: list[bytes]) -> EventBatch:
-    count = len(values)
-    return EventBatch(
-        topic="t",
-        partition=0,
-        offsets=np.arange(count),
-        timestamps=np.zeros(count, np.int64),
-        keys=Column.of([None] * count),
-        values=Column.of(values),
-        headers=[[] for _ in range(count)],
-        next_offset=count,
-    )
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Tombstones
 from tests.keys.reading import json_reader
+from tests.tables import table
 
 LARGEST = 2**1024 - 2**970 - 1  # the next integer rounds to an infinite double
 NOT_JSON = "the value is not valid JSON: "
@@ -29,8 +30,7 @@ def test_a_string_is_its_decoded_text() -> None:
     assert read(b'{"id": ""}') == b""
 
 
-@pytest.mark.parametrize(
-    "number",
+@table(
     [
         0,
         7,
@@ -45,8 +45,7 @@ def test_a_string_is_its_decoded_text() -> None:
         LARGEST,
         -LARGEST - 1,
         -(10**4000),
-    ],
-    ids=lambda number: f"{str(number)[:4]}, {number.bit_length()} bits",
+    ]
 )
 def test_an_integer_is_its_decimal_text(number: int) -> None:
     """An integer of any length is one key with the string of its digits."""
@@ -62,52 +61,7 @@ def test_a_document_may_be_nested_deep(number: int) -> None:
     assert json_reader(["id"])(text) == b"%d" % number
 
 
-def test_neighbours_beyond_64_bits_are_two_keys() -> None:
-    """Large integers that are one and the same as a double are told apart."""
-    read = json_reader(["id"])
-    assert float(10**20) == float(10**20 + 1)
-    assert read(b'{"id": %d}' % 10**20) != read(b'{"id": %d}' % (10**20 + 1))
-
-
-def test_negative_zero_is_zero() -> None:
-    """The integer -0 is the key 0."""
-    assert json_reader(["id"])(b'{"id": -0}') == b"0"
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (b'{"id": 1.5}', "the field id is not an integer"),
-        (b'{"id": 1.0}', "the field id is not an integer"),
-        (b'{"id": 1e2}', "the field id is not an integer"),
-        (b'{"id": -0.0}', "the field id is not an integer"),
-        (b'{"id": 100000000000000000000.0}', "the field id is not an integer"),
-        (b'{"id": true}', "the field id is a boolean"),
-        (b'{"id": false}', "the field id is a boolean"),
-        (b'{"id": null}', "the field id is null"),
-        (b'{"id": []}', "the field id is an array"),
-        (b'{"id": {}}', "the field id is an object"),
-        (b'{"Id": "x"}', "the field id is missing"),
-        (b"[1]", "the field id is missing"),
-        (b'"id"', "the field id is missing"),
-        (b"7", "the field id is missing"),
-        (b'{"id": NaN}', "the field id is not an integer"),
-        (b'{"id": -Infinity}', "the field id is not an integer"),
-        (b'{"id": 1e999}', "the field id is not an integer"),
-        (b"NaN", "the field id is missing"),
-        (None, "the value is null"),
-    ],
-    ids=lambda case: repr(case)[:40],
-)
-def test_what_is_no_key_has_a_reason(text: bytes | None, reason: str) -> None:
-    """Anything but a string or an integer is malformed, and the reason says what it is instead."""
-    with pytest.raises(MalformedError) as caught:
-        json_reader(["id"])(text)
-    assert str(caught.value) == reason
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
+@table(
     [
         (b"", "it is empty"),
         (b" ", "it is empty"),
@@ -150,8 +104,7 @@ def test_what_is_no_key_has_a_reason(text: bytes | None, reason: str) -> None:
         (b'{"x": "%s\n"}' % (b"a" * 5000), "a control character is in a string, at byte 5008"),
         (b"[" * 100_000, DEEP + "1025"),
         (b'{"id": 7, "x": %s}' % (b"[" * 1100 + b"]" * 1100), DEEP + "1039"),
-    ],
-    ids=lambda case: repr(case)[:40],
+    ]
 )
 def test_what_is_no_json_names_the_construct_and_the_byte(text: bytes, reason: str) -> None:
     """Bytes count from 1, in the text alone; other rows beside it do not matter, nor does the field."""
@@ -163,84 +116,7 @@ def test_what_is_no_json_names_the_construct_and_the_byte(text: bytes, reason: s
         assert without_place(malformed[1]) == without_place(expected)
 
 
-LONE = [
-    (rb'"\ud83e"', b"\xed\xa0\xbe"),
-    (rb'"\uD83E"', b"\xed\xa0\xbe"),
-    (rb'"\udd14"', b"\xed\xb4\x94"),
-    (rb'"a\ud83ez"', b"a\xed\xa0\xbez"),
-    (rb'"\ud83e\udd14"', "🤔".encode()),
-    ('"🤔"'.encode(), "🤔".encode()),
-    (rb'"\udd14\ud83e"', b"\xed\xb4\x94\xed\xa0\xbe"),
-    (rb'"\ud83e\ud83e\udd14"', b"\xed\xa0\xbe" + "🤔".encode()),
-    (rb'"\ud83e\udd14\udd14"', "🤔".encode() + b"\xed\xb4\x94"),
-    (rb'"\ud83e\\udd14"', rb"\udd14".join((b"\xed\xa0\xbe", b""))),
-    (rb'"\ud83e \udd14"', b"\xed\xa0\xbe \xed\xb4\x94"),
-]
-
-
-@pytest.mark.parametrize(("value", "key"), LONE, ids=repr)
-def test_half_of_a_surrogate_pair_in_a_key(value: bytes, key: bytes) -> None:
-    """Keys are equal exactly if their strings are, code by code; two halves of one character are that character."""
-    assert json_reader(["id"])(b'{"id": %s}' % value) == key
-    equal = json.loads(value)
-    assert all((json.loads(other) == equal) is (found == key) for other, found in LONE)
-    _, malformed = json_keys(["id"], Column.of([b'{"id": %s}' % value]), normalizer("lowercase"))
-    assert malformed == ({0: "the key is not UTF-8"} if b"\xed" in key else {})
-
-
-def test_duplicates_of_what_does_not_decode_are_found() -> None:
-    """Whatever stands beside the key, in values and in names, at any level: its key is that of any other event."""
-    beside = [
-        rb'"x": "\ud83e"',
-        rb'"\udd14": 1',
-        rb'"\ud83e\u0041": {"\udfff": ["\udfff\ud800"]}',
-        b'"x": 1e999',
-        b'"x": [-1e999, 1E+400, %s]' % (b"9" * 9999),
-        b'"x": NaN',
-        b'"x": {"y": [Infinity, -Infinity]}',
-        rb'"i\u0064": 5, "i\ud83ed": 1',
-    ]
-    texts = [
-        b"{%s, %s}" % pair for one in beside for pair in ((one, b'"id": "k"'), (b'"id": "k"', one))
-    ]
-    texts += [b"\xef\xbb\xbf" + text for text in texts]
-    expected = [b"5" if rb"i\u0064" in text and text.endswith(b"1}") else b"k" for text in texts]
-    assert list(json_keys(["id"], Column.of(texts))[0]) == expected
-    nested = [b'{"after": [0, %s]}' % text.removeprefix(b"\xef\xbb\xbf") for text in texts]
-    assert list(json_keys(["after.1.id"], Column.of(nested))[0]) == expected
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(json_values)
-def test_any_json_value_is_a_key_or_malformed(value: object) -> None:
-    """No JSON value makes extraction fail in another way, and a key is the text of its value."""
-    text = json.dumps({"id": value}).encode()
-    try:
-        key = json_reader(["id"])(text)
-    except MalformedError:
-        assert type(value) not in (int, str)
-    else:
-        assert type(value) in (int, str)
-        assert key == str(value).encode()
-
-
-@given(st.binary(max_size=40))
-def test_any_bytes_are_a_key_or_malformed(text: bytes) -> None:
-    """Bytes that are no JSON are malformed; nothing else is raised."""
-    try:
-        json_reader(["id"])(text)
-    except MalformedError as reason:
-        assert str(reason).startswith("the ")
-
-
-@pytest.mark.parametrize(
-    "document",
+@table(
     [
         {"id": [PRIVATE]},
         {"id": {PRIVATE: PRIVATE}},
@@ -248,7 +124,7 @@ def test_any_bytes_are_a_key_or_malformed(text: bytes) -> None:
         {"id": {"email": PRIVATE}, PRIVATE: 1},
         [PRIVATE],
         PRIVATE,
-    ],
+    ]
 )
 def test_a_reason_never_holds_data(document: object) -> None:
     """What stands in an event never appears in a reason, whole or cut off."""
@@ -261,46 +137,33 @@ def test_a_reason_never_holds_data(document: object) -> None:
         assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
-@pytest.mark.parametrize(
-    ("field", "key"),
-    [
-        ("id", b"top"),
-        ("user.id", b"nested"),
-        ("/user/id", b"nested"),
-        ("items.1.id", b"second"),
-        ("/items/1/id", b"second"),
-        ("/items/0", b"zero"),
-        ("/a.b", b"dot"),
-        ("/a~1b", b"slash"),
-        ("/a~0b", b"tilde"),
-        ("/a~01b", b"tilde one"),
-        ("/", b"no name"),
-        ("/user/", b"no name inside"),
-        ("/0", b"a name of digits"),
-        ("/01", b"another"),
-        ("é", b"accent"),
-    ],
-)
-def test_where_a_path_leads(field: str, key: bytes) -> None:
+def test_where_a_path_leads() -> None:
     """Dotted paths follow names, JSON Pointers reach any name (~0, ~1), both index arrays."""
-    document = {
-        "id": "top",
-        "user": {"id": "nested", "": "no name inside"},
-        "items": ["zero", {"id": "second"}],
-        "a.b": "dot",
-        "a/b": "slash",
-        "a~b": "tilde",
-        "a~1b": "tilde one",
-        "": "no name",
-        "0": "a name of digits",
-        "01": "another",
-        "é": "accent",
+    user = {"id": "nested", "": "no name inside"}
+    document = {"user": user, "items": ["zero", {"id": "second"}], "0": "digits", "01": "more"}
+    document |= {"a.b": "dot", "a/b": "slash", "a~b": "tilde", "a~1b": "tilde one", "": "no name"}
+    text = json.dumps({"id": "top", "é": "accent", **document}).encode()
+    keys = {
+        "id": b"top",
+        "user.id": b"nested",
+        "/user/id": b"nested",
+        "é": b"accent",
+        "items.1.id": b"second",
+        "/items/1/id": b"second",
+        "/items/0": b"zero",
+        "/a.b": b"dot",
+        "/a~1b": b"slash",
+        "/a~0b": b"tilde",
+        "/a~01b": b"tilde one",
+        "/": b"no name",
+        "/user/": b"no name inside",
+        "/0": b"digits",
+        "/01": b"more",
     }
-    assert json_reader([field])(json.dumps(document).encode()) == key
+    assert {field: json_reader([field])(text) for field in keys} == keys
 
 
-@pytest.mark.parametrize(
-    "field",
+@table(
     [
         "/items/2",
         "/items/-1",
@@ -314,8 +177,7 @@ def test_where_a_path_leads(field: str, key: bytes) -> None:
         "items.length",
         "/items/0/0",
         "a.b",
-    ],
-    ids=lambda field: field[:20],
+    ]
 )
 def test_where_no_path_leads(field: str) -> None:
     """What is no index of the array (RFC 6901), or leads into a string, is missing."""
@@ -337,12 +199,6 @@ def test_the_border_between_fields_counts() -> None:
     assert _joined(["", "ab"]) != _joined(["ab", ""])
     assert _joined(["a\x01\x00\x00\x00b", ""]) != _joined(["a", "b"])
     assert _joined(["ab", "c"]) == b"\x02\0\0\0ab\x01\0\0\0c"
-
-
-def test_one_missing_field_of_several_is_named() -> None:
-    """Where one of several fields is missing the event has no key; the reason names the field."""
-    with pytest.raises(MalformedError, match=r"^the field user\.id is missing$"):
-        json_reader(["tenant", "user.id"])(b'{"tenant": 1, "user": {}}')
 
 
 def test_origins() -> None:
@@ -379,13 +235,12 @@ def test_a_null_record_key_is_malformed() -> None:
     assert found.malformed == {0: "the record key is null"}
 
 
-@pytest.mark.parametrize(
-    ("tombstones", "keys", "malformed", "unjudged", "dropped"),
+@table(
     [
         ("pass", [b"a", None, None], {2: "the record key is null"}, [1], []),
         ("drop", [b"a", None, None], {2: "the record key is null"}, [], [1]),
         ("judge", [b"a", b"b", None], {2: "the record key is null"}, [], []),
-    ],
+    ]
 )
 def test_tombstones(
     tombstones: Tombstones,
@@ -410,18 +265,6 @@ def test_a_tombstone_judged_by_its_value_is_malformed(extractor: Extractor) -> N
     assert found.malformed.get(1) == (
         NOT_JSON + "it is empty" if extractor.origin == "json" else None
     )
-
-
-def test_a_bad_event_harms_no_other() -> None:
-    """Each row of a batch has its key or its reason, in its own place."""
-    values: list[bytes | None] = [b'{"id": 1}', b"{", None, b'{"id": "1"}', b'{"id": null}']
-    found = Extractor("json", ("id",)).extract(batch_of(values))
-    assert list(found.keys) == [b"1", None, None, b"1", None]
-    assert found.malformed == {
-        1: NOT_JSON + "it ends too early, at byte 2",
-        4: "the field id is null",
-    }
-    assert list(found.unjudged) == [2]
 
 
 def test_each_reason_names_what_its_own_value_looks_like() -> None:
@@ -467,36 +310,6 @@ def batch_of(
     )
 
 
-@pytest.mark.parametrize(
-    ("extractor", "rows_max"),
-    [
-        (Extractor("key"), 300_000),
-        (Extractor("value"), 300_000),
-        (Extractor("key", normalizer=normalizer("trim")), 300_000),
-        (Extractor("json", ("id",)), 10_000),
-        (Extractor("json", ("id",), normalizer=normalizer("trim")), 10_000),
-        (Extractor("header", ("h",)), 1_250),
-        (Extractor("header", ("h",), normalizer=normalizer("trim")), 1_250),
-        (Extractor("json", ("id", "tenant")), 5_000),
-        (Extractor("json", ("items.0",)), 10_000),
-    ],
-)
-def test_a_turn_of_the_loop_takes_fewer_keys_where_each_may_take_longer(
-    extractor: Extractor, rows_max: int
-) -> None:
-    """Up to 1 us for a reason, 8 us for headers: 10 ms at most. A normalizer reads keys in turns of its own."""
-    assert rows_max / 4 < extractor.rows_a_turn <= rows_max
-
-
-@pytest.mark.parametrize(
-    "number", ["1.5", "-2.0", "1e18", "-1e30", "9.3e18", "-0.0", "123456789012345.0"]
-)
-def test_a_float_is_no_key(number: str) -> None:
-    """A number with a point or an exponent is no integer, however large it is."""
-    with pytest.raises(MalformedError, match=r"^the field id is not an integer$"):
-        json_reader(["id"])(b'{"id": %s}' % number.encode())
-
-
 def test_several_large_integers() -> None:
     """Each of several fields may be an integer beyond 64 bits."""
     key = json_reader(["a", "b"])(b'{"a": %d, "b": -%d}' % (10**20, 10**21))
@@ -518,8 +331,7 @@ def test_the_first_field_that_is_missing_is_named() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("extractor", "long"),
+@table(
     [
         (Extractor("json", ("id",)), True),
         (Extractor("json", ("id", "tenant")), True),
@@ -527,7 +339,7 @@ def test_the_first_field_that_is_missing_is_named() -> None:
         (Extractor("value", normalizer=normalizer("lowercase")), True),
         (Extractor("key", normalizer=normalizer("lowercase")), False),
         (Extractor("header", ("h",), normalizer=normalizer("lowercase")), False),
-    ],
+    ]
 )
 def test_many_bytes_are_read_beside_the_loop(extractor: Extractor, long: bool) -> None:
     """A batch goes to a thread if more than BYTES_A_TURN bytes of it are read, however few its events are."""

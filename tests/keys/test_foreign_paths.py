@@ -11,6 +11,7 @@ from streamdedup.keys.extract import json_keys
 from streamdedup.keys.foreign_paths import translated, warnings
 from streamdedup.keys.options import KeyOptions
 from tests.settings.minimal import MINIMAL
+from tests.tables import table
 
 FOREIGN = {
     **dict.fromkeys(
@@ -49,7 +50,7 @@ OURS = [
 UNKNOWN = ["$..id", "$", "//id", "items[-1].id", "items[?(@.x)].id", "user..id", "id.", "a[", "a->"]
 
 
-@pytest.mark.parametrize(("path", "ours"), FOREIGN.items(), ids=str)
+@table(FOREIGN.items())
 def test_a_path_of_another_tool_is_warned_of_with_ours_beside_it(path: str, ours: str) -> None:
     """JSONPath, jq, templates, SQL, lists in one text: the warning has what to write, and says if it is not all."""
     (warning,) = warnings(KeyOptions(field=path))
@@ -58,14 +59,14 @@ def test_a_path_of_another_tool_is_warned_of_with_ours_beside_it(path: str, ours
     assert warning == said + (", for one element: there is no path to all of them" if wild else "")
 
 
-@pytest.mark.parametrize("path", OURS)
+@table(OURS)
 def test_a_path_of_ours_is_not(path: str) -> None:
     """Names of any characters that JSON in the wild has, and pointers."""
     assert list(warnings(KeyOptions(field=path))) == []
     assert translated(path) is None
 
 
-@pytest.mark.parametrize("path", UNKNOWN)
+@table(UNKNOWN)
 def test_what_has_no_translation_is_warned_of_too(path: str) -> None:
     """What it looks like is beyond a path of one field."""
     (warning,) = warnings(KeyOptions(field=path))

@@ -2,20 +2,18 @@
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import product
 from uuid import UUID
 
-import numpy as np
-import pytest
-
-from streamdedup.events import Column, EventBatch, Headers
+from streamdedup.events import EventBatch, Headers
 from streamdedup.keys.extract import Extractor
-from streamdedup.keys.formats import frames
 from streamdedup.keys.formats.schema_registry import NUMBER_MAX, VALUE_HEADER, Framing
-from streamdedup.keys.hashing import frozen
 from streamdedup.keys.options import Format
 from streamdedup.keys.parts import Part
 from tests.keys.avro import written
-from tests.keys.test_framed_keys import AVRO, SCHEMAS
+from tests.keys.test_extract import batch_of
+from tests.keys.test_framed_keys import AVRO, FORMATS, SCHEMAS
+from tests.tables import table
 
 GUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 WIDE = 0x0102030405060708
@@ -59,16 +57,7 @@ def batch(events: Sequence[Event]) -> EventBatch:
         (("other", b"\0\0\0\0\7"), *([(VALUE_HEADER, header)] if header is not None else []))
         for header, _ in events
     ]
-    return EventBatch(
-        topic="in",
-        partition=0,
-        offsets=np.arange(len(events)),
-        timestamps=np.zeros(len(events), dtype=np.int64),
-        keys=Column.of([None] * len(events)),
-        values=Column.of([value for _, value in events]),
-        headers=headers,
-        next_offset=len(events),
-    )
+    return batch_of([value for _, value in events], headers=headers)
 
 
 def extractor(format_: Format, framing: Framing, *numbers: int | UUID) -> Extractor:
@@ -81,9 +70,7 @@ def extractor(format_: Format, framing: Framing, *numbers: int | UUID) -> Extrac
     return made
 
 
-@pytest.mark.parametrize("format_", ["avro", "protobuf"])
-@pytest.mark.parametrize(
-    ("framing", "make"),
+@table(
     [
         ("auto", prefix),
         ("prefix", prefix),
@@ -91,36 +78,39 @@ def extractor(format_: Format, framing: Framing, *numbers: int | UUID) -> Extrac
         ("id64", wide),
         ("auto", headed),
         ("header", headed),
-    ],
+    ]
 )
-@pytest.mark.parametrize("number", [1, 7, 65_536, NUMBER_MAX])
 def test_an_id_is_read_in_each_frame(
-    format_: Format, framing: Framing, make: Callable[[Format, int, str], Event], number: int
+    framing: Framing, make: Callable[[Format, int, str], Event]
 ) -> None:
     """Among JSON, tombstones and values with an id that is not known."""
-    made = extractor(format_, framing, number)
-    events = [
-        plain("j"),
-        make(format_, number, "a"),
-        (None, None),
-        make(format_, number, "bcd"),
-        make(format_, 9, "x"),
-    ]
-    keys = made.extract(batch(events))
-    assert list(keys.keys) == [b"j", b"a", None, b"bcd", None]
-    assert keys.unknown == {4: "of schema 9, which the registry does not have"}
-    assert (keys.malformed, list(keys.unjudged)) == ({}, [2])
-    assert made.schemas is not None
-    assert made.schemas.unresolved(made.heads(batch(events))) == [9]
+    for format_, number in product(FORMATS, [1, 7, 65_536, NUMBER_MAX]):
+        made = extractor(format_, framing, number)
+        events = [
+            plain("j"),
+            make(format_, number, "a"),
+            (None, None),
+            make(format_, number, "bcd"),
+            make(format_, 9, "x"),
+        ]
+        keys = made.extract(batch(events))
+        assert list(keys.keys) == [b"j", b"a", None, b"bcd", None]
+        assert keys.unknown == {4: "of schema 9, which the registry does not have"}
+        assert (keys.malformed, list(keys.unjudged)) == ({}, [2])
+        assert made.schemas is not None
+        assert made.schemas.unresolved(made.heads(batch(events))) == [9]
 
 
-@pytest.mark.parametrize("format_", ["avro", "protobuf"])
-@pytest.mark.parametrize("framing", ["auto", "header"])
+@table(product(FORMATS, ["auto", "header"]))
 def test_a_guid_is_read_and_named(format_: Format, framing: Framing) -> None:
     """Each has a number of its own, which no id of a prefix can have."""
     other = UUID(int=GUID.int ^ 1)
     made = extractor(format_, framing, GUID)
-    events = [headed(format_, GUID, "a"), headed(format_, other, "b"), headed(format_, GUID, "c")]
+    events = [
+        headed(format_, GUID, "a"),
+        headed(format_, other, "b"),
+        headed(format_, GUID, "c"),
+    ]
     keys = made.extract(batch(events))
     assert list(keys.keys) == [b"a", None, b"c"]
     assert keys.unknown == {1: f"of schema {other}, which the registry does not have"}
@@ -133,7 +123,7 @@ def test_a_guid_is_read_and_named(format_: Format, framing: Framing) -> None:
         }
 
 
-@pytest.mark.parametrize("framing", ["auto", "header", "id64"])
+@table(["auto", "header", "id64"])
 def test_an_id_that_no_registry_gives_is_not_another(framing: Framing) -> None:
     """Of eight bytes, the lowest four are no id; a header of another length or version is none."""
     made = extractor("avro", framing, 7, WIDE & 0xFFFFFFFF)
@@ -149,8 +139,7 @@ def test_an_id_that_no_registry_gives_is_not_another(framing: Framing) -> None:
     assert len(keys.unknown) == len(events)
 
 
-@pytest.mark.parametrize(
-    ("framing", "event"),
+@table(
     [
         ("prefix", wide("avro", 7, "a")),
         ("prefix", headed("avro", 7, "a")),
@@ -158,7 +147,7 @@ def test_an_id_that_no_registry_gives_is_not_another(framing: Framing) -> None:
         ("header", wide("avro", 7, "a")),
         ("id64", prefix("avro", 7, "a")),
         ("id64", headed("avro", 7, "a")),
-    ],
+    ]
 )
 def test_a_frame_that_is_not_the_named_one_gives_no_key(framing: Framing, event: Event) -> None:
     """Bytes of the event are no id."""
@@ -168,8 +157,7 @@ def test_a_frame_that_is_not_the_named_one_gives_no_key(framing: Framing, event:
     assert keys.malformed or keys.unknown
 
 
-@pytest.mark.parametrize(
-    ("framing", "value", "key"),
+@table(
     [
         ("auto", b"\0\0\0\0\7", b"a"),
         ("prefix", b"\0\0\0\0\7", b"a"),
@@ -179,7 +167,7 @@ def test_a_frame_that_is_not_the_named_one_gives_no_key(framing: Framing, event:
         ("auto", b"", b"a"),
         ("prefix", b"\0" + bytes(7) + b"\7", None),
         ("header", b"\0\0\0\0\7", None),
-    ],
+    ]
 )
 def test_a_frame_around_json_is_skipped(framing: Framing, value: bytes, key: bytes | None) -> None:
     """With key.format: json_schema, which needs no registry."""
@@ -188,34 +176,19 @@ def test_a_frame_around_json_is_skipped(framing: Framing, value: bytes, key: byt
     assert list(made.extract(batch([(header, value + b'{"id":"a"}')])).keys) == [key]
 
 
-@pytest.mark.parametrize(
-    ("value", "what"),
+@table(
     [
         (b"\3\0" + GUID.bytes + b"\2a", "AWS Glue Schema Registry data"),
         (b"\3\5" + GUID.bytes + b"\2a", "AWS Glue Schema Registry data, compressed"),
         (b"\xc3\1" + bytes(8) + b"\2a", "a single object of Avro"),
         (b"Obj\1\4", "a file of Avro"),
-    ],
+    ]
 )
-@pytest.mark.parametrize("among", [[], [prefix("avro", 7, "a")]])
-def test_a_frame_that_is_not_read_is_named(value: bytes, what: str, among: list[Event]) -> None:
+def test_a_frame_that_is_not_read_is_named(value: bytes, what: str) -> None:
     """So it is not taken for broken JSON."""
-    keys = extractor("avro", "auto", 7).extract(batch([(None, value), *among]))
-    assert keys.malformed == {0: f"the value looks like {what}, which is not read"}
-
-
-@pytest.mark.bounds
-def test_a_value_without_room_is_not_copied() -> None:
-    """Whoever computes the places may be wrong."""
-    column = Column.of([b"abcdef", b"", None, b"gh"])
-    cells = frozen(column.starts, np.int64), frozen(column.sizes, np.int64)
-    buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
-    for room in range(9):
-        memory = np.full(room + 64, 0xEE, dtype=np.uint8)
-        places = np.array([0, 6, 6, 6])
-        assert frames.put(buffer, *cells, memory[:room], places) == 4
-        assert (memory[room:] == 0xEE).all()
-        assert places.tolist() == [6 if room >= 6 else 0, 6, 6, 8 if room >= 8 else 6]
+    for among in [[], [prefix("avro", 7, "a")]]:
+        keys = extractor("avro", "auto", 7).extract(batch([(None, value), *among]))
+        assert keys.malformed == {0: f"the value looks like {what}, which is not read"}
 
 
 def test_the_numbers_of_guids_that_were_given_up_are_free_again() -> None:

@@ -1,6 +1,7 @@
 """Claims about normalization in the library: a filter changes all keys in one way, and its file says in which."""
 
 import unicodedata
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,10 +12,11 @@ import pytest
 import streamdedup
 from streamdedup.errors import ConfigError, MalformedError, SnapshotError
 from streamdedup.filters.base import Addable, Filter
-from streamdedup.keys.hashing import KERNEL_FROM, Hash
+from streamdedup.keys.hashing import KERNEL_FROM
 from streamdedup.keys.key_normalizer import NAMES
 from streamdedup.keys.normalizers import normalizer
 from tests.filters.cases import HASH_KEY
+from tests.tables import table
 
 WRITTEN = {
     "trim": (" a ", "a"),
@@ -36,7 +38,7 @@ def made(normalize: object, **options: object) -> Addable:
     return streamdedup.build(given | options)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@table(NAMES)
 def test_a_key_and_a_column_are_as_the_worker_has_them(name: str) -> None:
     """Of every form that `digests` takes; rows without a key are left out, and named."""
     written, key = WRITTEN[name]
@@ -59,8 +61,7 @@ def test_a_key_and_a_column_are_as_the_worker_has_them(name: str) -> None:
     assert len(ours.column([]).keys[1]) == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("lone", ["\ud83e", "a\udfff@b.c", "http://\ud800.x/"])
+@table(product(NAMES, ["\ud83e", "a\udfff@b.c", "http://\ud800.x/"]))
 def test_a_lone_surrogate_is_malformed_and_costs_its_own_row_alone(name: str, lone: str) -> None:
     """It has no UTF-8; beside `str` or `bytes`, in few rows or many."""
     ours, (written, key) = streamdedup.normalizer(name), WRITTEN[name]
@@ -96,18 +97,6 @@ def test_a_filter_normalizes_all_keys_and_so_does_its_file(kind: str, tmp_path: 
         assert "http://c.d" not in each
         for count in (1, KERNEL_FROM):
             assert each.contains_many(each.digests(["http://WWW.a.b/"] * count)).all()
-
-
-@pytest.mark.parametrize(
-    "offsets", [[3, 0], [0, 3, 2, 3], [0, 99], [-2, 1], [-(1 << 63), 2], [(1 << 63) - 1, 1 << 62]]
-)
-@pytest.mark.parametrize("name", ["trim", "lowercase", "email", "url"])
-def test_offsets_outside_of_the_buffer_are_refused(name: str, offsets: list[int]) -> None:
-    """As by `digests`: no row is left out without a word."""
-    made = streamdedup.normalizer(name)
-    for call in (made.column, Hash().digests):
-        with pytest.raises(ValueError, match=r"row \d (is not within|lies from)"):
-            call((b"a@b.example", np.array(offsets, dtype=np.int64)))
 
 
 def test_a_list_is_normalized_when_it_is_built() -> None:
@@ -156,19 +145,16 @@ def test_a_file_of_another_unicode_is_refused(
         streamdedup.load(tmp_path / "a.filter")
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: made("uri"), "normalize 'uri' is unknown; choose one of: trim, lowercase, email, url"),
-        (lambda: made(7), "normalize 7 is unknown"),
-        (lambda: streamdedup.normalizer("none"), "normalize 'none' is unknown"),
-        (lambda: streamdedup.normalizer("url", trackin=True), "has no rule trackin; did you mean tracking?"),
-        (lambda: streamdedup.normalizer("trim", www=True), "normalize trim has no rule www; it takes none"),
-        (lambda: streamdedup.normalizer("url", www="yes"), "www is 'yes'; it must be True or False"),
-        (lambda: streamdedup.normalizer("email", preset="all"), "preset is 'all'; it must be provider or strict"),
-        (lambda: streamdedup.build({"kind": "bitmap", "range": [0, 9], "normalize": "url"}), "normalize means nothing"),
-    ],
-)  # fmt: skip
+@table(      [
+    (lambda: made("uri"), "normalize 'uri' is unknown; choose one of: trim, lowercase, email, url"),
+    (lambda: made(7), "normalize 7 is unknown"),
+    (lambda: streamdedup.normalizer("none"), "normalize 'none' is unknown"),
+    (lambda: streamdedup.normalizer("url", trackin=True), "has no rule trackin; did you mean tracking?"),
+    (lambda: streamdedup.normalizer("trim", www=True), "normalize trim has no rule www; it takes none"),
+    (lambda: streamdedup.normalizer("url", www="yes"), "www is 'yes'; it must be True or False"),
+    (lambda: streamdedup.normalizer("email", preset="all"), "preset is 'all'; it must be provider or strict"),
+    (lambda: streamdedup.build({"kind": "bitmap", "range": [0, 9], "normalize": "url"}), "normalize means nothing"),
+])  # fmt: skip
 def test_what_is_no_normalization_is_refused(call: Any, message: str) -> None:
     """The message has the value and the remedy."""
     with pytest.raises(ConfigError) as raised:

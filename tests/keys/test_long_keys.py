@@ -1,6 +1,5 @@
 """Claims about keys of megabytes: they are normalized as short ones are, and the GIL is never held for long."""
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.normalizers import base, long_text
-from streamdedup.keys.normalizers.base import LONG_BYTES, NO_TEXT, NOT_UTF8
+from streamdedup.keys.normalizers.base import NO_TEXT, NOT_UTF8
 from streamdedup.keys.normalizers.email import TOO_LONG
 from streamdedup.keys.options import Normalization
 from tests.keys.test_normalizers import BLANKS, named
@@ -52,42 +51,6 @@ def test_piece_by_piece_it_is_the_same(name: Normalization, piece_bytes: int, ke
         patched.enter_context(patch.object(long_text, "TEXT_PIECE_BYTES", piece_bytes))
         (found,), reasons = named(name).of_column(Column.of([key]))
     assert (found, reasons) == outcome(lambda: named(name).of_key(key))
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "key",
-    [
-        ("É" * (SIZE // 2)).encode(),
-        ("ΔΣ\u0301" * (SIZE // 6)).encode(),
-        ("Σ" + "\u0301" * (SIZE // 2)).encode(),
-        ("\u3000" * (SIZE // 3) + "É").encode(),
-        ("É" + "\u3000" * (SIZE // 3)).encode(),
-        b"a" * SIZE + b"\xff",
-        b"\xff" + b"a" * SIZE + b"\0",
-    ],
-    ids=["letters", "sigmas", "marks", "blanks before", "blanks after", "no UTF-8", "no text"],
-)
-def test_no_call_takes_more_than_a_piece(name: Normalization, key: bytes) -> None:
-    """No method of a text or of bytes gets more than a piece: such a call never gives up the GIL."""
-    expected = outcome(lambda: named(name).of_key(key))
-    longest = 0
-
-    def noted(_frame: object, event: str, called: Any) -> None:
-        nonlocal longest
-        owner = getattr(called, "__self__", None)
-        if event == "c_call" and isinstance(owner, str | bytes):
-            longest = max(longest, len(owner))
-
-    named(name).of_column(Column.of([b"\xc3\x89"]))  # loads the kernels
-    keys = Column.of([b"short", key])
-    sys.setprofile(noted)
-    try:
-        (_, found), reasons = named(name).of_column(keys)
-    finally:
-        sys.setprofile(None)
-    assert longest <= long_text.TEXT_PIECE_BYTES + 2 < 2 * LONG_BYTES
-    assert (found, {row - 1: why for row, why in reasons.items() if row}) == expected
 
 
 def test_the_reasons_of_long_keys() -> None:

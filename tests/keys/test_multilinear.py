@@ -3,14 +3,13 @@
 import random
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.kernel import Words, kernel
 from streamdedup.keys.hashing import MURMUR3, Digests
 from streamdedup.keys.multilinear import WORDS, drawn_words, secret_bits, words_of
-from tests.chosen import CHOSEN, WORD, murmur3_key
+from tests.chosen import WORD, murmur3_key
 
 words = st.integers(0, WORD)
 LOW = (1 << 32) - 1
@@ -38,17 +37,6 @@ def test_the_bits_are_those_of_the_paper(m: tuple[int, ...], digest: tuple[int, 
     x = (x ^ x >> 16) * 0x85EBCA6B & LOW
     expected = x ^ x >> 15
     assert bits_of(np.array(m, np.uint64), np.array([digest], np.uint64)).tolist() == [expected]
-
-
-@pytest.mark.parametrize("name", CHOSEN)
-def test_chosen_digests_share_their_bits_as_seldom_as_others(name: str) -> None:
-    """Each pair does with 2^-32: of 20 tables with 20,000 digests each, one pair is expected."""
-    digests, pairs = CHOSEN[name], 0
-    source = random.Random(61).randbytes
-    for _ in range(20):
-        bits = bits_of(drawn_words(source), digests)
-        pairs += len(bits) - len(np.unique(bits))
-    assert pairs <= 7  # of a Poisson number with mean 0.93, more come with 1 in 10^5
 
 
 def test_the_words_come_from_the_source() -> None:

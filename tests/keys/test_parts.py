@@ -184,15 +184,3 @@ def test_parts_that_are_plain_fields_or_one_header_are_these() -> None:
     assert Extractor.of_parts(fields) == Extractor("json", ("a", "b.c"))
     assert Extractor.of_parts((Part("header", ("h",)),)) == Extractor("header", ("h",))
     assert {Extractor.of_parts(parts).origin for parts in (DEBEZIUM, DEBEZIUM[1:])} == {"parts"}
-
-
-@pytest.mark.parametrize(
-    ("parts", "rows_max"),
-    [(DEBEZIUM, 1_000), (DEBEZIUM[1:], 5_000), ((DEBEZIUM[0], Part("header", ("b",))), 625)],
-)
-def test_a_turn_takes_fewer_keys_of_more_names(parts: tuple[Part, ...], rows_max: int) -> None:
-    """Up to 1 us for the reason of a field, 8 us for headers: 10 ms at most; many bytes are read in a thread."""
-    extractor = Extractor.of_parts(parts)
-    assert rows_max / 4 < extractor.rows_a_turn <= rows_max
-    fields = sum(len(part.names) for part in parts if part.origin == "json")
-    assert extractor.takes_long_for(batch_of([b" " * (600 << 10)])) is (fields > 1)

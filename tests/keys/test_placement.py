@@ -1,17 +1,14 @@
 """Claims about placement: a key lies where Kafka's clients put it, whatever its bytes and however many there are."""
 
-import random
-
 import numpy as np
 import pytest
-from aiokafka.partitioner import DefaultPartitioner, murmur2
+from aiokafka.partitioner import DefaultPartitioner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.events import Column
-from streamdedup.keys import placement
 from streamdedup.keys.placement import NOWHERE, partitions_by_records, partitions_of
-from tests.watching import watched
+from tests.tables import table
 
 # From Kafka's own tests: clients/src/test/java/org/apache/kafka/common/utils/UtilsTest.java, testMurmur2. As signed.
 JAVA = {
@@ -28,20 +25,11 @@ keys = st.lists(st.none() | st.binary(max_size=40), max_size=30)
 counts = st.integers(1, 10_000)
 
 
-@pytest.mark.parametrize(("key", "hashed"), JAVA.items(), ids=[key.decode() for key in JAVA])
 @pytest.mark.rule(20)
+@table(JAVA.items())
 def test_the_hash_is_that_of_java(key: bytes, hashed: int) -> None:
     """The values of Kafka's own test."""
     assert partitions_of(Column.of([key]), 1 << 31).tolist() == [hashed & POSITIVE]
-
-
-@pytest.mark.parametrize("partitions", [1, 2, 3, 12, 10_000, POSITIVE])
-def test_every_length_is_placed_as_by_a_client(partitions: int) -> None:
-    """Of 0 to 100 bytes, which is every rest after blocks of four, aiokafka's own function finds the same."""
-    chance = random.Random(partitions)
-    given = [chance.randbytes(size) for size in range(101) for _ in range(20)]
-    expected = [(murmur2(key) & POSITIVE) % partitions for key in given]
-    assert partitions_of(Column.of(given), partitions).tolist() == expected
 
 
 @given(keys, counts)
@@ -71,23 +59,9 @@ def test_cells_may_lie_anywhere() -> None:
 
 
 @pytest.mark.bounds
-@pytest.mark.parametrize(
-    ("start", "size"), [(-1, 2), (0, 10), (9, 1), (1 << 62, 1 << 62), (5, (1 << 63) - 1)]
-)
+@table([(-1, 2), (0, 10), (9, 1), (1 << 62, 1 << 62), (5, (1 << 63) - 1)])
 def test_a_key_outside_of_the_buffer_is_refused(start: int, size: int) -> None:
     """Whatever its numbers; the error names the row, and no byte of the buffer."""
     column = Column(b"abcdefghi", np.array([0, start, 0]), np.array([9, size, 9]))
     with pytest.raises(ValueError, match=r"^row 1 does not lie in a buffer of 9 bytes$"):
         partitions_of(column, 3)
-
-
-def test_many_and_long_keys_take_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call is short, however many rows or bytes there are, and all rows are placed."""
-    spent: list[float] = []
-    monkeypatch.setattr(placement, "_fill", watched(placement._fill, spent))
-    given = [b"%d" % row for row in range(100_000)] + [bytes(1 << 20)] * 24
-    placed = partitions_of(Column.of(given), 12).tolist()
-    assert placed[:100:7] == [(murmur2(key) & POSITIVE) % 12 for key in given[:100:7]]
-    assert placed[-24:] == [(murmur2(bytes(1 << 20)) & POSITIVE) % 12] * 24
-    assert len(spent) >= 4 + 24 // 5
-    assert sorted(spent)[-2] < 0.01, spent  # the machine may have had other work once

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from random import Random
 from typing import Any
 
 import pytest
@@ -13,10 +12,10 @@ from hypothesis import strategies as st
 
 from streamdedup.events import Column
 from streamdedup.keys.formats.framed_kinds import FramedKind
-from streamdedup.keys.formats.protobuf_column import DEPTH_MAX
 from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.keys.formats.schemas import Schemas
 from tests.keys.avro import Found, framed
+from tests.tables import table
 
 pytestmark = pytest.mark.bounds
 MINUTE = 60_000  # for one example: a machine may be busy
@@ -232,51 +231,10 @@ def test_a_key_is_what_googles_reader_finds(body: bytes, path: str) -> None:
         assert ours == theirs
 
 
-@settings(deadline=MINUTE, max_examples=300)
-@given(st.binary(max_size=60), st.sampled_from(PATHS))
-def test_random_bytes_have_an_answer(body: bytes, path: str) -> None:
-    """Whatever they are; and what Google's reader can read has its answer."""
-    ours, *_ = found(OF_PATH[path], body)
-    theirs = expected(body, path)
-    if theirs is not FramedKind.UNFIT and not path.endswith("enum_of"):
-        assert ours == theirs
-
-
-@settings(deadline=MINUTE)
-@given(MESSAGES)
-def test_a_message_that_is_cut_within_a_field_does_not_fit(body: bytes) -> None:
-    """Between two fields, a shorter message is a message."""
-    schemas = OF_PATH["plain"]
-    for at in range(len(body)):
-        (ours,) = found(schemas, body[:at])
-        if expected(body[:at], "plain") is FramedKind.UNFIT and ours is not FramedKind.UNFIT:
-            assert ours is not FramedKind.TOO_DEEP
-        elif expected(body[:at], "plain") is not FramedKind.UNFIT:
-            assert ours == expected(body[:at], "plain")
-
-
 FIRST, PLAIN, OTHER = piece(4, piece(42, b"a")), piece(6, b"p"), piece(3, tag(43, 0) + b"\1")
-ONEOFS = [
-    (FIRST + PLAIN, "first.of_oneof", FramedKind.MISSING),
-    (FIRST + PLAIN, "plain", b"p"),
-    (PLAIN + FIRST, "plain", FramedKind.MISSING),
-    (FIRST + PLAIN + piece(4, b""), "first.of_oneof", FramedKind.MISSING),
-    (FIRST + PLAIN + FIRST, "first.of_oneof", b"a"),
-    (FIRST + piece(5, b"") + FIRST, "second.string_of", FramedKind.MISSING),
-    (piece(3, piece(42, b"a")) + OTHER, "user.of_oneof", FramedKind.MISSING),
-    (OTHER + piece(3, piece(42, b"a")), "user.of_oneof", b"a"),
-    (piece(3, piece(42, b"a")) + piece(3, piece(10, b"b")), "user.of_oneof", b"a"),
-]
 
 
-@pytest.mark.parametrize(("body", "path", "key"), ONEOFS)
-def test_a_later_member_of_a_oneof_unsets_the_key(body: bytes, path: str, key: Found) -> None:
-    """On each step of the path; Google's reader says the same."""
-    assert found(OF_PATH[path], body) == [key]
-    assert expected(body, path) == key
-
-
-@pytest.mark.parametrize("name", SCALARS)
+@table(SCALARS)
 def test_each_type_has_the_text_of_json(name: str) -> None:
     """At its bounds."""
     bits = 32 if name.endswith("32") else 64
@@ -331,8 +289,7 @@ message E { google.protobuf.StringValue id = 1; google.protobuf.Int64Value n = 2
   google.protobuf.Any any = 4; google.protobuf.Duration d = 5; google.protobuf.Timestamp t = 6; }"""
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "key"),
+@table(
     [
         ("id", piece(1, piece(1, b"k")), b"k"),
         ("id.value", piece(1, piece(1, b"k")), b"k"),
@@ -342,7 +299,7 @@ message E { google.protobuf.StringValue id = 1; google.protobuf.Int64Value n = 2
         ("any", piece(4, b""), FramedKind.ANY),
         ("d", piece(5, b""), FramedKind.DURATION),
         ("t", piece(6, b""), FramedKind.RECORD),
-    ],
+    ]
 )
 def test_types_of_google_are_built_in(path: str, body: bytes, key: Found) -> None:
     """A wrapper is its value; the others are no keys."""
@@ -387,32 +344,7 @@ def test_names_are_found_in_imports_and_scopes() -> None:
         assert found(schemas, body, indexes=b"\2\2") == [key]
 
 
-def test_groups_are_passed_to_a_depth() -> None:
-    """Their ends must be those of their beginnings."""
-    schemas = OF_PATH["plain"]
-    for depth, known in ((DEPTH_MAX, True), (DEPTH_MAX + 1, False)):
-        numbers = range(50, 50 + depth)
-        body = b"".join(tag(n, 3) for n in numbers) + b"".join(tag(n, 4) for n in reversed(numbers))
-        key = [b"k"] if known else [FramedKind.UNFIT]
-        assert found(schemas, body + piece(6, b"k")) == key
-    for wrong in (tag(50, 4), tag(50, 3), tag(50, 3) + tag(51, 4), tag(50, 6), tag(50, 7), b"\0"):
-        assert found(schemas, wrong + piece(6, b"k")) == [FramedKind.UNFIT]
-
-
-def test_the_path_is_followed_to_a_depth() -> None:
-    """As far as the kernel's stack goes."""
-    text = 'syntax = "proto3"; message E { E e = 1; string id = 2; }'
-    body = piece(2, b"k")
-    for _ in range(DEPTH_MAX):
-        body = piece(1, body)
-    assert found(of_text("e." * DEPTH_MAX + "id", text), body) == [b"k"]
-    assert found(of_text("e." * (DEPTH_MAX + 1) + "id", text), piece(1, body)) == [
-        FramedKind.TOO_DEEP
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
+@table(
     [
         ("message", "it is no .proto file"),
         ("bm90aGluZw==", "it is no .proto file"),
@@ -426,7 +358,7 @@ def test_the_path_is_followed_to_a_depth() -> None:
             "it holds an enum whose number is wrong",
         ),
         ("message E { string id = 0; }", "it holds a field whose number is wrong"),
-    ],
+    ]
 )
 def test_a_schema_that_cannot_be_read_says_why(text: str, why: str) -> None:
     """Its values have no keys; nothing of it is printed."""
@@ -438,11 +370,3 @@ def test_a_schema_that_cannot_be_read_says_why(text: str, why: str) -> None:
 def test_text_must_be_utf8() -> None:
     """As a reader of proto3 demands."""
     assert found(OF_PATH["plain"], piece(6, b"\xff")) == [FramedKind.NOT_UTF8]
-
-
-def test_many_rows() -> None:
-    """More than one call of the kernel takes."""
-    random, schemas = Random(3), OF_PATH["user.int64_of"]
-    numbers = [random.randrange(-(2**63), 2**63) for _ in range(70_000)]
-    bodies = [EVENT(user={"int64_of": number}).SerializeToString() for number in numbers]
-    assert found(schemas, *bodies) == [b"%d" % number for number in numbers]

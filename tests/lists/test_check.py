@@ -49,15 +49,6 @@ def test_keys_come_from_standard_input(arguments: tuple[str, ...], lists: Comman
     )
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_keys_in_utf_16_are_refused(encoding: str, lists: Commands) -> None:
-    """None of them could match."""
-    built(lists.directory, ["a", "b"])
-    said = lists("check", "out.list", stdin="\ufeffa\nb\n".encode(encoding))
-    assert (said.status, said.out) == (2, b"")
-    assert "the input is UTF-16; convert it first" in said.errors
-
-
 @pytest.mark.parametrize("beyond", [1, 2, 1 << 20])
 def test_a_line_that_is_too_long_is_malformed(beyond: int, lists: Commands) -> None:
     """It is cut, so there is no verdict; one as long as it may be has one."""
@@ -180,37 +171,6 @@ def test_what_is_no_list_is_refused(part: str, lists: Commands) -> None:
     assert lists(part, "nowhere").status == 1
 
 
-def test_options_stand_anywhere(lists: Commands) -> None:
-    """Before, between and after files and keys, in every command of lists. What is no option is still reported."""
-    built(lists.directory, ["a"])
-    for name in ("one", "two"):
-        (lists.directory / f"{name}.txt").write_text(f"{name}\n")
-    assert lists("build", "one.txt", "--output", "made.list", "two.txt").status == 0
-    said = lists("check", "made.list", "one", "--allow", "out.list", "two", "--", "--three")
-    assert said.out == b"blocked\taddress\tone\nblocked\taddress\ttwo\npass\t-\t--three\n"
-    with pytest.raises(SystemExit):
-        lists("check", "made.list", "one", "--not-there", "two")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--", "out.list", "-key", "a"),
-        ("--allow", "out.list", "--", "out.list", "-key", "a"),
-        ("out.list", "--", "-key", "a"),
-        ("out.list", "-", "--", "--allow", "a"),
-    ],
-)
-def test_what_follows_two_dashes_is_no_option(arguments: tuple[str, ...], lists: Commands) -> None:
-    """Whatever stands before them, also the list itself."""
-    built(lists.directory, ["a"])
-    keys = [key for key in arguments[arguments.index("--") :] if key not in ("--", "out.list")]
-    said = lists("check", *arguments)
-    assert said.status == 0
-    found = [line.rpartition("\t")[2] for line in said.out.decode().splitlines()]
-    assert found[-2:] == keys
-
-
 def test_the_keys_of_check_are_not_required(
     lists: Commands, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -224,21 +184,6 @@ def test_the_help_says_what_the_exit_status_means() -> None:
     """It is no grep: that nothing was blocked is no failure."""
     done = subprocess.run([*COMMAND, "check", "--help"], capture_output=True, text=True, check=True)
     assert "exit status reports errors only" in " ".join(done.stdout.split())
-
-
-def test_help_brings_neither_numba_nor_numpy() -> None:
-    """So it is quick."""
-    program = (
-        "import sys\n"
-        "from streamdedup.cli import main\n"
-        "try: main(['lists', 'build', '--help'])\n"
-        "except SystemExit: pass\n"
-        "print(sorted({'numba', 'numpy', 'pydantic'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_inspect_tells_all_of_the_header(lists: Commands) -> None:

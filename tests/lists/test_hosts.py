@@ -17,7 +17,9 @@ from streamdedup.lists.normalization import Normalizing
 from streamdedup.lists.overlay import Changes
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.rules.lists import Match, Matcher
+from tests.filters.cases import over
 from tests.lists.tools import Commands, built, lists, written
+from tests.rows import every
 
 __all__ = ["lists"]
 
@@ -97,25 +99,30 @@ def changed(listed: KeyList, **messages: str) -> ChangedList:
     return ChangedList(listed, changes.overlay(), 7)
 
 
-@pytest.mark.parametrize("url", AROUND)
-def test_no_way_to_write_a_host_gets_around_a_list(listed: KeyList, url: str) -> None:
+def test_no_way_to_write_a_host_gets_around_a_list(listed: KeyList) -> None:
     """It is blocked by its host, or it is no URL."""
-    try:
-        found = matched(listed, url)
-    except MalformedError:
-        assert "\\@" in url or url.startswith("http:/\\")
-    else:
-        assert found == [Match.DOMAIN]
+
+    def check(url: str) -> None:
+        try:
+            found = matched(listed, url)
+        except MalformedError:
+            assert "\\@" in url or url.startswith("http:/\\")
+        else:
+            assert found == [Match.DOMAIN]
+
+    every(AROUND, check)
 
 
-@pytest.mark.parametrize("url", OTHERS)
-def test_others_pass(listed: KeyList, url: str) -> None:
+def test_others_pass(listed: KeyList) -> None:
     """Those whose host only contains one of the list, or has it at another place."""
-    assert matched(listed, url) == [Match.NONE]
+
+    def check(url: str) -> None:
+        assert matched(listed, url) == [Match.NONE]
+
+    every(OTHERS, check)
 
 
-@pytest.mark.parametrize(
-    "url",
+@over(
     [
         *(
             "http://good.com\\@evil.com",
@@ -127,7 +134,7 @@ def test_others_pass(listed: KeyList, url: str) -> None:
             "http://good.com\\x\\y@evil.com?x",
             "http://@good.com\\@evil.com#x",
         ),
-    ],
+    ]
 )
 def test_a_url_of_two_hosts_is_malformed(url: str) -> None:
     """A browser asks the first, and curl the second."""

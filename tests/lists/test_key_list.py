@@ -1,8 +1,6 @@
 """Claims about a list in its file: what was put in is found, and nothing else decides than what the header says."""
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -18,12 +16,12 @@ from streamdedup.events import Column
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import EmailRules, Normalization
-from streamdedup.lists import KeyList, key_list, load
+from streamdedup.lists import KeyList, load
 from streamdedup.lists.normalization import AS_THEY_ARE, Normalizing
 from streamdedup.rules.lists import Match, Matcher
 from streamdedup.snapshot import files
-from tests.filters.cases import HASH_KEY, band, random_digests
-from tests.lists.tools import HASHES, KINDS, PROVIDER, RATES, STRICT, built, recipe
+from tests.filters.cases import HASH_KEY
+from tests.lists.tools import HASHES, KINDS, PROVIDER, STRICT, built, recipe
 
 lines = st.lists(
     st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), min_size=1, max_size=8),
@@ -70,17 +68,6 @@ def test_every_entry_is_found_however_it_is_normalized(
     kept = [line for line in given_lines if "\0" not in line]
     listed = built(tmp_path, kept, normalizing=Normalizing(name), allow_empty=True)
     assert matched(listed, *kept) == [Match.ADDRESS] * len(kept)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_was_not_put_in_is_matched_as_seldom_as_the_error_rate_says(
-    kind: str, tmp_path: Path
-) -> None:
-    """Of 200,000 keys that nobody listed."""
-    listed = built(tmp_path, [f"entry {i}" for i in range(2000)], kind=kind)
-    asked = random_digests(7, 200_000)
-    found = int(np.count_nonzero(listed.match(Column.of([b"x"] * len(asked)), asked)))
-    assert found <= band(RATES.get(kind, 1e-6) * len(asked))[1]
 
 
 @pytest.mark.parametrize(
@@ -175,62 +162,6 @@ def test_equal_contents_have_equal_checksums(tmp_path: Path) -> None:
     ]
     assert one.version == same.version
     assert len({listed.facts.checksum for listed in (one, *others)}) == 5
-
-
-@pytest.mark.parametrize("kind", ["fuse", "bloom"])
-def test_a_list_stands_on_the_file(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its tables are the file's pages, read-only and shared, without a copy: so all workers of a machine share them."""
-    monkeypatch.setattr(key_list, "COPIED_BYTES_MAX", 0)  # as if it were not a small one
-    listed = built(tmp_path, ["a@x.com", "@y.com"], kind=kind, normalizing=PROVIDER)
-    maps = Path("/proc/self/maps")
-    if not maps.exists():
-        pytest.skip("only Linux tells what is mapped where")
-    path = re.escape(str(tmp_path / "out.list"))
-    spans = re.findall(rf"^(\w+)-(\w+) r--s .* {path}$", maps.read_text(), re.M)
-    for number, buffer in enumerate(listed.buffers()):
-        start = int(np.frombuffer(buffer, np.uint8).ctypes.data)
-        assert buffer.readonly
-        is_directory = (kind, number) == ("fuse", 1)  # which leads kernels, so it is a copy
-        in_file = any(int(low, 16) <= start < int(high, 16) for low, high in spans)
-        assert in_file != is_directory
-
-
-def printed(program: str, path: Path) -> str:
-    """What a program of Python prints, asked in a process of its own about the list at `path`."""
-    command = [sys.executable, "-c", program, str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def test_whoever_cuts_a_small_list_short_harms_nobody(tmp_path: Path) -> None:
-    """As `cp` does for a moment. A process that has loaded the list has a copy; a mapped file would end the process."""
-    built(tmp_path, ["a@x.com"])
-    program = (
-        "import os, sys; from streamdedup.lists import load; from streamdedup.events import Column\n"
-        "listed = load(sys.argv[1]); os.truncate(sys.argv[1], 0)\n"
-        "print(listed.match(Column.of([b'a@x.com']), listed.hash.digests(['a@x.com'])).tolist())"
-    )
-    assert printed(program, tmp_path / "out.list") == "[1]\n"
-
-
-def test_a_list_that_is_replaced_stays_with_those_who_have_it(tmp_path: Path) -> None:
-    """A build publishes by a rename. A process with the old list goes on with it; the next load gives the new one."""
-    old = built(tmp_path, ["old"])
-    new = built(tmp_path, ["new"])
-    assert matched(old, "old", "new") == [Match.ADDRESS, Match.NONE]
-    assert matched(new, "old", "new") == [Match.NONE, Match.ADDRESS]
-
-
-def test_another_process_finds_the_same(tmp_path: Path) -> None:
-    """Nothing of this process decides, such as the seed of Python's own hash."""
-    built(tmp_path, ["a", "b"], hash=HASHES["siphash"])
-    program = (
-        "import sys; from streamdedup.lists import load; from streamdedup.events import Column\n"
-        "listed = load(sys.argv[1], hash_key=bytes(range(16)))\n"
-        "print(listed.match(Column.of([b'a', b'c']), listed.hash.digests(['a', 'c'])).tolist())"
-    )
-    assert printed(program, tmp_path / "out.list") == "[1, 0]\n"
 
 
 GOLDEN = Path(__file__).parents[2] / "proof" / "golden" / "list-v1.list"

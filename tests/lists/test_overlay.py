@@ -25,6 +25,7 @@ from streamdedup.lists.overlay import (
     UNCHANGED,
     Changes,
 )
+from tests.filters.cases import over
 
 words = st.integers(0, 3) | st.integers(2**64 - 4, 2**64 - 1)
 digests = st.tuples(words, words)
@@ -151,22 +152,6 @@ def test_an_overlay_stays_as_it_is() -> None:
     assert changes.overlay() is changes.overlay()
 
 
-def test_many_changes_are_found_among_many_keys() -> None:
-    """Each of 10,000 changed keys is found, none of 10,000 others, and none whose change was taken back."""
-    array = MURMUR3.digests([b"%d" % n for n in range(20_000)])
-    changes = Changes(latest_max=3000)
-    changes.apply(array[:10_000:2], [REMOVED] * 5000, [7] * 5000)
-    for n in range(1, 10_000, 2):
-        changes.apply(array[n : n + 1], [ADDED], [7])
-    changes.apply(array[:100], [UNCHANGED] * 100, [0] * 100)
-    overlay = changes.overlay()
-    answers = overlay.look_up(array)
-    assert answers[:100].tolist() == [UNCHANGED] * 100
-    assert answers[100:10_000].tolist() == [REMOVED, ADDED] * 4950
-    assert not answers[10_000:].any()
-    assert len(overlay) == 9900
-
-
 @pytest.mark.parametrize(
     ("entry", "value", "keys", "change"),
     [
@@ -183,8 +168,7 @@ def test_a_message(entry: bytes, value: bytes | None, keys: tuple[bytes, ...], c
     assert (found.keys, found.change) == (keys, change)
 
 
-@pytest.mark.parametrize(
-    ("entry", "value", "reason"),
+@over(
     [
         (None, b'{"op": "add"}', "the record key is null"),
         (b"Q9Z", b'{"op": "add"}', "the key is not an e-mail address"),
@@ -195,10 +179,11 @@ def test_a_message(entry: bytes, value: bytes | None, keys: tuple[bytes, ...], c
         (b"a@b.com", b"[]", 'the value is not an object whose "op"'),
         (b"a@b.com", b'{"op": "Q9Z"}', 'the value is not an object whose "op"'),
         (b"a@b.com", b'{"op": []}', 'the value is not an object whose "op"'),
-    ],
+    ]
 )
-def test_what_is_no_message(entry: bytes | None, value: bytes, reason: str) -> None:
+def test_what_is_no_message(row: tuple[bytes | None, bytes, str]) -> None:
     """The reason holds nothing of it."""
+    entry, value, reason = row
     with pytest.raises(MalformedError, match=reason) as refused:
         read_change(entry, value, EMAIL)
     assert "Q9Z" not in str(refused.value)

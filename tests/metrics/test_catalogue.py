@@ -11,6 +11,7 @@ from streamdedup.events import Column, Damage, EventBatch, Verdict
 from streamdedup.metrics import catalogue
 from streamdedup.metrics.catalogue import METRICS, PROCESS, Metric, reference_markdown
 from streamdedup.metrics.counts import Histogram, Meters, ShardMeters
+from tests.tables import table
 
 ROOT = Path(__file__).parents[2]
 UNITS = {
@@ -28,7 +29,7 @@ UNITS = {
 # --- names ---
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@table(METRICS)
 def test_a_metric_is_named_as_prometheus_wants_it(metric: Metric) -> None:
     """Lower case, ours begin with our name, counters alone end in _total, units stand at the end, in base units."""
     assert re.fullmatch(r"(streamdedup|process)(_[a-z]+)+", metric.name)

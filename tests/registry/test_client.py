@@ -11,6 +11,7 @@ from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.registry import client
 from streamdedup.registry.client import Client, RegistryAwayError, UnknownSchemaError
 from tests.registry.stand_ins import answering
+from tests.tables import table
 
 FIRST, TYPES = "/api/schemas/ids/7", "/api/schemas/types"
 
@@ -123,9 +124,7 @@ def test_a_registry_that_does_not_know_its_types_is_there(first: tuple[int, Any]
         client_of(served.url).check()
 
 
-@pytest.mark.parametrize(
-    "types", [(404, {"status": 404}), (404, b"<html>"), (200, b"<html>"), (200, {}), (301, b"")]
-)
+@table([(404, {"status": 404}), (404, b"<html>"), (200, b"<html>"), (200, {}), (301, b"")])
 def test_a_wrong_address_is_found_at_the_start(types: tuple[int, Any]) -> None:
     """The path is missing, or leads to another server or a page for people."""
     with (
@@ -135,8 +134,7 @@ def test_a_wrong_address_is_found_at_the_start(types: tuple[int, Any]) -> None:
         client_of(served.url).check()
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
+@table(
     [
         ((200, b"<html>"), "status 200 and no JSON"),
         ((200, []), "status 200"),
@@ -146,7 +144,7 @@ def test_a_wrong_address_is_found_at_the_start(types: tuple[int, Any]) -> None:
         ((200, {"schema": "{}", "references": 5}), "references that are no list"),
         ((200, {"schema": "{}", "references": [{"name": "a"}]}), "a reference without a subject"),
         ((200, b" " * ((4 << 20) + 1)), "an answer of more than 4 MiB"),
-    ],
+    ]
 )
 def test_what_answers_otherwise_is_no_registry(answer: tuple[int, Any], why: str) -> None:
     """The worker stops, and says what it was answered."""

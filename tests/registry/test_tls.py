@@ -12,7 +12,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.registry.client import Client, RegistryAwayError
 from tests.broker.base import Unavailable
-from tests.broker.secure import Certificates, make_certificates
+from tests.broker.certificates import Certificates, make_certificates
 from tests.registry.stand_ins import answering
 
 ANSWERS: dict[str, tuple[int, Any]] = {

@@ -1,14 +1,14 @@
 """Claims about how soon the first stage goes on after a doubt, over a broker in memory."""
 
 import asyncio
-from pathlib import Path
 
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 from typing_extensions import override
 
 from streamdedup.kafka.records.records import Record
 from streamdedup.testing import MemoryBroker
-from tests.staged import INPUTS, PLACES, MemoryStage, play, value
+from tests.memory import over
+from tests.staged import INPUTS, PLACES, MemoryStage, value
 
 DOUBTS = 6  # enough for a wait that doubles each time to last longer
 SOON_S = 3.0
@@ -32,68 +32,59 @@ class FailingBroker(MemoryBroker):
         return super().append(topic, partition, records, writer)
 
 
-def test_the_last_of_many_doubts_is_over_as_soon_as_the_first(tmp_path: Path) -> None:
+@over(MemoryStage)
+async def test_the_last_of_many_doubts_is_over_as_soon_as_the_first(stage: MemoryStage) -> None:
     """A process that lives for months has many. Only those that follow one another make it wait for longer."""
-
-    async def scene(stage: MemoryStage) -> None:
-        loop, broker = asyncio.get_running_loop(), FailingBroker()
-        broker.create_topic(stage.source, INPUTS)
-        stage.broker = broker
-        async with stage.start() as worker:
-            await worker.live(PLACES)
-            for number in range(DOUBTS):
-                broker.failures = 1
-                stage.feed([number])
-                began = loop.time()
-                await worker.until(lambda count=number: stage.copies() > count, "a copy")  # type: ignore[misc]
-                assert loop.time() - began < SOON_S, number
-            assert len(worker.lines("repartition_doubt")) + len(worker.lines("broker_away")) > 0
-
-    play(tmp_path, scene)
-
-
-def test_a_refused_event_is_found_soon(tmp_path: Path) -> None:
-    """The stage looks for it by halving, and does not wait in between: meanwhile it holds up all partitions."""
-
-    async def scene(stage: MemoryStage) -> None:
-        stage.deployment.config["sink"]["dead_letter_topic"] = "letters"
-        loop, broker = asyncio.get_running_loop(), FailingBroker()
-        broker.create_topic(stage.source, INPUTS)
-        stage.broker = broker
-        async with stage.start() as worker:
-            await worker.live(PLACES)
-            events = [(0, None, REFUSED if n == 700 else value(n)) for n in range(1_000)]
-            broker.produce(stage.source, events)
+    loop, broker = asyncio.get_running_loop(), FailingBroker()
+    broker.create_topic(stage.source, INPUTS)
+    stage.broker = broker
+    async with stage.start() as worker:
+        await worker.live(PLACES)
+        for number in range(DOUBTS):
+            broker.failures = 1
+            stage.feed([number])
             began = loop.time()
-            await worker.until(lambda: stage.ids().total() == 999, "the others")
-            assert loop.time() - began < SOON_S
-            assert sum(map(len, broker.read_all("letters"))) == 1
-
-    play(tmp_path, scene)
+            await worker.until(lambda count=number: stage.copies() > count, "a copy")  # type: ignore[misc]
+            assert loop.time() - began < SOON_S, number
+        assert len(worker.lines("repartition_doubt")) + len(worker.lines("broker_away")) > 0
 
 
-def test_no_transaction_is_open_while_it_waits(tmp_path: Path) -> None:
+@over(MemoryStage)
+async def test_a_refused_event_is_found_soon(stage: MemoryStage) -> None:
+    """The stage looks for it by halving, and does not wait in between: meanwhile it holds up all partitions."""
+    stage.config["sink"]["dead_letter_topic"] = "letters"
+    loop, broker = asyncio.get_running_loop(), FailingBroker()
+    broker.create_topic(stage.source, INPUTS)
+    stage.broker = broker
+    async with stage.start() as worker:
+        await worker.live(PLACES)
+        events = [(0, None, REFUSED if n == 700 else value(n)) for n in range(1_000)]
+        broker.produce(stage.source, events)
+        began = loop.time()
+        await worker.until(lambda: stage.ids().total() == 999, "the others")
+        assert loop.time() - began < SOON_S
+        assert sum(map(len, broker.read_all("letters"))) == 1
+
+
+@over(MemoryStage)
+async def test_no_transaction_is_open_while_it_waits(stage: MemoryStage) -> None:
     """An open one would hold back the second stage, in all partitions, for as long as the doubts last."""
-
-    async def scene(stage: MemoryStage) -> None:
-        broker = FailingBroker()
-        broker.create_topic(stage.source, INPUTS)
-        stage.broker = broker
-        async with stage.start() as worker:
-            await worker.live(PLACES)
-            stage.feed(range(100))
-            await worker.until(lambda: stage.copies() == 100, "copies")
-            broker.failures = 1_000
-            stage.feed(range(100, 200))
-            (transaction,) = [
-                state for name, state in broker.transactions.items() if name.startswith("middle/")
-            ]
-            looks = list[bool]()
-            for _ in range(200):
-                await asyncio.sleep(0.1)
-                looks.append(transaction.open)
-            assert sum(looks) < len(looks) / 10
-            broker.failures = 0
-            await worker.until(lambda: len(stage.ids()) == 200, "the others")
-
-    play(tmp_path, scene)
+    broker = FailingBroker()
+    broker.create_topic(stage.source, INPUTS)
+    stage.broker = broker
+    async with stage.start() as worker:
+        await worker.live(PLACES)
+        stage.feed(range(100))
+        await worker.until(lambda: stage.copies() == 100, "copies")
+        broker.failures = 1_000
+        stage.feed(range(100, 200))
+        (transaction,) = [
+            state for name, state in broker.transactions.items() if name.startswith("middle/")
+        ]
+        looks = list[bool]()
+        for _ in range(200):
+            await asyncio.sleep(0.1)
+            looks.append(transaction.open)
+        assert sum(looks) < len(looks) / 10
+        broker.failures = 0
+        await worker.until(lambda: len(stage.ids()) == 200, "the others")

@@ -1,6 +1,5 @@
 """The rule that keeps partitions of the input together in event time."""
 
-import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +9,6 @@ from streamdedup.events import Integers
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.repartition.skew import (
     NO_TIME,
-    NO_TIMES,
     Standing,
     Standings,
     Wait,
@@ -145,45 +143,3 @@ def test_many_that_wait_look_at_few() -> None:
     for number, partition in enumerate(many):
         Wait(partition, times([number]), MAX_SKEW).waits_for(standings)
     assert len(looked) <= 2 * len(many)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_all_is_read_and_no_copy_is_further_ahead_than_the_limit(seed: int) -> None:
-    """Gaps, long batches and garbage: members act in any order, each on what is published alone.
-
-    Now and then they know what comes after a batch.
-    """
-    chance = random.Random(seed)
-    logs = [
-        [
-            times([chance.choice([-1, 0, FAR, chance.randrange(2000)]) for _ in range(3)])
-            for _ in range(20)
-        ]
-        for _ in range(4)
-    ]
-    standings = {p: Standing(0, 3 * len(log), None) for p, log in zip(P, logs, strict=True)}
-    waits: dict[InputPartition, Wait] = {}
-    for _ in range(5000):
-        number = chance.randrange(len(logs))
-        p = P[number]
-        mine = standings[p]
-        if mine.offset == mine.end:
-            continue
-        batch, row = divmod(mine.offset, 3)
-        after = chance.choice([NO_TIMES, *logs[number][batch + 1 : batch + 2]])
-        heads = heads_of(logs[number][batch][row:], mine.head, after)
-        wait = waits.setdefault(p, Wait(p, heads, MAX_SKEW))
-        now = Standings(dict(standings))
-        if wait.waits_for(now) is None:
-            events, heads = wait.events(now), wait._heads
-            unread = [s for q, s in standings.items() if q != p and s.holds]
-            assert all(
-                head == NO_TIME or head - (s.head or 0) <= MAX_SKEW
-                for head in heads[:events].tolist()
-                for s in unread
-            )
-            standings[p] = Standing(mine.offset + events, mine.end, int(heads[events - 1]))
-            del waits[p]
-        elif must_publish(p, wait.head, now):
-            standings[p] = Standing(mine.offset, mine.end, wait.head)
-    assert all(s.offset == s.end for s in standings.values())

@@ -1,6 +1,5 @@
 """Additions go on while a snapshot is written."""
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,34 +55,6 @@ def test_the_end_label_is_asked_after_the_last_chunk_was_copied() -> None:
         live[-1] = len(written)
     _, (found,), _ = read(b"".join(written))
     assert (found[-1], found.count(0)) == (2, len(live) - 1)
-
-
-def test_a_save_beside_a_thread_that_adds_holds_all_that_came_before(shelf: Shelf) -> None:
-    """Several saves while another thread never stops adding; and nothing that was never added."""
-    filter_ = bloom(keys=20_000, capacity=2_000_000)
-    stop = threading.Event()
-
-    def add() -> None:
-        for seed in range(10, 1_000_000):
-            filter_.add_many(digests(100, seed))
-            if stop.is_set():
-                return
-
-    adder = threading.Thread(target=add)
-    adder.start()
-    try:
-        saves = [(table(filter_), shelf.save(filter_, label)) for label in (1, 2, 3)]
-    finally:
-        stop.set()
-        adder.join()
-    for label, (before, path) in zip((3, 2, 1), reversed(saves), strict=True):
-        loaded = shelf.load()
-        assert loaded is not None
-        assert (loaded.label, shelf.refusals) == (label, [])
-        assert holds_all(loaded.filter, before)
-        assert holds_all(filter_, table(loaded.filter))
-        path.unlink()
-    assert len(filter_) > 20_000
 
 
 def holds_all(filter_: Filter, bits: bytes) -> bool:

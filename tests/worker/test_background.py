@@ -1,8 +1,9 @@
 """Claims about what runs beside the events: an error that nobody foresaw is reported, counted, and tried again."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Set
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,8 @@ from streamdedup.repartition.inputs import PatternWatch
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.uncopied import Uncopied
 from streamdedup.repartition.unread import Unread
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from streamdedup.settings import load
-from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
+from streamdedup.testing import connected_to
 from streamdedup.testing.cluster import MemoryCluster
 from streamdedup.worker import list_files
 from streamdedup.worker import staged as staged_module
@@ -32,9 +31,10 @@ from streamdedup.worker.list_changes import ControlTopic
 from streamdedup.worker.output_watch import OutputWatch
 from streamdedup.worker.retention_watch import RetentionWatch
 from streamdedup.worker.staged import CopyingWorker
-from tests.deployment import Deployment, keyed
+from tests import memory
 from tests.lists.files import list_file
-from tests.local import LocalWorker, workers
+from tests.local import LocalWorker, Start
+from tests.memory import measured, over, page
 
 UNKNOWN = [ValueError, OSError, MemoryError]
 KEY = "user1@example.com"  # an error of unknown origin may quote one
@@ -59,63 +59,42 @@ BROKEN: dict[str, tuple[object, str]] = {
     "purge": (Purge, "once"),
     "shard": (Delivery, "_live"),
 }
-STAGED = {
-    "unread",
-    "heads",
-    "inputs",
-    "middle",
-    "copying",
-    "purge",
-}  # those that only `source.repartition` has
-ALONE = {"copying"}  # that only a process of the second stage alone has
+# Those that only `source.repartition` has.
+STAGED = {"unread", "heads", "inputs", "middle", "copying", "purge"}
+# Those that only a process of the second stage alone has.
+ALONE = {"copying"}
 
 
-def play(
-    directory: Path,
-    scene: Callable[[LocalWorker, MemoryBroker, Deployment], Coroutine[Any, Any, None]],
-    *,
-    staged: bool = False,
-    alone: bool = False,
-) -> None:
-    """Run `scene` with a worker of one partition that has a control topic, on a virtual clock.
+class Stage(memory.Stage):
+    """One partition, a list and its control topic."""
 
-    `staged`: it has both stages of `source.repartition`. `alone`: it has the second one, and another has the first.
-    """
+    def __init__(self, directory: Path, start: Start) -> None:
+        super().__init__(directory, start)
+        self.broker.create_topic("control", 1, cleanup_policy="compact")
+        block = list_file(directory / "block.list", [b"nobody"])
+        self.config["blocklist"] = {"file": str(block), "control_topic": "control"}
 
-    async def main() -> None:
-        async with workers() as start:
-            broker = MemoryBroker()
-            deployment = Deployment("memory:1", directory, partitions=1)
-            broker.create_topic(deployment.source, 1)
-            broker.create_topic(deployment.sink, 1)
-            broker.create_topic("control", 1, cleanup_policy="compact")
-            block = list_file(directory / "block.list", [b"nobody"])
-            deployment.config["blocklist"] = {"file": str(block), "control_topic": "control"}
-            if staged:
-                repartition = {"topic": "middle", "partitions": 1}
-                source = {"pattern": deployment.source, "repartition": repartition}
-                deployment.config["source"] = source
-                deployment.config["filter"] |= {"kind": "window", "retention": "7d"}
-            connect = connected_to(broker)
-            async with AsyncExitStack() as stack:
-                if alone:
-                    copier = CopyingWorker(load(deployment.write_config()), connect)
-                    copying = asyncio.create_task(copier.run())
-                    stack.push_async_callback(lambda: copying)
-                    stack.callback(copier.stop)
-                worker = start(deployment, connect=connect, copies=not alone)
-                await scene(worker, broker, deployment)
+    def repartition(self) -> None:
+        """Have workers of both stages."""
+        repartition = {"topic": "middle", "partitions": 1}
+        self.config["source"] = {"pattern": self.source, "repartition": repartition}
+        self.config["filter"] |= {"kind": "window", "retention": "7d"}
 
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+
+@asynccontextmanager
+async def copying(stage: Stage) -> AsyncIterator[None]:
+    """Run the first stage alone."""
+    copier = CopyingWorker(load(stage.deployment.write_config()), connected_to(stage.broker))
+    task = asyncio.create_task(copier.run())
+    yield
+    copier.stop()
+    await task
 
 
 def counted(worker: LocalWorker, task: str) -> float:
     """How many errors of `task` the metric counts."""
-    page = pages(worker.worker.status, Pulse())["/metrics"]().text
-    name = f'streamdedup_task_errors_total{{task="{task}"}} '
-    (line,) = [line for line in page.splitlines() if line.startswith(name)]
-    return float(line.split()[1])
+    (count,) = measured(worker, f'task_errors_total{{task="{task}"}}')
+    return count
 
 
 def test_each_task_is_broken_once() -> None:
@@ -123,61 +102,70 @@ def test_each_task_is_broken_once() -> None:
     assert BROKEN.keys() == TASKS.keys()
 
 
+def broken(task: str, error: Exception, calls: list[float]) -> Callable[..., Any]:
+    """Make what takes the place of the method of `task`: it notes when it was called, and raises `error`."""
+
+    def fails(*_: object, **__: object) -> None:
+        calls.append(asyncio.get_running_loop().time())
+        raise error
+
+    async def fails_later(*_: object, **__: object) -> None:
+        fails()
+
+    owner, name = BROKEN[task]
+    return fails_later if asyncio.iscoroutinefunction(getattr(owner, name)) else fails
+
+
 @pytest.mark.parametrize(
-    ("task", "error"),
-    # An OSError may be a broker that is away.
-    list(zip(sorted(BROKEN.keys() - {"shard"}), cycle([ValueError, MemoryError]), strict=False)),
+    "tasks",
+    [BROKEN.keys() - STAGED - {"shard"}, STAGED - ALONE, ALONE],
+    ids=["one stage", "both stages", "the second stage"],
 )
-def test_a_task_that_meets_an_unknown_error_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, error: type[Exception]
+@over(Stage)
+async def test_a_task_that_meets_an_unknown_error_goes_on(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tasks: Set[str]
 ) -> None:
     """Events flow meanwhile, it is tried less and less often, and it works again once the cause is gone."""
-    owner, name = BROKEN[task]
-    works, calls = getattr(owner, name), list[float]()
-
-    async def broken(*_: object, **__: object) -> None:
-        calls.append(asyncio.get_running_loop().time())
-        raise error(KEY)
-
-    def broken_at_once(*_: object, **__: object) -> None:
-        calls.append(asyncio.get_running_loop().time())
-        raise error(KEY)
-
-    async def scene(worker: LocalWorker, broker: MemoryBroker, deployment: Deployment) -> None:
-        await worker.live(1)
-        if task in STAGED - ALONE:
+    calls = {task: list[float]() for task in sorted(tasks)}
+    if tasks <= STAGED:
+        stage.repartition()
+    async with AsyncExitStack() as stack:
+        if tasks == ALONE:
+            await stack.enter_async_context(copying(stage))
+        worker = await stack.enter_async_context(stage.start(copies=tasks != ALONE))
+        await worker.live()
+        if tasks == STAGED - ALONE:
             await worker.logged("repartition_live")
-        fails = broken if asyncio.iscoroutinefunction(works) else broken_at_once
-        monkeypatch.setattr(owner, name, fails)
-        if task == "group":  # it looks only if the group refuses us
-            monkeypatch.setattr(type(worker.worker.status.source), "refused_since", 0.0)
-        for number in range(20):
-            message = (0, b"changed%d" % number, b'{"op": "add"}')
-            broker.produce("control", [message])
-            await asyncio.sleep(15)
-            events = [(p, k, v) for p, k, v, *_ in keyed([number], 1)]
-            broker.produce(deployment.source, events)
-            await worker.consumed(number + 1)
-        assert not worker.task.done()
-        lines = worker.lines("task_failed")
-        assert {line["task"] for line in lines} == {task}
-        assert KEY not in str(lines)
-        assert len(calls) == len(lines) == counted(worker, task) > 2
-        waits = [after - before for before, after in pairwise(calls)]
-        assert max(waits) > 29  # up to a minute, with jitter
-        monkeypatch.setattr(owner, name, works)
+        with pytest.MonkeyPatch.context() as broken_for_now:
+            # An OSError may be a broker that is away.
+            for task, error in zip(calls, cycle([ValueError(KEY), MemoryError(KEY)]), strict=False):
+                broken_for_now.setattr(*BROKEN[task], broken(task, error, calls[task]))
+            if "group" in tasks:  # it looks only if the group refuses us
+                monkeypatch.setattr(type(worker.worker.status.source), "refused_since", 0.0)
+            for number in range(20):
+                stage.broker.produce("control", [(0, b"changed%d" % number, b'{"op": "add"}')])
+                await asyncio.sleep(15)
+                stage.feed([number])
+                await worker.consumed(number + 1)
+            assert not worker.task.done()
+            lines = worker.lines("task_failed")
+            assert KEY not in str(lines)
+            told = Counter(line["task"] for line in lines)
+            assert told == {task: len(times) for task, times in calls.items()}
+            assert told == {task: counted(worker, task) for task in calls}
+            for task, times in calls.items():
+                # Up to a minute, with jitter.
+                assert len(times) > 2 and max(b - a for a, b in pairwise(times)) > 29, task
         await asyncio.sleep(120)
         assert len(worker.lines("task_failed")) == len(lines)
 
-    play(tmp_path, scene, staged=task in STAGED, alone=task in ALONE)
 
-
-def test_a_shard_that_dies_at_once_is_revived_with_back_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@over(Stage)
+async def test_a_shard_that_dies_at_once_is_revived_with_back_off(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not five times a second; it is not live meanwhile, and goes on as soon as it can."""
-    died = list[float]()
-    run = Delivery.run
+    died, run = list[float](), Delivery.run
 
     async def dies(self: Delivery, epoch: int) -> None:
         if len(died) < 9:
@@ -186,49 +174,44 @@ def test_a_shard_that_dies_at_once_is_revived_with_back_off(
             raise ValueError(KEY)
         await run(self, epoch)
 
-    async def scene(worker: LocalWorker, broker: MemoryBroker, deployment: Deployment) -> None:
-        monkeypatch.setattr(Delivery, "run", dies)
-        await worker.logged("shard_died", 9)
-        assert worker.delivery.state is State.ASSIGNED
-        await worker.live(1)
-        waits = [after - before for before, after in pairwise(died)]
-        assert waits[0] < 1
-        assert waits[-1] > 5
-        lines = worker.lines("shard_died")
-        assert len(lines) == counted(worker, "shard") == 9
-        assert KEY not in str(lines)
-        broker.produce(deployment.source, [(p, k, v) for p, k, v, *_ in keyed([1], 1)])
-        await worker.consumed(1)
-
-    play(tmp_path, scene)
+    worker = stage.start()
+    monkeypatch.setattr(Delivery, "run", dies)
+    await worker.logged("shard_died", 9)
+    assert worker.delivery.state is State.ASSIGNED
+    await worker.live(1)
+    waits = [after - before for before, after in pairwise(died)]
+    assert waits[0] < 1
+    assert waits[-1] > 5
+    lines = worker.lines("shard_died")
+    assert len(lines) == counted(worker, "shard") == 9
+    assert KEY not in str(lines)
+    stage.feed([1])
+    await worker.consumed(1)
 
 
 @pytest.mark.parametrize("error", UNKNOWN)
-def test_a_list_that_cannot_be_loaded_for_any_reason_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+@over(Stage)
+async def test_a_list_that_cannot_be_loaded_for_any_reason_is_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     """The one before stays in force, and the file is tried again."""
-    load, failing = list_files.load_list, [error(KEY)]
+    load_list, failing = list_files.load_list, [error(KEY)]
 
-    def broken(*arguments: Any) -> Any:
+    def fails(*arguments: Any) -> Any:
         if failing:
             raise failing[0]
-        return load(*arguments)
+        return load_list(*arguments)
 
-    async def scene(worker: LocalWorker, _broker: MemoryBroker, _deployment: Deployment) -> None:
-        await worker.live(1)
-        monkeypatch.setattr(lists_module, "load_list", broken)
-        worker.worker.reload()
-        (line,) = await worker.logged("list_refused")
-        assert error.__name__ in line["reason"]
-        assert line["stays_in_force"]
-        assert not worker.lines("task_failed")
-        readyz = pages(worker.worker.status, Pulse())["/readyz"]
-        assert readyz().status == 200
-        assert "warning: the blocklist as its file is now is refused, and the one" in readyz().text
-        assert line["reason"] in readyz().text
-        failing.clear()
-        await worker.logged("list_in_force", 2)
-        assert "refused" not in readyz().text
-
-    play(tmp_path, scene)
+    worker = await stage.started()
+    monkeypatch.setattr(lists_module, "load_list", fails)
+    worker.worker.reload()
+    (line,) = await worker.logged("list_refused")
+    assert error.__name__ in line["reason"]
+    assert line["stays_in_force"]
+    assert not worker.lines("task_failed")
+    assert page(worker).status == 200
+    assert "warning: the blocklist as its file is now is refused, and the one" in page(worker).text
+    assert line["reason"] in page(worker).text
+    failing.clear()
+    await worker.logged("list_in_force", 2)
+    assert "refused" not in page(worker).text

@@ -13,7 +13,6 @@ from streamdedup.server.routes import pages
 from streamdedup.server.status import Status
 from streamdedup.worker.group_watch import (
     LOOK_EVERY_S,
-    NAMED_S_MAX,
     REMEDY,
     SHARE_REMEDY,
     UNSERVED_S_MAX,
@@ -64,74 +63,6 @@ class Group:
 def watched(scene: Callable[[Group], Coroutine[Any, Any, None]]) -> list[Any]:
     """Run `scene` beside the watch, on a virtual clock; the lines."""
     return lines_beside(Group, scene)
-
-
-def test_a_group_that_does_not_refuse_gets_no_line() -> None:
-    """However long."""
-
-    async def scene(group: Group) -> None:
-        await asyncio.sleep(300)
-        assert group.status.refusal is None
-
-    assert watched(scene) == []
-
-
-def test_the_line_comes_once_a_minute_and_says_what_to_do() -> None:
-    """With what is in force, members, ours and the remedy; so does `/readyz`. Both end with the refusal."""
-
-    async def scene(group: Group) -> None:
-        group.answer = STABLE
-        group.refuse()
-        await asyncio.sleep(150)
-        text = group.status.refusal or ""
-        for part in ("group", THEIRS, OURS, "2 members", REMEDY):
-            assert part in text
-        group.refused_since = None
-        await asyncio.sleep(200)
-        assert group.status.refusal is None
-
-    lines = watched(scene)
-    assert [line["event"] for line in lines] == ["group_of_another_configuration"] * 3
-    (first, *_) = lines
-    assert (first["in_force"], first["ours"], first["members"]) == (THEIRS, OURS, 2)
-    assert first["among_them"] == ["a at /h", "b at /h"]
-    assert first["remedy"] == REMEDY
-    assert first["log_level"] == "warning"
-    assert 119 <= lines[2]["seconds"] <= 122
-
-
-def test_the_name_last_seen_stays_while_the_group_rebalances() -> None:
-    """The broker names none then, and may not answer either."""
-
-    async def scene(group: Group) -> None:
-        group.answer = STABLE
-        group.refuse()
-        await asyncio.sleep(5)
-        for answer in (REBALANCING, ConnectionError(), InForce(OURS, ("c",))):
-            group.answer = answer
-            await asyncio.sleep(60)
-            assert THEIRS in (group.status.refusal or "")
-
-    lines = watched(scene)
-    assert [line["in_force"] for line in lines] == [THEIRS] * 4
-
-
-def test_the_first_line_waits_a_little_for_a_name() -> None:
-    """A group that just rebalances names its assignor soon; one that never does is reported all the same."""
-
-    async def soon(group: Group) -> None:
-        group.refuse()
-        await asyncio.sleep(NAMED_S_MAX / 2)
-        assert "not known yet" in (group.status.refusal or "")
-        group.answer = STABLE
-        await asyncio.sleep(2)
-
-    async def never(group: Group) -> None:
-        group.refuse()
-        await asyncio.sleep(2 * NAMED_S_MAX)
-
-    assert [line["in_force"] for line in watched(soon)] == [THEIRS]
-    assert [line["in_force"] for line in watched(never)] == [None]
 
 
 def test_members_of_the_new_protocol_are_said_while_the_group_takes_us() -> None:

@@ -1,29 +1,26 @@
 """Claims about two deployments with one output: they stay exact, and each names the other; over a broker in memory."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from streamdedup.delivery.lifecycle import FENCINGS_S
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.cluster import MemoryCluster
 from tests.deployment import Deployment
-from tests.local import LocalWorker, Start, on_virtual_clock
+from tests.local import LocalWorker, Start
+from tests.memory import measured, over, page
 
-GAUGE = "streamdedup_output_shared_partitions"
+GAUGE = "output_shared_partitions"
 
 
 class Stage:
     """A broker in memory with one output of two partitions, and deployments that write to it."""
 
-    def __init__(self, directory: Path, start: Start, *, guarantee: str = "exactly_once") -> None:
+    def __init__(self, directory: Path, start: Start) -> None:
         self.broker, self._start, self._directory = MemoryBroker(), start, directory
-        self._guarantee = guarantee
+        self.guarantee = "exactly_once"
         self.output = "unique"
         self.broker.create_topic(self.output, 2)
         self.inputs: list[str] = []
@@ -36,7 +33,7 @@ class Stage:
         made.source, made.group, made.sink = source, name, self.output
         made.config["kafka"]["group_id"], made.config["source"]["topic"] = name, source
         made.config["sink"]["topic"] = self.output
-        made.config["delivery"] |= {"guarantee": self._guarantee, "drain_s": 5}
+        made.config["delivery"] |= {"guarantee": self.guarantee, "drain_s": 5}
         if source not in self.broker.topics:
             self.broker.create_topic(source, 2)
             self.inputs.append(source)
@@ -58,101 +55,74 @@ class Stage:
     written = 0
 
 
-Scene = Callable[[Stage], Coroutine[None, None, None]]
-
-
-@pytest.fixture
-def play(tmp_path: Path) -> Callable[[Scene], None]:
-    """Give a way to run a scene on a virtual clock."""
-    return lambda scene: on_virtual_clock(lambda start: scene(Stage(tmp_path, start)))
-
-
-def warns(worker: LocalWorker) -> bool:
-    """Whether `/readyz` warns of others."""
-    return bool(shown(worker)[0])
-
-
-def shown(worker: LocalWorker) -> tuple[list[str], str]:
+def shown(worker: LocalWorker) -> tuple[list[str], list[float]]:
     """The warnings of `/readyz` about others, and the value of the gauge."""
-    both = pages(worker.worker.status, Pulse())
-    gauge = next(x for x in both["/metrics"]().text.splitlines() if x.startswith(GAUGE))
-    lines = both["/readyz"]().text.splitlines()
-    return [line for line in lines if "another deployment" in line], gauge.split()[1]
+    lines = page(worker).text.splitlines()
+    return [line for line in lines if "another deployment" in line], measured(worker, GAUGE)
 
 
 @pytest.mark.parametrize("theirs", ["events", "others"], ids=["the same input", "another input"])
-def test_another_deployment_on_the_same_output_is_named(
-    play: Callable[[Scene], None], theirs: str
-) -> None:
+@over(Stage)
+async def test_another_deployment_on_the_same_output_is_named(stage: Stage, theirs: str) -> None:
     """In the log of both, once a minute, at `/readyz` and in a metric, until it is gone; no key is lost or doubled."""
-
-    async def scene(stage: Stage) -> None:
-        first = stage.start(stage.deployment("one", "events"))
-        await first.live()
-        second = stage.start(stage.deployment("two", theirs))
-        await second.live()
-        await stage.feed(50)
-        for worker, other in ((first, "two"), (second, "one")):
-            (line,) = await worker.logged("output_shared")
-            assert (line["output"], line["log_level"]) == (stage.output, "warning")
-            assert line["groups"][0].startswith(f"{other}, with ")
-            assert "give it an output of its own" in line["remedy"]
-            # Of many fencings: two times FENCINGS, and one a minute.
-            assert len(worker.lines("doubt")) <= 8
-            await worker.until(partial(warns, worker), "a warning")
-            (warning,), gauge = shown(worker)
-            assert f"(the group {other}, with " in warning
-            assert gauge == "2.0"
-        await second.stop()
-        await asyncio.sleep(FENCINGS_S + 5)
-        assert shown(first) == ([], "0.0")
-        await first.stop()
-        keys = [event.key for log in stage.broker.read_all(stage.output) for event in log]
-        assert len(keys) == len(set(keys)) == 4 * stage.written
-
-    play(scene)
+    first = stage.start(stage.deployment("one", "events"))
+    await first.live()
+    second = stage.start(stage.deployment("two", theirs))
+    await second.live()
+    await stage.feed(50)
+    for worker, other in ((first, "two"), (second, "one")):
+        (line,) = await worker.logged("output_shared")
+        assert (line["output"], line["log_level"]) == (stage.output, "warning")
+        assert line["groups"][0].startswith(f"{other}, with ")
+        assert "give it an output of its own" in line["remedy"]
+        # Of many fencings: two times FENCINGS, and one a minute.
+        assert len(worker.lines("doubt")) <= 8
+        await worker.until(lambda of=worker: shown(of)[0], "a warning")  # type: ignore[misc]
+        (warning,), gauge = shown(worker)
+        assert f"(the group {other}, with " in warning
+        assert gauge == [2]
+    await second.stop()
+    await asyncio.sleep(FENCINGS_S + 5)
+    assert shown(first) == ([], [0])
+    await first.stop()
+    keys = [event.key for log in stage.broker.read_all(stage.output) for event in log]
+    assert len(keys) == len(set(keys)) == 4 * stage.written
 
 
-def test_without_transactions_the_other_is_named_too(tmp_path: Path) -> None:
+@over(Stage)
+async def test_without_transactions_the_other_is_named_too(stage: Stage) -> None:
     """Its events stand between ours, and the line says what that does."""
-
-    async def scene(start: Start) -> None:
-        stage = Stage(tmp_path, start, guarantee="at_least_once")
-        first = stage.start(stage.deployment("one", "events"))
-        await first.live()
-        second = stage.start(stage.deployment("two", "events"))
-        await second.live()
-        await stage.feed(20)
-        for worker, other in ((first, "two"), (second, "one")):
-            (line,) = await worker.logged("output_shared")
-            assert line["groups"][0].startswith(f"{other}, with ")
-            assert "keys pass twice" in line["reason"]
-
-    on_virtual_clock(scene)
+    stage.guarantee = "at_least_once"
+    first = stage.start(stage.deployment("one", "events"))
+    await first.live()
+    second = stage.start(stage.deployment("two", "events"))
+    await second.live()
+    await stage.feed(20)
+    for worker, other in ((first, "two"), (second, "one")):
+        (line,) = await worker.logged("output_shared")
+        assert line["groups"][0].startswith(f"{other}, with ")
+        assert "keys pass twice" in line["reason"]
 
 
-def test_a_fence_that_is_no_rival_is_not_taken_for_one(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_a_fence_that_is_no_rival_is_not_taken_for_one(stage: Stage) -> None:
     """Two fencings, as by an operator's tool, are two doubts with a remedy, in our words, and no more."""
-
-    async def scene(stage: Stage) -> None:
-        deployment = stage.deployment("one", "events")
-        worker = stage.start(deployment)
-        await worker.live()
-        for times in (1, 2):
-            await fence(stage, worker)
-            await stage.feed(2)
-            lines = await worker.logged("doubt", times)
-        await worker.live()
-        assert {line["log_level"] for line in lines} == {"warning"}
-        for line in lines:
-            assert "another producer took our transactional id" in line["error"]
-            assert "transaction_timeout_ms" not in line["error"]
-            assert line["remedy"].startswith("none if it is rare")
-        await asyncio.sleep(5)
-        assert worker.lines("output_shared") == []
-        assert shown(worker) == ([], "0.0")
-
-    play(scene)
+    deployment = stage.deployment("one", "events")
+    worker = stage.start(deployment)
+    await worker.live()
+    for times in (1, 2):
+        await fence(stage, worker)
+        await stage.feed(2)
+        lines = await worker.logged("doubt", times)
+    await worker.live()
+    assert {line["log_level"] for line in lines} == {"warning"}
+    for line in lines:
+        assert "another producer took our transactional id" in line["error"]
+        assert "transaction_timeout_ms" not in line["error"]
+        assert line["remedy"].startswith("none if it is rare")
+    await asyncio.sleep(5)
+    assert worker.lines("output_shared") == []
+    assert shown(worker) == ([], [0])
 
 
 async def fence(stage: Stage, worker: LocalWorker) -> None:
@@ -166,26 +136,23 @@ async def fence(stage: Stage, worker: LocalWorker) -> None:
     assert sink.topic == stage.output
 
 
-def test_a_doubt_of_a_partition_that_leaves_is_no_warning(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_a_doubt_of_a_partition_that_leaves_is_no_warning(stage: Stage) -> None:
     """At a plain rebalance the next owner may fence a transaction that is under way: info, and none needs to act."""
-
-    async def scene(stage: Stage) -> None:
-        deployment = stage.deployment("one", "events")
-        deployment.config["delivery"]["commit_interval_ms"] = 3000
-        first = stage.start(deployment)
+    deployment = stage.deployment("one", "events")
+    deployment.config["delivery"]["commit_interval_ms"] = 3000
+    first = stage.start(deployment)
+    await first.live()
+    feeding = asyncio.create_task(stage.feed(60))
+    second = stage.start(deployment)
+    await second.live(1)
+    for _ in range(3):
+        await second.stop()
         await first.live()
-        feeding = asyncio.create_task(stage.feed(60))
         second = stage.start(deployment)
         await second.live(1)
-        for _ in range(3):
-            await second.stop()
-            await first.live()
-            second = stage.start(deployment)
-            await second.live(1)
-        await feeding
-        lines = first.lines("doubt")
-        assert lines
-        assert {line["log_level"] for line in lines} == {"info"}
-        assert all(line["remedy"].startswith("none needed: ") for line in lines)
-
-    play(scene)
+    await feeding
+    lines = first.lines("doubt")
+    assert lines
+    assert {line["log_level"] for line in lines} == {"info"}
+    assert all(line["remedy"].startswith("none needed: ") for line in lines)

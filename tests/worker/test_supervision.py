@@ -1,9 +1,7 @@
 """What a worker goes by while brokers, members and disks come and go around it; over a broker in memory."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiokafka.errors import (
@@ -17,71 +15,50 @@ from streamdedup.delivery.lifecycle import State
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka import topics
 from streamdedup.kafka.topics import Changes, Topology
-from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.cluster import MemoryCluster
 from streamdedup.testing.writer import MemoryWriter
 from streamdedup.worker import topic_watch
-from tests.broker.topics import Event
-from tests.deployment import Deployment, keyed
-from tests.local import LocalWorker, Start, on_virtual_clock
+from tests import memory
+from tests.deployment import keyed
+from tests.local import Start
+from tests.memory import over
 
 
-class Stage:
-    """A broker in memory with two partitions, and workers of one group on it."""
+class Stage(memory.Stage):
+    """Two partitions, and workers of one group, which rebalances soon."""
 
     def __init__(self, directory: Path, start: Start) -> None:
-        self.deployment = Deployment("memory:1", directory, partitions=2)
-        self.broker = MemoryBroker()
+        super().__init__(directory, start, 2)
         self.broker.rebalance_s = 1
-        self.broker.create_topic(self.deployment.source, 2)
-        self.broker.create_topic(self.deployment.sink, 2)
-        self._start = start
-
-    def start(self) -> LocalWorker:
-        """One more worker."""
-        return self._start(self.deployment, connect=connected_to(self.broker))
-
-    def feed(self, events: list[Event]) -> None:
-        """Append to the input."""
-        self.broker.produce(
-            self.deployment.source, [(p, key, value) for p, key, value, *_ in events]
-        )
-
-
-def play(directory: Path, scene: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
-    """Run `scene` on a virtual clock."""
-    on_virtual_clock(lambda start: scene(Stage(directory, start)))
 
 
 @pytest.mark.parametrize("on_gap", ["stop", "accept"])
-def test_a_newer_snapshot_of_another_worker_outdoes_a_filter_in_memory(
-    tmp_path: Path, on_gap: str
+@over(Stage)
+async def test_a_newer_snapshot_of_another_worker_outdoes_a_filter_in_memory(
+    stage: Stage, on_gap: str
 ) -> None:
     """Kept over a rebalance, while the events that it misses were deleted from the output: none is emitted again."""
-
-    async def scene(stage: Stage) -> None:
-        stage.deployment.config["sink"]["on_gap"] = on_gap
-        first = stage.start()
-        await first.live(2)
-        second = stage.start()
-        await second.live(1)
-        (moved,) = second.worker.deliveries
-        events = [(moved, key, value) for _, key, value, *_ in keyed(range(20), 1)]
-        stage.broker.produce(stage.deployment.source, events)
-        await second.consumed(20)
-        await second.stop()  # its snapshot lies where the first one's are
-        output = stage.broker.log(stage.deployment.sink, moved)
-        output.trim(output.end)
-        stage.broker.produce(stage.deployment.source, events)
-        await first.consumed(20)
-        assert output.committed() == []
-        assert first.lines("memory_outdone")
-
-    play(tmp_path, scene)
+    stage.config["sink"]["on_gap"] = on_gap
+    first = stage.start()
+    await first.live(2)
+    second = stage.start()
+    await second.live(1)
+    (moved,) = second.worker.deliveries
+    events = [(moved, key, value) for _, key, value, *_ in keyed(range(20), 1)]
+    stage.broker.produce(stage.source, events)
+    await second.consumed(20)
+    await second.stop()  # its snapshot lies where the first one's are
+    output = stage.broker.log(stage.sink, moved)
+    output.trim(output.end)
+    stage.broker.produce(stage.source, events)
+    await first.consumed(20)
+    assert output.committed() == []
+    assert first.lines("memory_outdone")
 
 
-def test_a_shard_that_stopped_waits_for_no_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@over(Stage)
+async def test_a_shard_that_stopped_waits_for_no_broker(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker was away before, and came back: `give_up_after_s` does not end the worker for it."""
     away: list[bool] = []
@@ -92,29 +69,27 @@ def test_a_shard_that_stopped_waits_for_no_broker(
             raise KafkaConnectionError("away")
         await begin(writer)
 
-    async def scene(stage: Stage) -> None:
-        monkeypatch.setattr(MemoryWriter, "begin", began)
-        stage.deployment.config["kafka"]["give_up_after_s"] = 20
-        worker = stage.start()
-        await worker.live(2)
-        away.append(True)
-        stage.feed(list(keyed(range(1), 1)))
-        await worker.logged("broker_away")
-        source = stage.broker.log(stage.deployment.source, 0)
-        source.trim(source.end)  # which stops the shard that has not read it
-        away.clear()
-        await worker.stopped()
-        assert worker.worker.status.broker_away_s == 0
-        await asyncio.sleep(60)
-        assert not worker.task.done()
-        states = {delivery.state for delivery in worker.worker.deliveries.values()}
-        assert states == {State.STOPPED, State.LIVE}
-
-    play(tmp_path, scene)
+    monkeypatch.setattr(MemoryWriter, "begin", began)
+    stage.config["kafka"]["give_up_after_s"] = 20
+    worker = stage.start()
+    await worker.live(2)
+    away.append(True)
+    stage.feed([0])
+    await worker.logged("broker_away")
+    source = stage.broker.log(stage.source, 0)
+    source.trim(source.end)  # which stops the shard that has not read it
+    away.clear()
+    await worker.stopped()
+    assert worker.worker.status.broker_away_s == 0
+    await asyncio.sleep(60)
+    assert not worker.task.done()
+    states = {delivery.state for delivery in worker.worker.deliveries.values()}
+    assert states == {State.STOPPED, State.LIVE}
 
 
-def test_a_broker_that_hangs_holds_up_no_assignment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@over(Stage)
+async def test_a_broker_that_hangs_holds_up_no_assignment(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While nobody answers whether the topics are still the same, a rebalance is followed."""
     asked = asyncio.Event()
@@ -124,22 +99,20 @@ def test_a_broker_that_hangs_holds_up_no_assignment(
         await asyncio.sleep(1e6)
         return Changes()
 
-    async def scene(stage: Stage) -> None:
-        monkeypatch.setattr(MemoryCluster, "changed", hang)
-        monkeypatch.setattr(topic_watch, "EVERY_S", 0.1)
-        first = stage.start()
-        await first.live(2)
-        await asked.wait()
-        second = stage.start()
-        await second.live(1)
-        await first.live(1)
-
-    play(tmp_path, scene)
+    monkeypatch.setattr(MemoryCluster, "changed", hang)
+    monkeypatch.setattr(topic_watch, "EVERY_S", 0.1)
+    first = stage.start()
+    await first.live(2)
+    await asked.wait()
+    second = stage.start()
+    await second.live(1)
+    await first.live(1)
 
 
 @pytest.mark.parametrize("for_s", [8, 60])
-def test_a_topic_is_deleted_if_it_stays_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_s: int
+@over(Stage)
+async def test_a_topic_is_deleted_if_it_stays_missing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, for_s: int
 ) -> None:
     """A broker with ZooKeeper that has just started lists no topic for a moment: that ends no worker."""
     missing: list[str] = []
@@ -147,22 +120,19 @@ def test_a_topic_is_deleted_if_it_stays_missing(
     async def changed(_cluster: MemoryCluster, _known: Topology) -> Changes:
         return Changes(missing=[*missing])
 
-    async def scene(stage: Stage) -> None:
-        monkeypatch.setattr(MemoryCluster, "changed", changed)
-        monkeypatch.setattr(topic_watch, "EVERY_S", 1.0)
-        worker = stage.start()
-        await worker.live(2)
-        for _ in range(2):
-            missing.append(stage.deployment.source)
-            await asyncio.wait([worker.task], timeout=for_s)
-            missing.clear()
-            await asyncio.wait([worker.task], timeout=5)
-        assert worker.task.done() == (for_s == 60)
-        if worker.task.done():
-            with pytest.raises(DeliveryError, match=f"worker ran: {stage.deployment.source};"):
-                await worker.task
-
-    play(tmp_path, scene)
+    monkeypatch.setattr(MemoryCluster, "changed", changed)
+    monkeypatch.setattr(topic_watch, "EVERY_S", 1.0)
+    worker = stage.start()
+    await worker.live(2)
+    for _ in range(2):
+        missing.append(stage.source)
+        await asyncio.wait([worker.task], timeout=for_s)
+        missing.clear()
+        await asyncio.wait([worker.task], timeout=5)
+    assert worker.task.done() == (for_s == 60)
+    if worker.task.done():
+        with pytest.raises(DeliveryError, match=f"worker ran: {stage.source};"):
+            await worker.task
 
 
 @pytest.mark.parametrize("error", [NodeNotReadyError, RequestTimedOutError, KafkaConnectionError])

@@ -1,6 +1,7 @@
 """Claims about tasks that run beside a body: who ends whom, and which error is raised."""
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 
@@ -23,12 +24,19 @@ async def waits(ended: list[str]) -> None:
         ended.append("task")
 
 
-async def test_the_body_ends_the_tasks() -> None:
-    """They are cancelled, and their ends awaited."""
+@pytest.mark.parametrize("error", [None, OSError("body")])
+async def test_the_body_ends_the_tasks(error: Exception | None) -> None:
+    """They are cancelled, and their ends awaited; an error of the body is raised as it is."""
     ended = list[str]()
-    async with beside(waits(ended)):
-        await asyncio.sleep(0)
+    with pytest.raises(OSError, match="body") if error else nullcontext():
+        async with beside(waits(ended)):
+            await asyncio.sleep(0)
+            if error:
+                raise error
     assert ended == ["task"]
+    # One that never began is no coroutine that was never awaited.
+    async with beside(waits(ended)):
+        pass
 
 
 async def test_a_task_that_fails_ends_the_body_and_the_other_tasks() -> None:
@@ -50,16 +58,6 @@ async def test_a_task_that_is_cancelled_from_within_is_noticed() -> None:
     with pytest.raises(asyncio.CancelledError):
         async with beside(fails(asyncio.CancelledError())):
             await asyncio.Event().wait()
-
-
-async def test_the_error_of_the_body_is_raised_as_it_is() -> None:
-    """The tasks end with it."""
-    ended = list[str]()
-    with pytest.raises(OSError, match="body"):
-        async with beside(waits(ended)):
-            await asyncio.sleep(0)
-            raise OSError("body")
-    assert ended == ["task"]
 
 
 async def test_a_cancelled_caller_is_cancelled() -> None:
@@ -136,9 +134,3 @@ def test_what_is_enduring_ends_when_it_is_told_to() -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(run())
     assert meters.task_errors["ends"] == 2
-
-
-async def test_a_body_that_ends_at_once_leaves_no_coroutine_behind() -> None:
-    """A task that never began is no warning of a coroutine that was never awaited."""
-    async with beside(waits([])):
-        pass

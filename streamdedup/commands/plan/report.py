@@ -1,4 +1,4 @@
-"""A plan as a table for people, and as JSON for programs, with the same figures. docs/plan.md explains them."""
+"""A plan as a table for people, and as JSON for programs, with the same figures. docs/filters.md explains them."""
 
 from collections.abc import Iterator
 from typing import Any

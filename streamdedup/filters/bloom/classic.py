@@ -1,6 +1,6 @@
 """A Bloom filter with the hashes of the literature, to learn from. It takes keys one by one, and no digests.
 
-It has at most 2^32 bits. docs/hashes.md measures how good these hashes are for keys that have a structure.
+It has at most 2^32 bits. results/hashes.md measures how good these hashes are for keys that have a structure.
 For production use `bloom`: `ClassicBloom` is not a kind, so no configuration can name it.
 """
 

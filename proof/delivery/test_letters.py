@@ -1,0 +1,165 @@
+"""More claims about letters: as columns and as objects, cut, of bombs of headers, and of events that are large."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdedup.delivery.side_topics import OBJECTS_A_TURN
+from streamdedup.delivery.transactions import DecidedBatch
+from streamdedup.events import Verdict
+from streamdedup.kafka.client.open_batches import loop_bytes_max
+from streamdedup.kafka.header_limits import TOO_MANY
+from streamdedup.kafka.records import encoding
+from streamdedup.kafka.records.codecs import CODECS, NONE, ZSTD, compress
+from streamdedup.kafka.records.records import copies
+from tests.delivery.bombs import Way, body, bomb, record_batch, settings_of
+from tests.delivery.test_emit import REASON, Sent, blocked_part, emission_to
+from tests.delivery.test_header_bombs import HEADERS_MAX, WITHIN
+from tests.kafka.test_columns import fetched
+from tests.kafka.test_headers import written
+from tests.kafka.test_limits import NOW_MS
+from tests.kafka.test_marks import as_columns, with_objects
+from tests.kafka.test_wire import rows_by_chance
+
+
+class Kept(Sent):
+    """A writer that keeps what goes to side topics, however it comes."""
+
+    async def copy(self, topic: str, batch: Any, rows: Any, bytes_max: int) -> None:
+        """As records."""
+        if topic != "out":
+            await self.send(topic, copies(batch, rows), bytes_max)
+
+
+@pytest.mark.parametrize(("bytes_max", "cut"), [(1_000_000, 0), (10_000, 1)])
+async def test_letters_of_columns_are_those_of_objects(bytes_max: int, cut: int) -> None:
+    """Whole ones go as columns, and in a turn with one that does not fit all are made one by one: the same letters."""
+    rows = [*rows_by_chance(5, 300), (300, 1, b"k", np.random.default_rng(1).bytes(12_000), ())]
+    batch = as_columns(rows)
+    found = blocked_part(*range(1, 301), count=301).blocked
+    verdicts = np.full(301, Verdict.BLOCKED, dtype=np.uint8)
+    verdicts[0] = Verdict.MALFORMED
+    letters = []
+    for form in (batch, with_objects(batch)):
+        writer = Kept()
+        part = DecidedBatch(
+            batch=form,
+            verdicts=verdicts,
+            malformed={0: REASON},
+            rejected={},
+            letter_ms=NOW_MS,
+            blocked=found,
+        )
+        await emission_to(writer, blocked_bytes_max=bytes_max).emit(part)
+        letters.append([(to, (*record[:3], tuple(record[3]))) for to, record in writer.records])
+    assert letters[0] == letters[1]
+    assert len(letters[0]) == 301
+    assert sum("streamdedup.cut" in dict(record[3]) for _, record in letters[0]) == cut
+
+
+async def test_letters_of_many_reasons_leave_the_loop_its_turns() -> None:
+    """As each has a header to encode, columns are made so many at a time as objects are; each has its own reason."""
+    count, writer = 2 * OBJECTS_A_TURN + 1, Kept()
+    reasons = {row: TOO_MANY if row % 7 == 0 else f"because of {row}" for row in range(count)}
+    part = DecidedBatch(
+        batch=as_columns([(row, 1, b"k", b"v", ()) for row in range(count)]),
+        verdicts=np.full(count, Verdict.MALFORMED, dtype=np.uint8),
+        malformed=reasons,
+        rejected={},
+        letter_ms=NOW_MS,
+    )
+    await emission_to(writer).emit(part)
+    assert writer.sizes == [OBJECTS_A_TURN, OBJECTS_A_TURN, 1]
+    headers = [dict(record[3]) for _, record in writer.records]
+    sent = [one["streamdedup.reason"] for one in headers]
+    assert sent == [reason.encode() for reason in reasons.values()]
+    cut = [row for row, one in enumerate(headers) if "streamdedup.cut" in one]
+    assert cut == list(range(0, count, 7))
+
+
+@pytest.mark.parametrize(
+    ("value_bytes", "cut"), [(5_000, b"value, headers"), (0, b"headers")], ids=["large", "small"]
+)
+async def test_a_letter_that_is_cut_further_names_all_that_it_lacks(
+    value_bytes: int, cut: bytes, tmp_path: Path
+) -> None:
+    """Without headers for its limit, and without the value for the topic's."""
+    noise = np.random.default_rng(1).bytes(value_bytes)
+    way = Way(settings_of(tmp_path), bytes_max=2_000)
+    await way.take(record_batch(0, [bomb(300_000, noise)], ZSTD))
+    [(*_, value, headers)] = way.sent.of("letters")
+    assert value == (None if value_bytes else b"")
+    assert [name for name, _ in headers].count("streamdedup.cut") == 1
+    assert dict(headers)["streamdedup.cut"] == cut
+
+
+def rows_with(*bodies: bytes) -> bytes:
+    """One batch in which every event beside these has a key and a header of its own."""
+    others = [body(b'{"id":%d}' % n, written([(b"h", b"%d" % n)])[1:], 1) for n in range(9)]
+    mixed = [one for pair in zip(others, bodies, strict=False) for one in pair]
+    return record_batch(0, [*mixed, *others[len(bodies) :]], NONE)
+
+
+@pytest.mark.parametrize("as_objects", [False, True], ids=["columns", "objects"])
+async def test_the_events_beside_it_pass_as_they_are(as_objects: bool, tmp_path: Path) -> None:
+    """Byte for byte, with their own headers: one, none, or as many as an event may have."""
+    large = body(b'{"id":"large"}', written([(b"n", bytes(5_000))])[1:], 1)
+    data = rows_with(bomb(HEADERS_MAX + 1), WITHIN, large, body(b'{"id":"none"}'))
+    [batch] = fetched(data)
+    way = Way(settings_of(tmp_path, source={"headers_bytes_max": 5_000}))
+    await way.decide(with_objects(batch) if as_objects else batch)
+    [part] = way.parts
+    assert part.rejected == {1: "above source.headers_max", 5: "above source.headers_bytes_max"}
+    passed = [(value, tuple(headers)) for _, _, value, headers in way.sent.of("out")]
+    assert passed == [
+        *((b'{"id":0}', (("h", b"0"),)), (b'{"id":1}', (("h", b"1"),))),
+        (b'{"id":"a"}', (("", b""),) * HEADERS_MAX),
+        *((b'{"id":2}', (("h", b"2"),)), (b'{"id":3}', (("h", b"3"),)), (b'{"id":"none"}', ())),
+        *((b'{"id":%d}' % n, (("h", b"%d" % n),)) for n in range(4, 9)),
+    ]
+
+
+async def test_what_is_kept_of_a_bomb_is_small(tmp_path: Path) -> None:
+    """Its headers are not in memory until its transaction is committed, nor in the size of a transaction."""
+    way = Way(settings_of(tmp_path))
+    await way.take(record_batch(0, [bomb(3_000_000)], ZSTD))
+    [part] = way.parts
+    columns = part.batch.bodies, part.batch.values, part.batch.keys
+    assert all(column is not None and len(column.buffer) < 100 for column in columns)
+
+
+BYTES_MAX = 10_000
+BESIDES_BYTES = 100  # an event's own, beside its noise
+
+
+@pytest.fixture
+def on_loop(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each call that compresses an event is made by the loop's thread."""
+    calls = list[bool]()
+
+    def noted(*arguments: Any) -> Any:
+        calls.append(threading.current_thread() is threading.main_thread())
+        return compress(*arguments)
+
+    monkeypatch.setattr(encoding, "compress", noted)
+    return calls
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+@pytest.mark.parametrize("quick", [True, False], ids=["few", "many"])
+async def test_what_takes_long_to_compress_is_compressed_in_a_thread(
+    compression: str, quick: bool, on_loop: list[bool], tmp_path: Path
+) -> None:
+    """To see whether the output takes an event, and the other topic its letter; for few bytes, a thread costs more."""
+    noise = np.random.default_rng(1).bytes(2 * BYTES_MAX).hex().encode()
+    most = loop_bytes_max(CODECS[compression]) // (len(noise) + BESIDES_BYTES)
+    count = most if quick else most + 2
+    large = [body(b'{"id":%d,"noise":"%b"}' % (row, noise)) for row in range(count)]
+    way = Way(settings_of(tmp_path, sink={"compression": compression}), bytes_max=BYTES_MAX)
+    await way.take(record_batch(0, [*large, body(b'{"id":"small"}')], NONE))
+    verdicts = [verdict for part in way.parts for verdict in part.verdicts.tolist()]
+    assert verdicts == [Verdict.REJECTED] * count + [Verdict.PASS]
+    assert set(on_loop) == {quick}

@@ -1,0 +1,83 @@
+"""Bloom filters: few keys by exact probabilities, small tables, and the largest."""
+
+import itertools
+import math
+import re
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamdedup.filters.bloom.bloom import Bloom
+from streamdedup.filters.sizing import TABLE_BITS_MAX, bloom_error, bloom_size, table_excess
+from tests.filters.cases import over
+from tests.filters.test_bloom import _as_digests, _places
+
+
+@over(itertools.product([0.5, 0.3, 0.1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-9], [1, 2, 3, 5, 10, 30, 100]))
+def test_few_keys_keep_the_error_rate_too(row: tuple[float, int]) -> None:
+    """Where the formula for many keys is up to 8 times too low: E[(x/m)^k], x the bits that nk hashes set."""
+    error_rate, capacity = row
+    bits, hashes = bloom_size(capacity, error_rate)
+    assert _exact_error(bits, hashes, capacity) <= error_rate
+
+
+def _exact_error(bits: int, hashes: int, keys: int) -> float:
+    x = np.arange(bits + 1)
+    chance = np.zeros(bits + 1)
+    chance[0] = 1
+    for _ in range(keys * hashes):
+        met, missed = chance * (x / bits), chance * (1 - x / bits)
+        chance = met
+        chance[1:] += missed[:-1]
+    return float(chance @ (x / bits) ** hashes)
+
+
+@given(st.integers(1, 10**13), st.floats(1e-15, 0.5))
+def test_what_is_too_large_is_told_with_what_is_not(capacity: int, error_rate: float) -> None:
+    """A capacity is refused where its bits are too many; the one advised fits, and 1G more does not."""
+    excess = _excess(capacity, error_rate)
+    assert (excess is None) == (bloom_size(capacity, error_rate)[0] <= TABLE_BITS_MAX)
+    if excess is not None:
+        advised = re.search(r"set filter.capacity to (\d+)G at most", excess)
+        assert advised is not None
+        fitting = int(advised[1]) * 10**9
+        assert _excess(fitting, error_rate) is None
+        assert _excess(fitting + 1_001_000_000, error_rate) is not None
+
+
+def _excess(capacity: int, error_rate: float) -> str | None:
+    return table_excess(bloom_size(capacity, error_rate)[0], capacity, error_rate)
+
+
+def test_bits_land_above_32_bit_indices() -> None:
+    """In a table of more than 2^32 bits, places beyond the 2^32nd are used, and read back.
+
+    The pages of the 719 MB are the kernel's zero page until written; three keys write few.
+    """
+    seen = Bloom(200_000_000, 1e-6)
+    bits, hashes = seen.header()["bits"], seen.header()["hashes"]
+    assert bits > 1 << 32
+    rows = [((1 << 64) - 1, 3), (0xC0FFEE0123456789, 0x9E3779B97F4A7C15), (1, (1 << 64) - 5)]
+    places = {at for a, b in rows for at in _places(a, b, bits, hashes)}
+    assert sum(at > 1 << 32 for at in places) > 5
+    assert seen.add_many(_as_digests(rows)).all()
+    (table,) = seen.buffers()
+    assert all(table[at // 8] >> at % 8 & 1 for at in places)
+    assert seen.fill_ratio == len(places) / bits
+    assert seen.contains_many(_as_digests(rows)).all()
+    folded = {at & 0xFFFFFFFF for at in places} - places
+    assert not any(table[at // 8] >> at % 8 & 1 for at in folded)
+
+
+@given(st.integers(1, 10**12), st.floats(1e-15, 0.5))
+def test_sizes_keep_their_error_rate_at_the_least_cost(capacity: int, error_rate: float) -> None:
+    """At capacity the error is at most the rate, and no other number of hashes needs fewer bits, but k/4 + 1."""
+    bits, hashes = bloom_size(capacity, error_rate)
+    fewer = bits - hashes // 4 - 2
+    assert bloom_error(bits, hashes, capacity) <= error_rate * (1 + 1e-9)
+    assert fewer <= 0 or bloom_error(fewer, hashes, capacity) > error_rate * (1 - 1e-9)
+    bound = 1.4427 * capacity * math.log2(1 / error_rate)
+    assert bound * 0.999 <= bits <= bound * 1.11 + hashes / 4 + 2
+    for other in {max(1, hashes - 1), hashes + 1}:
+        assert bloom_error(max(1, fewer), other, capacity) > error_rate * (1 - 1e-9)

@@ -1,0 +1,1 @@
+"""What takes long, or is rare, to claim of `streamdedup/registry/`; the rest is in tests/registry."""

@@ -1,0 +1,72 @@
+"""The command as a process, with its streams in the hands of a test."""
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.broker.base import DEADLINE_S
+from tests.lists.tools import built
+
+EXAMPLE = Path(__file__).parents[2] / "config" / "dedup.yaml"
+COMMAND = [sys.executable, "-m", "streamdedup"]
+LINES = b"".join(b"%d\n" % number for number in range(100_000))
+
+
+@dataclass(frozen=True)
+class Piped:
+    """`streamdedup pipe`, running, with all its streams in our hands."""
+
+    process: subprocess.Popen[bytes]
+    input: IO[bytes]
+    output: IO[bytes]
+    errors: IO[bytes]
+
+    def write(self, data: bytes) -> None:
+        """Hand on `data`, of a few KiB at most, at once."""
+        self.input.write(data)
+
+    def arriving(self) -> bytes:
+        """Read what is there, now or before the deadline."""
+        ready, _, _ = select.select([self.output], [], [], DEADLINE_S)
+        return os.read(self.output.fileno(), 1 << 16) if ready else b"(nothing arrived)"
+
+
+@pytest.fixture
+def piped() -> Iterator[Piped]:
+    """Start `streamdedup pipe`, and end it where the test did not."""
+    # A shell may have started us with signals ignored, which children inherit.
+    program = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
+        "from streamdedup.cli import main\n"
+        "sys.exit(main(['pipe']))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        yield Piped(process, process.stdin, process.stdout, process.stderr)
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a directory with a list."""
+    made = tmp_path_factory.mktemp("streams")
+    built(made, ["a", "b"])
+    (made / "in").write_bytes(LINES)
+    return made

@@ -1,0 +1,48 @@
+"""A block list and an allow list of numbered addresses, and events of these."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from streamdedup.cli import main
+from tests.broker.topics import Event, Header
+
+KEYS = 9_000
+
+
+def build_lists(directory: Path, keys: int = KEYS) -> dict[str, dict[str, str]]:
+    """The two sections, their lists built by the command, in this process: another takes ten times as long."""
+    texts = {
+        "allow": [f"user{n}@junk.org" for n in range(0, keys, 15)],
+        "block": ["@junk.org", *(f"user{n}@example.com" for n in range(0, keys, 5) if n % 3)],
+    }
+    for name, entries in texts.items():
+        (directory / f"{name}.txt").write_text("\n".join(entries))
+        options = ["--normalize", "email", "--name", f"{name}ed"]
+        source, output = f"{directory}/{name}.txt", f"{directory}/{name}.list"
+        assert main(["lists", "build", source, "-o", output, *options]) == 0
+    return {f"{name}list": {"file": f"{directory}/{name}.list"} for name in texts}
+
+
+def is_blocked(number: int) -> str | None:
+    """By which rule; what is in both lists is not."""
+    if number % 15 == 0:
+        return None
+    if number % 5 == 0:
+        return "address"
+    return "domain" if number % 3 == 0 else None
+
+
+def addressed(
+    numbers: Iterable[int], partitions: int = 1, headers: Iterable[Header] = ()
+) -> list[Event]:
+    """Events by their record keys, a third of them of a blocked domain; equal keys share a partition."""
+    return [
+        (
+            number % partitions,
+            b"User%d@%s" % (number, b"example.com" if number % 3 else b"junk.org"),
+            b"%d" % number,
+            [*headers],
+            None,
+        )
+        for number in numbers
+    ]
