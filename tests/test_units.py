@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from streamdedup import units
-from tests.filters.cases import over
+from tests.rows import table
 
 SECONDS = units.seconds(0, 1e12)
 MILLISECONDS = units.milliseconds(0, 10**18)
@@ -90,7 +90,7 @@ REFUSED = [
 ]
 
 
-@over(READ)
+@table(READ)
 def test_a_value_is_read_exactly(row: tuple[units.Quantity, object, float]) -> None:
     """Units, fractions, underscores and exponents give the exact number, of the right type."""
     quantity, written, value = row
@@ -99,7 +99,7 @@ def test_a_value_is_read_exactly(row: tuple[units.Quantity, object, float]) -> N
     assert type(read) is type(value)
 
 
-@over(REFUSED)
+@table(REFUSED)
 def test_a_wrong_value_is_refused_with_its_remedy(row: tuple[units.Quantity, object, str]) -> None:
     """What is no quantity is refused, and the message says what to write."""
     quantity, written, remedy = row
@@ -166,13 +166,13 @@ def test_a_number_a_bool_or_nothing_is_quoted(value: object) -> None:
     assert units.quote(value) == repr(value)
 
 
-@over(PLAIN)
+@table(PLAIN)
 def test_a_text_that_cannot_be_a_secret_is_quoted(text: str) -> None:
     """A short number, with a short unit or none, or a word such as `true`."""
     assert units.quote(text) == repr(text)
 
 
-@over(MAYBE_SECRET)
+@table(MAYBE_SECRET)
 def test_a_text_that_may_be_a_secret_is_not_quoted(text: str) -> None:
     """Neither is it where a choice is due that it does not resemble."""
     assert units.quote(text) is None
@@ -262,7 +262,7 @@ def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         path.validate_python("~no-such-user-here/snapshots")
 
 
-@over(
+@table(
     [
         (0, "0 bytes"),
         (1, "1 byte"),
@@ -285,7 +285,7 @@ def test_a_size_for_people_has_three_digits(row: tuple[float, str]) -> None:
     assert units.sized(size_bytes) == text
 
 
-@over(
+@table(
     [
         ("", ""),
         ("events-unique", "events-unique"),

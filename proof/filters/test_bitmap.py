@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from streamdedup.filters.bitmap.direct import DirectBitmap
 from streamdedup.filters.bitmap.hashed import HashedBitmap
 from streamdedup.filters.sizing import beside, bitmap_size
-from tests.filters.cases import over, random_digests
+from tests.filters.cases import random_digests
+from tests.rows import table
 
 
 @given(st.integers(1, 10**9), st.floats(1e-6, 0.9))
@@ -37,7 +38,7 @@ def test_sizes_of_other_platforms_are_known_by_rates_beside(
     assert bitmap_size(1000, 0.01 ** (1 - 1e-12)) == bitmap_size(1000, 0.01 ** (1 + 1e-12)) == 99500
 
 
-@over(["standard", "double"])
+@table(["standard", "double"])
 def test_bits_land_above_32_bit_indices(probe: str) -> None:
     """In a table of more than 2^32 bits those beyond the 2^32nd are used, by one key and by many."""
     seen = HashedBitmap(50_000_000, 0.01, probe=probe)

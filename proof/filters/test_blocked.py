@@ -8,8 +8,9 @@ import pytest
 
 from streamdedup.filters.bloom.blocked import BlockedBloom
 from streamdedup.filters.sizing import BLOCK_BITS, BLOCKED_HASHES_MAX, blocked_error, blocked_keys
-from tests.filters.cases import band, over, random_digests
+from tests.filters.cases import band, random_digests
 from tests.filters.test_blocked import _as_digests, _places
+from tests.rows import table
 
 
 @pytest.mark.parametrize(("hashes", "load"), [(1, 300), (3, 110), (6, 50), (12, 23), (16, 13)])
@@ -77,7 +78,7 @@ def test_extremes_have_an_error() -> None:
     assert 0.999 < blocked_error(100, 6, 300_000) <= 1
 
 
-@over([(1, 6), (2, 6), (1000, 9), (10**9, 16)])
+@table([(1, 6), (2, 6), (1000, 9), (10**9, 16)])
 def test_the_keys_follow_from_the_bits(row: tuple[int, int]) -> None:
     """The estimate is the inverse of the share of bits that so many keys set."""
     blocks, hashes = row

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.sizing import TABLE_BITS_MAX, bloom_error, bloom_size, table_excess
-from tests.filters.cases import over
 from tests.filters.test_bloom import _as_digests, _places
+from tests.rows import table
 
 
-@over(itertools.product([0.5, 0.3, 0.1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-9], [1, 2, 3, 5, 10, 30, 100]))
+@table(itertools.product([0.5, 0.3, 0.1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-9], [1, 2, 3, 5, 10, 30, 100]))
 def test_few_keys_keep_the_error_rate_too(row: tuple[float, int]) -> None:
     """Where the formula for many keys is up to 8 times too low: E[(x/m)^k], x the bits that nk hashes set."""
     error_rate, capacity = row

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamdedup import ClassicBloom
 from streamdedup.filters.bloom.classic import STRING_HASHES
-from tests.filters.cases import over
+from tests.rows import table
 
 
 def test_salted_md5_errs_as_the_theorem_says() -> None:
@@ -20,7 +20,7 @@ def test_salted_md5_errs_as_the_theorem_says() -> None:
     assert (seen.bits, seen.hashes, seen.size_bytes) == (50_000, 7, 6256)
 
 
-@over(STRING_HASHES)
+@table(STRING_HASHES)
 @given(key=st.binary(max_size=80))
 def test_string_hashes_have_32_bits(name: str, key: bytes) -> None:
     """Whatever the key, long ones too, a hash is an unsigned integer of 32 bits."""

@@ -9,8 +9,9 @@ from streamdedup.filters.cuckoo import cuckoo
 from streamdedup.filters.cuckoo.cuckoo import Cuckoo
 from streamdedup.filters.cuckoo.rows import add_rows
 from streamdedup.filters.stash import ROWS
-from tests.filters.cases import over, random_digests, state
+from tests.filters.cases import random_digests, state
 from tests.filters.test_cuckoo import LOW_64, cells_of, filled, in_stash, packed, places, sized
+from tests.rows import table
 
 
 @pytest.mark.parametrize("bits", [7, 8, 12, 16, 20, 33])
@@ -112,7 +113,7 @@ def test_a_search_that_fails_changes_nothing() -> None:
     pytest.fail("no search failed")
 
 
-@over(range(4, 61))
+@table(range(4, 61))
 def test_every_width_of_fingerprint_is_packed_and_found(bits: int) -> None:
     """At every bit of a word."""
     packed(bits)

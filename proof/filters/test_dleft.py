@@ -9,8 +9,9 @@ from streamdedup import filters
 from streamdedup.filters.dleft.dleft import DLeft
 from streamdedup.filters.dleft.shape import Shape
 from streamdedup.filters.dleft.table import DLeftTable
-from tests.filters.cases import copies, over, random_digests
+from tests.filters.cases import copies, random_digests
 from tests.filters.test_dleft import located
+from tests.rows import table
 
 
 def test_loads_are_those_of_the_differential_equations() -> None:
@@ -24,7 +25,7 @@ def test_loads_are_those_of_the_differential_equations() -> None:
     assert (seen.overflowed, seen.fill_ratio) == (0, 0.75)
 
 
-@over(
+@table(
     [
         *[("any", buckets, counter_bits) for buckets in (1, 6, 37, 64) for counter_bits in (0, 2)],
         *[("published", buckets, 2) for buckets in (1, 64)],
@@ -63,7 +64,7 @@ def test_cells_land_above_the_2_32nd_bit() -> None:
     assert not table.contains(keys).any()
 
 
-@over(["cuckoo", "dleft", "dlcbf"])
+@table(["cuckoo", "dleft", "dlcbf"])
 def test_a_file_that_states_too_few_keys_has_none_below_zero(kind: str) -> None:
     """Of a multiset only the header says how many keys are distinct; as they are taken out, none are left."""
     for multiset in (False, True):

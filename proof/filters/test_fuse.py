@@ -13,9 +13,10 @@ from streamdedup.filters.fuse import peel
 from streamdedup.filters.fuse.fuse import COLUMNS, KEYS, LENGTH, SEED, SEGMENTS, START, Fuse
 from streamdedup.filters.fuse.peel import SEEDS_MAX, build_part, words_of
 from streamdedup.filters.sizing import fuse_bits, fuse_size
-from tests.filters.cases import band, copies, over, random_digests, state
+from tests.filters.cases import band, copies, random_digests, state
 from tests.filters.test_fuse import made
 from tests.filters.test_fuse import small_parts as small_parts  # noqa: PLC0414 - a fixture
+from tests.rows import table
 
 PERCENT_039, PERCENT_00015 = 2.0**-8, 2.0**-16  # 0.39 % and 0.0015 %, as the literature rounds them
 
@@ -69,7 +70,7 @@ def test_no_seed_fails_often() -> None:
     assert max(seeds) < 10
 
 
-@over([1, 7, 8, 31, 32])
+@table([1, 7, 8, 31, 32])
 def test_lists_of_every_short_length_are_found(bits: int) -> None:
     """All of 0 to 100 keys, at fingerprints that lie across words and that do not."""
     for count in range(101):
@@ -219,7 +220,7 @@ def test_directories_that_do_not_fit_are_refused() -> None:
             assert state(Fuse.from_parts(header, [table, rows])) == state(seen)
 
 
-@over(
+@table(
     [
         (0, 0, 0),
         (0, 64, 1),

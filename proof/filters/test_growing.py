@@ -21,8 +21,9 @@ from streamdedup.filters.growing import stages
 from streamdedup.filters.growing.chain import Chain
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot import files
-from tests.filters.cases import band, copies, over, random_digests, state
+from tests.filters.cases import band, copies, random_digests, state
 from tests.filters.test_growing import KINDS, OPTIONS, every, growing, made_ahead_bytes
+from tests.rows import table
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamdedup.FilterFullWarning")
 
@@ -47,7 +48,7 @@ def test_the_error_stays_within_the_budget_while_it_grows(kind: str) -> None:
         assert seen.error_rate_now == pytest.approx(expected / len(absent), rel=0.05, abs=1e-12)
 
 
-@over(itertools.product(OPTIONS, [(10**6, 1e-8), (10**12, 0.1), (10, 1e-15), (1, 1e-321)]))
+@table(itertools.product(OPTIONS, [(10**6, 1e-8), (10**12, 0.1), (10, 1e-15), (1, 1e-321)]))
 def test_no_stage_is_planned_that_the_kind_refuses(
     row: tuple[tuple[str, dict[str, Any]], tuple[int, float]],
 ) -> None:
@@ -67,7 +68,7 @@ def test_no_stage_is_planned_that_the_kind_refuses(
             assert (refused != "") == (number == len(planned)), refused
 
 
-@over(KINDS)
+@table(KINDS)
 def test_it_is_said_when_a_stage_may_be_due(kind: str) -> None:
     """Whoever heeds it before each addition has `add_many` make no stage."""
     seen = growing(kind, 10, 1e-3)
@@ -197,7 +198,7 @@ def test_an_addition_while_a_stage_is_made_adds_no_stage_twice(
     assert all(f"late {number}" in restored for number in range(next(late) - 1))
 
 
-@over(OPTIONS)
+@table(OPTIONS)
 @settings(deadline=None, max_examples=25)
 @given(
     st.lists(st.integers(0, 90), max_size=150),
@@ -253,7 +254,7 @@ def of_stages(seen: Filter) -> list[tuple[int, int, float]]:
     return [(len(stage), stage.capacity, stage.error_rate) for stage in made]
 
 
-@over(KINDS)
+@table(KINDS)
 def test_no_stage_holds_more_than_it_is_made_for(kind: str) -> None:
     """While it may grow; beyond capacity the last one takes what comes, and loses none."""
     seen = growing(kind, 20, 0.01)

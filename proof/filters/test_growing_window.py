@@ -7,7 +7,7 @@ import numpy as np
 from streamdedup.events import NO_TIMESTAMP, Verdict
 from streamdedup.filters.memory import TABLE_PIECE_BYTES
 from streamdedup.rules.window import DuplicatesWithin
-from tests.filters.cases import over, random_digests, state
+from tests.filters.cases import random_digests, state
 from tests.filters.test_growing_window import (
     build,
     crowded,
@@ -16,6 +16,7 @@ from tests.filters.test_growing_window import (
     within_capacity,
 )
 from tests.filters.test_window import KEYS, batches, ended, put, rotated
+from tests.rows import table
 
 
 def test_the_streams_of_these_tests_grow_shrink_and_take_over() -> None:
@@ -33,7 +34,7 @@ def test_the_streams_of_these_tests_grow_shrink_and_take_over() -> None:
     assert beyond > 100
 
 
-@over(itertools.product(range(6), [False, True]))
+@table(itertools.product(range(6), [False, True]))
 def test_times_add_alike_in_any_batches(row: tuple[int, bool]) -> None:
     """Keys that look alike are found or not, whatever the batches: answers and bytes."""
     seed, refresh = row
@@ -95,7 +96,7 @@ def test_what_was_made_ahead_is_given_back() -> None:
         assert window.size_bytes == build(100).size_bytes
 
 
-@over(range(12))
+@table(range(12))
 def test_the_stages_follow_from_what_was_put(seed: int) -> None:
     """In a dozen streams."""
     put_in_batches(seed)

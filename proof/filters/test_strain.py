@@ -15,8 +15,9 @@ from streamdedup.filters.stash import RUN_MAX
 from streamdedup.filters.strain import CREDIT, STRAIN_MAX, ChosenKeysError
 from streamdedup.keys.hashing import Digests
 from tests.chosen import for_few_buckets, for_one_row, for_one_slot
-from tests.filters.cases import over, random_digests, state
+from tests.filters.cases import random_digests, state
 from tests.filters.test_strain import accepted, longest_run
+from tests.rows import table
 
 
 @pytest.mark.parametrize("load", [0.5, 0.8, 0.9])
@@ -101,7 +102,7 @@ def test_a_run_that_grows_at_its_end_is_refused_before_it_is_moved() -> None:
     assert seen.add_many(elsewhere).all()
 
 
-@over([8, 16])
+@table([8, 16])
 def test_each_of_a_long_run_is_found(size: int) -> None:
     """Searches go on in strides; what lies between two fingerprints, before and behind them, is absent."""
     seen = Exact(10_000, fingerprint_bytes=size)
@@ -117,7 +118,7 @@ def test_each_of_a_long_run_is_found(size: int) -> None:
     assert seen.contains_many(odd).tolist() == [False] * 500 + [True] * 500
 
 
-@over(["cuckoo", "dleft", "dlcbf"])
+@table(["cuckoo", "dleft", "dlcbf"])
 def test_random_keys_copies_and_removals_are_never_refused(kind: str) -> None:
     """Far beyond capacity, each of them many times, and after most of them were removed again."""
     seen = cast("Any", filters.build({"kind": kind, "capacity": 2000, "error_rate": 1e-6}))

@@ -16,7 +16,7 @@ from streamdedup.filters.window.placing import TAGS
 from streamdedup.filters.window.table import WindowTable
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.hashing import MURMUR3, Digests
-from tests.filters.cases import band, over, random_digests, state
+from tests.filters.cases import band, random_digests, state
 from tests.filters.test_window import (
     DAY_MS,
     KEYS,
@@ -27,6 +27,7 @@ from tests.filters.test_window import (
     put_in_batches,
     rotated,
 )
+from tests.rows import table
 
 
 def test_a_single_key_that_must_move_others_does_as_in_a_batch(
@@ -169,7 +170,7 @@ def test_a_sweep_looks_at_a_part_of_the_table_and_only_where_keys_have_left() ->
     assert list(window.rotate(10**10 * 100)) == []
 
 
-@over([0, 1])
+@table([0, 1])
 def test_a_sweep_that_was_left_half_way_is_finished_before_the_next_call(steps: int) -> None:
     """Whatever that is: nothing is found that has left the window, and putting the same again changes nothing more."""
     for call in (
@@ -193,7 +194,7 @@ def test_a_sweep_that_was_left_half_way_is_finished_before_the_next_call(steps: 
         assert state(window) == state(whole)
 
 
-@over(itertools.product(range(12), SHAPES))
+@table(itertools.product(range(12), SHAPES))
 def test_whatever_the_batches_the_table_is_the_same(row: tuple[int, tuple[int, float]]) -> None:
     """For all shapes, with a dozen streams each."""
     put_in_batches(*row)

@@ -19,7 +19,8 @@ from streamdedup.filters.window.cells import (
     look,
     put,
 )
-from tests.filters.cases import over, random_digests
+from tests.filters.cases import random_digests
+from tests.rows import table
 
 BUCKETS = 100
 MARK = 3
@@ -40,7 +41,7 @@ _get: Any = numba.njit(lambda words, fields, cell: get(words, layout_at(fields, 
 _first: Any = numba.njit(lambda bucket, cells: first_cell(bucket, cells))  # noqa: PLW0108
 
 
-@over(itertools.product(WIDTHS, [2, 31, 64], [-1000, 0, 12345]))
+@table(itertools.product(WIDTHS, [2, 31, 64], [-1000, 0, 12345]))
 def test_a_bucket_is_seen_as_its_cells_are(row: tuple[int, int, int]) -> None:
     """Free are those of 0, and those whose generation has passed; of the others, those with a mark hold it."""
     bits, generations, current = row
@@ -69,7 +70,7 @@ def test_the_first_of_some_cells_is_that_of_the_lowest_bit() -> None:
         assert _first(np.uint64(5), np.uint64(cells)) == 5 * WINDOW_CELLS + first
 
 
-@over([(1e-2, "9d4533573716e504"), (1e-6, "062cd7a763bfa306"), (1e-9, "41fe93b8ee876f1a")])
+@table([(1e-2, "9d4533573716e504"), (1e-6, "062cd7a763bfa306"), (1e-9, "41fe93b8ee876f1a")])
 def test_keys_get_the_cells_that_they_always_got(row: tuple[float, str]) -> None:
     """From empty to full and three turns on, with searches, some keys twice: else a fold would give another table."""
     error_rate, digest = row

@@ -18,7 +18,7 @@ from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.schema import SchemaError
 from tests.keys.avro import found, of_schema
 from tests.registry.stand_ins import record
-from tests.tables import table
+from tests.rows import table
 
 DATA: Mapping[str, Any] = json.loads(
     Path(__file__).with_name("avro_project.json").read_text(encoding="utf-8")

@@ -4,8 +4,7 @@ from itertools import product
 
 from streamdedup.keys.normalizers.email import EmailNormalizer
 from tests.keys.test_email import DOMAINS, PROVIDER, RULES, agrees, is_known_as
-from tests.rows import every
-from tests.tables import table
+from tests.rows import every, table
 
 YANDEX = (
     "yandex.ru",

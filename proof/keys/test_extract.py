@@ -5,7 +5,7 @@ from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.parts import Part
 from tests.keys.test_extract import batch_of
 from tests.keys.test_parts import DEBEZIUM
-from tests.tables import table
+from tests.rows import table
 
 
 @table(

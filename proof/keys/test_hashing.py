@@ -24,7 +24,7 @@ from tests.keys.test_hashing import (
     has_their_digests,
     with_offsets,
 )
-from tests.tables import table
+from tests.rows import table
 
 WORD = (1 << 64) - 1
 

@@ -25,7 +25,7 @@ from tests.keys.avro import framed, of_schema
 from tests.keys.test_avro import record, zigzag
 from tests.keys.test_hostile_schemas import COMPILED, STEPS, of_fields, serialized, why_not
 from tests.keys.test_protobuf import F, found, of_text, piece, tag
-from tests.tables import table
+from tests.rows import table
 
 MANY = 30_000  # what takes the square of it does not end
 

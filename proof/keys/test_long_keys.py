@@ -10,7 +10,7 @@ from streamdedup.keys.normalizers.base import LONG_BYTES
 from streamdedup.keys.options import Normalization
 from tests.keys.test_long_keys import NAMES, SIZE, outcome
 from tests.keys.test_normalizers import named
-from tests.tables import table
+from tests.rows import table
 
 
 @table(

@@ -7,7 +7,7 @@ import numpy as np
 from streamdedup.keys.multilinear import drawn_words
 from tests.chosen import CHOSEN
 from tests.keys.test_multilinear import bits_of
-from tests.tables import table
+from tests.rows import table
 
 
 @table(CHOSEN)

@@ -17,7 +17,7 @@ from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Normalization
 from tests.broker.base import DEADLINE_S
 from tests.keys.test_normalizers import named
-from tests.tables import table
+from tests.rows import table
 
 
 @pytest.mark.parametrize(

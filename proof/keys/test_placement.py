@@ -9,7 +9,7 @@ from streamdedup.events import Column
 from streamdedup.keys import placement
 from streamdedup.keys.placement import partitions_of
 from tests.keys.test_placement import POSITIVE
-from tests.tables import table
+from tests.rows import table
 from tests.watching import watched
 
 

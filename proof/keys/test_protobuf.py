@@ -22,7 +22,7 @@ from tests.keys.test_protobuf import (
     piece,
     tag,
 )
-from tests.tables import table
+from tests.rows import table
 
 pytestmark = pytest.mark.bounds
 

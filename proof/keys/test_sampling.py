@@ -12,7 +12,7 @@ from streamdedup.keys.hashing import MURMUR3, Hash
 from streamdedup.keys.sampling import AGAIN, NEW, Sample
 from streamdedup.keys.words import BYTES_A_CALL
 from tests.keys.test_sampling import keys, passing, places
-from tests.tables import table
+from tests.rows import table
 
 
 def test_within_one_batch_the_share_is_halved_too() -> None:

@@ -1,7 +1,7 @@
 """What the conformance suite is run over: every kind, with each of its options; one line makes a kind part of it."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
@@ -12,7 +12,6 @@ from streamdedup import filters
 from streamdedup.filters.base import Addable, Filter, Removable, Unionable
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests, Hash
-from tests.rows import every
 
 HASH_KEY = bytes(range(16))
 Row = TypeVar("Row")
@@ -88,20 +87,6 @@ KEEPING = [case for case in CASES if Windowed not in case.abilities]  # whatever
 REMOVABLE = [case for case in CASES if Removable in case.abilities]
 MULTISETS = [case for case in CASES if "multiset" in case.options]
 UNIONABLE = [case for case in CASES if Unionable in case.abilities]
-
-
-def over(rows: Iterable[Row]) -> Callable[[Callable[[Row], None]], Callable[[], None]]:
-    """Make one test of a check: it tries all rows, and reports those that fail."""
-    table = list(rows)
-
-    def decorated(check: Callable[[Row], None]) -> Callable[[], None]:
-        def test() -> None:
-            every(table, check)
-
-        test.__doc__ = check.__doc__
-        return test
-
-    return decorated
 
 
 @cache

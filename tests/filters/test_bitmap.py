@@ -17,7 +17,8 @@ from streamdedup.filters.bitmap.direct import DirectBitmap
 from streamdedup.filters.bitmap.hashed import HashedBitmap
 from streamdedup.filters.sizing import TABLE_BITS_MAX
 from streamdedup.keys.hashing import Digests
-from tests.filters.cases import HASH_KEY, copies, over, state
+from tests.filters.cases import HASH_KEY, copies, state
+from tests.rows import table
 
 words = st.integers(0, 2**64 - 1)
 
@@ -25,7 +26,7 @@ words = st.integers(0, 2**64 - 1)
 # --- hashed ---
 
 
-@over([(1e-2, 99.5), (1e-3, 999.5), (1e-4, 9999.5)])
+@table([(1e-2, 99.5), (1e-3, 999.5), (1e-4, 9999.5)])
 def test_it_takes_the_reciprocal_of_the_error_rate(row: tuple[float, float]) -> None:
     """About 1/p bits a key."""
     error_rate, bits = row
@@ -69,7 +70,7 @@ def test_a_hashed_bitmap_takes_nothing_back() -> None:
     assert not isinstance(filters.build({"kind": "bitmap", "capacity": 10}), Removable)
 
 
-@over([1e-9, 1e-300, 5e-324])
+@table([1e-9, 1e-300, 5e-324])
 def test_what_takes_too_many_bits_is_refused(error_rate: float) -> None:
     """Small rates take more than any machine has: the operator's mistake, named before memory is taken."""
     with pytest.raises(
@@ -92,7 +93,7 @@ RANGES = [
 ]
 
 
-@over(RANGES)
+@table(RANGES)
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_direct_bitmaps_are_sets(bounds: tuple[int, int], data: st.DataObject) -> None:
@@ -127,7 +128,7 @@ def test_direct_bitmaps_are_sets(bounds: tuple[int, int], data: st.DataObject) -
     assert seen.fill_ratio == len(model) / (last - first + 1)
 
 
-@over(["i1", "u1", "<i2", ">i2", "u4", "<i8", ">i8", ">u8"])
+@table(["i1", "u1", "<i2", ">i2", "u4", "<i8", ">i8", ">u8"])
 def test_integers_of_every_dtype_and_layout_are_taken(dtype: str) -> None:
     """Narrow, unsigned, of the other byte order, strided or read-only: the same integers."""
     numbers = [0, 100, 7, 101, 100]
@@ -139,7 +140,7 @@ def test_integers_of_every_dtype_and_layout_are_taken(dtype: str) -> None:
         assert seen.remove_many(values).tolist() == [True, True, True, True, False]
 
 
-@over(
+@table(
     [
         ((10, 20), np.array([15, 9])),
         ((10, 20), np.array([21, 15], np.uint8)),
@@ -175,7 +176,7 @@ def test_what_is_out_of_range_is_refused(row: tuple[tuple[int, int], Any]) -> No
     assert state(cast("Filter", seen)) == before
 
 
-@over(
+@table(
     [
         np.array([1.0]),
         np.array([True]),
@@ -228,7 +229,7 @@ def test_it_is_reached_by_its_range() -> None:
     assert filters.build({"kind": "bitmap", "range": (0, 99), "capacity": 5}).capacity == 5
 
 
-@over(
+@table(
     [
         [1],
         [1, 2, 3],
@@ -249,7 +250,7 @@ def test_what_is_no_range_is_refused(given: Any) -> None:
         filters.build({"kind": "bitmap", "range": given})
 
 
-@over(
+@table(
     [
         ({"capacity": 0}, r"filter\.capacity 0 is not an integer from 1 to the range's 10"),
         ({"capacity": 11}, r"filter\.capacity 11 is not"),

@@ -16,7 +16,8 @@ from streamdedup.filters.sizing import (
     bloom_size,
 )
 from streamdedup.keys.hashing import Digests
-from tests.filters.cases import over, random_digests
+from tests.filters.cases import random_digests
+from tests.rows import table
 
 MULTIPLIER = 0xD1342543DE82EF95
 
@@ -24,7 +25,7 @@ MULTIPLIER = 0xD1342543DE82EF95
 # --- theorems ---
 
 
-@over([(1e-2, 6, 9.92), (1e-3, 9, 15.55), (1e-4, 12, 22.03), (1e-6, 16, 38.8), (1e-9, 16, 85.3)])
+@table([(1e-2, 6, 9.92), (1e-3, 9, 15.55), (1e-4, 12, 22.03), (1e-6, 16, 38.8), (1e-9, 16, 85.3)])
 def test_what_a_key_costs(row: tuple[float, int, float]) -> None:
     """Bits a key and hashes at capacity, of the mixture: 3 % more than Bloom's at 1 %, twice as many at the least."""
     error_rate, hashes, bits_a_key = row

@@ -13,12 +13,12 @@ from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.digest_filter import CAPACITY_MAX
 from streamdedup.filters.sizing import bloom_error, bloom_size
 from streamdedup.keys.hashing import Digests, digests
-from tests.filters.cases import over
+from tests.rows import table
 
 # --- Bloom: theorems ---
 
 
-@over(
+@table(
     [  # from the literature's table of m/n by k, three significant digits
         (2, 1, 0.393),
         (3, 3, 0.253),
@@ -47,7 +47,7 @@ def test_a_table_that_is_too_large_is_not_made() -> None:
         Bloom(900_000_000_000, 1e-6)
 
 
-@over([1e-37, 0.5, 0.9999999])
+@table([1e-37, 0.5, 0.9999999])
 def test_extreme_error_rates_have_a_size(error_rate: float) -> None:
     """Every rate that digests of 128 bits can give makes a filter, and one that can be restored."""
     bits, hashes = bloom_size(10, error_rate)
@@ -98,7 +98,7 @@ def test_bits_land_where_the_formula_says(
     ]
 
 
-@over(
+@table(
     [
         ({"capacity": 101}, "do not follow"),
         ({"capacity": 99}, "do not follow"),

@@ -14,7 +14,7 @@ from streamdedup import ClassicBloom, filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.bloom.classic import STRING_HASHES
 from tests.broker.base import DEADLINE_S
-from tests.filters.cases import over
+from tests.rows import table
 
 ADDRESS = "user@example.com"
 SINGLE: list[Callable[[Any], int]] = [lambda x: x % 8]
@@ -44,7 +44,7 @@ def test_three_hashes_have_it_no_more() -> None:
 # --- hashes ---
 
 
-@over([(ADDRESS, [851014, 613276, 40710]), ("a", [294147, 99859, 417480])])
+@table([(ADDRESS, [851014, 613276, 40710]), ("a", [294147, 99859, 417480])])
 def test_salted_md5_is_as_published(row: tuple[str, list[int]]) -> None:
     """r_i = md5(str(i - 1) + key) mod m for m = 1000003, of a `str` and of its UTF-8."""
     key, places = row
@@ -53,7 +53,7 @@ def test_salted_md5_is_as_published(row: tuple[str, list[int]]) -> None:
     assert ClassicBloom(1_000_003, 64).positions(key)[:3] == places
 
 
-@over(
+@table(
     [
         ("js", 0xB8658B2E),
         ("pjw", 0x014D67DD),
@@ -104,14 +104,14 @@ def test_bits_land_at_the_end_of_the_largest_table() -> None:
 # --- refusals ---
 
 
-@over([0, -1, (1 << 32) + 1, 1.5, "8"])
+@table([0, -1, (1 << 32) + 1, 1.5, "8"])
 def test_impossible_sizes_are_named(bits: Any) -> None:
     """From 1 to 2^32 bits, as far as 32 bits of a hash reach."""
     with pytest.raises(ConfigError, match=f"bits is {bits}; it must be"):
         ClassicBloom(bits)
 
 
-@over(
+@table(
     [
         (0, "salted_md5", "hashes is 0; the family salted_md5 has 1 to 64"),
         (65, "salted_md5", "hashes is 65; the family salted_md5"),
@@ -129,7 +129,7 @@ def test_impossible_hashes_are_named(row: tuple[Any, str, str]) -> None:
         ClassicBloom(100, hashes, family=family)
 
 
-@over([["djb"], 2])
+@table([["djb"], 2])
 def test_named_hashes_take_texts_only(hashes: Any) -> None:
     """An integer has no bytes of its own: TypeError, and nothing is added."""
     seen = ClassicBloom(100, hashes)

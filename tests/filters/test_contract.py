@@ -37,10 +37,10 @@ from tests.filters.cases import (
     Case,
     band,
     copies,
-    over,
     random_digests,
     state,
 )
+from tests.rows import table
 
 
 def test_every_kind_has_a_case() -> None:
@@ -52,7 +52,7 @@ def test_every_kind_has_a_case() -> None:
 # --- membership ---
 
 
-@over(KEEPING)
+@table(KEEPING)
 @settings(deadline=None, max_examples=15)
 @given(st.lists(st.binary(max_size=4), max_size=200, unique=True), st.integers(1, 50))
 def test_what_was_added_is_found(case: Case, keys: list[bytes], capacity: int) -> None:
@@ -63,7 +63,7 @@ def test_what_was_added_is_found(case: Case, keys: list[bytes], capacity: int) -
     assert all(key in seen for key in keys)
 
 
-@over(CASES)
+@table(CASES)
 def test_keys_of_uneven_batches_are_all_found(case: Case) -> None:
     """Not one of 50,000 is absent."""
     found(case, 50_000)
@@ -78,7 +78,7 @@ def found(case: Case, count: int) -> None:
     assert seen.contains_many(keys).all()
 
 
-@over(CASES)
+@table(CASES)
 def test_equal_digests_see_one_another_in_order(case: Case) -> None:
     """Within one call the first of equal digests is new and the later ones are not."""
     seen = case.build(100)
@@ -88,7 +88,7 @@ def test_equal_digests_see_one_another_in_order(case: Case) -> None:
     assert len(seen) == 3
 
 
-@over(CASES)
+@table(CASES)
 @settings(deadline=None, max_examples=8)
 @given(st.lists(st.integers(0, 40), max_size=60))
 def test_one_by_one_is_the_same_as_all_at_once(case: Case, numbers: list[int]) -> None:
@@ -102,7 +102,7 @@ def test_one_by_one_is_the_same_as_all_at_once(case: Case, numbers: list[int]) -
     assert state(single) == state(rows) == state(together)
 
 
-@over(CASES)
+@table(CASES)
 def test_texts_are_their_utf_8(case: Case) -> None:
     """A `str` and its bytes are one key; nothing is normalized."""
     seen = case.build(100)
@@ -116,7 +116,7 @@ def test_texts_are_their_utf_8(case: Case) -> None:
     ]
 
 
-@over(CASES)
+@table(CASES)
 def test_batches_may_be_empty(case: Case) -> None:
     """No digests give no answers and change nothing."""
     seen = case.build(100)
@@ -125,7 +125,7 @@ def test_batches_may_be_empty(case: Case) -> None:
     assert (len(seen), seen.fill_ratio, seen.error_rate_now) == (0, 0, 0)
 
 
-@over(CASES)
+@table(CASES)
 def test_every_layout_of_digests_means_the_same(case: Case) -> None:
     """Read-only, strided and column-major digests are added and found like any others."""
     rows = random_digests(2, 50)
@@ -138,7 +138,7 @@ def test_every_layout_of_digests_means_the_same(case: Case) -> None:
         assert state(seen) == state(expected)
 
 
-@over(CASES)
+@table(CASES)
 def test_what_is_no_digest_is_refused(case: Case) -> None:
     """Arrays that a kernel would misread are refused, and nothing is added."""
     seen = case.build(100)
@@ -153,7 +153,7 @@ def test_what_is_no_digest_is_refused(case: Case) -> None:
 # --- errors ---
 
 
-@over(CASES)
+@table(CASES)
 def test_the_error_grows_with_the_keys(case: Case) -> None:
     """Theory and the table's own estimate begin at 0 and never fall while keys come."""
     seen = case.build(5000, case.error_rates[0])
@@ -170,7 +170,7 @@ def test_the_error_grows_with_the_keys(case: Case) -> None:
 # --- parts ---
 
 
-@over(itertools.product(CASES, [0, 1, 60, 300]))
+@table(itertools.product(CASES, [0, 1, 60, 300]))
 def test_a_filter_comes_back_from_its_parts(row: tuple[Case, int]) -> None:
     """Header (through JSON) and a copy of the buffers make an equal filter, which goes on alike."""
     case, keys = row
@@ -188,7 +188,7 @@ def test_a_filter_comes_back_from_its_parts(row: tuple[Case, int]) -> None:
     assert state(seen) == state(restored)
 
 
-@over(CASES)
+@table(CASES)
 def test_a_filter_may_stand_on_read_only_buffers(case: Case) -> None:
     """As of a mapped file: it answers, and refuses every change with the remedy."""
     seen = case.build(100)
@@ -203,7 +203,7 @@ def test_a_filter_may_stand_on_read_only_buffers(case: Case) -> None:
     assert state(restored)[1] == [bytes(buffer) for buffer in frozen]
 
 
-@over(CASES)
+@table(CASES)
 def test_buffers_are_the_live_table(case: Case) -> None:
     """Buffers are views: what is added later shows in them. They are plain bytes."""
     seen = case.build(100)
@@ -215,7 +215,7 @@ def test_buffers_are_the_live_table(case: Case) -> None:
     assert seen.size_bytes == pytest.approx(sum(len(view) for view in views), abs=4096)
 
 
-@over(CASES)
+@table(CASES)
 def test_tables_begin_on_a_cache_line(case: Case) -> None:
     """The table's address is a multiple of 64, whatever its size."""
     for capacity in (1, 63, 1000, 1_000_003) * 2:
@@ -223,7 +223,7 @@ def test_tables_begin_on_a_cache_line(case: Case) -> None:
         assert np.frombuffer(table, np.uint8).ctypes.data % 64 == 0
 
 
-@over(CASES)
+@table(CASES)
 def test_headers_that_do_not_fit_are_refused(case: Case) -> None:
     """Every field missing, of another type, or one off: ValueError or ConfigError, never a usable wrong filter."""
     seen = case.build(100, case.error_rates[0])
@@ -245,7 +245,7 @@ def test_headers_that_do_not_fit_are_refused(case: Case) -> None:
             case.restore({field: v for field, v in header.items() if field != name}, parts)
 
 
-@over(CASES)
+@table(CASES)
 def test_buffers_that_do_not_fit_are_refused(case: Case) -> None:
     """One missing, one too many, or one of another size is refused, before memory is taken."""
     seen = case.build(100)
@@ -257,7 +257,7 @@ def test_buffers_that_do_not_fit_are_refused(case: Case) -> None:
             case.restore(header, wrong)
 
 
-@over(CASES)
+@table(CASES)
 def test_a_large_header_over_a_small_table_takes_no_memory(case: Case) -> None:
     """A header that fits itself but promises another table is refused before there is memory for one."""
     large, small = case.build(1_000_000, case.error_rates[0]), case.build(100, case.error_rates[0])
@@ -282,7 +282,7 @@ IMPOSSIBLE: list[tuple[str, float]] = [
 ]
 
 
-@over(itertools.product(CASES, IMPOSSIBLE))
+@table(itertools.product(CASES, IMPOSSIBLE))
 def test_impossible_parameters_are_named(row: tuple[Case, tuple[str, float]]) -> None:
     """A size or rate that cannot be is the operator's error, named with its value."""
     case, (option, value) = row
@@ -416,7 +416,7 @@ class Members(RuleBasedStateMachine):
         assert low <= len(self.seen) <= high
 
 
-@over(REMOVABLE)
+@table(REMOVABLE)
 def test_removable_kinds_are_sets_or_multisets(case: Case) -> None:
     """Additions, removals, restores in any order: never another answer than a set gives, or a multiset if asked for."""
     assert cast("Removable", case.build(10)).multiset == (case in MULTISETS)
@@ -429,7 +429,7 @@ def played(case: Case, examples: int) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, deadline=None))
 
 
-@over(REMOVABLE)
+@table(REMOVABLE)
 def test_churn_loses_no_member(case: Case) -> None:
     """A filter at capacity, half of it replaced four times: all members are found, and the error stays in its rate."""
     replaced(case, 4000)
@@ -457,7 +457,7 @@ def replaced(case: Case, capacity: int) -> None:
     assert found < band(case.error_rates[0] * len(absent))[1]
 
 
-@over(REMOVABLE)
+@table(REMOVABLE)
 def test_all_that_was_added_can_be_taken_back(case: Case) -> None:
     """After as many removals as additions the filter is empty, to the bit, also far beyond its capacity.
 
@@ -471,7 +471,7 @@ def test_all_that_was_added_can_be_taken_back(case: Case) -> None:
     assert (len(seen), seen.fill_ratio, seen.error_rate_now) == (0, 0, 0)
 
 
-@over([("cuckoo", 0.02), ("dleft", 0.05), ("dlcbf", 0.05), ("counting", 0.02)])
+@table([("cuckoo", 0.02), ("dleft", 0.05), ("dlcbf", 0.05), ("counting", 0.02)])
 def test_a_key_that_a_set_did_not_add_rests_on_others(row: tuple[str, float]) -> None:
     """If its addition returned False, it is found until another key is removed; of a multiset it stays."""
     kind, error_rate = row
@@ -490,7 +490,7 @@ def test_a_key_that_a_set_did_not_add_rests_on_others(row: tuple[str, float]) ->
     assert absent[True] == 0
 
 
-@over(case for case in CASES if case.kind in ("exact", "bloom", "cuckoo"))
+@table(case for case in CASES if case.kind in ("exact", "bloom", "cuckoo"))
 def test_only_a_multiset_comes_back_as_one(case: Case) -> None:
     """A header that says so of a kind that counts nothing, or says anything else, is refused."""
     seen = case.build(100)
@@ -506,7 +506,7 @@ def test_only_a_multiset_comes_back_as_one(case: Case) -> None:
 # --- union ---
 
 
-@over(UNIONABLE)
+@table(UNIONABLE)
 def test_a_union_holds_what_both_hold(case: Case) -> None:
     """As if all had been added to one; its length is an estimate near the truth."""
     one, other, both = (cast("Unionable", case.build(3000, 1e-3)) for _ in range(3))
@@ -522,7 +522,7 @@ def test_a_union_holds_what_both_hold(case: Case) -> None:
     assert len(joined) == pytest.approx(3000, rel=0.05)
 
 
-@over(UNIONABLE)
+@table(UNIONABLE)
 def test_a_union_of_what_does_not_fit_is_refused(case: Case) -> None:
     """Another size or another kind: a clear error, and nothing changes."""
     one = cast("Unionable", case.build(100))

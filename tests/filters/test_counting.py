@@ -11,7 +11,8 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.bloom.counting import COUNT_MAX, Counting
 from streamdedup.keys.hashing import Digests
-from tests.filters.cases import copies, over, random_digests, state
+from tests.filters.cases import copies, random_digests, state
+from tests.rows import table
 
 words = st.integers(0, 50) | st.integers(0, 2**64 - 1)
 probes = st.sampled_from(["standard", "double"])
@@ -20,7 +21,7 @@ probes = st.sampled_from(["standard", "double"])
 # --- sizes and theory ---
 
 
-@over([(1e-2, 38.3), (1e-3, 57.5), (1e-4, 76.7)])
+@table([(1e-2, 38.3), (1e-3, 57.5), (1e-4, 76.7)])
 def test_it_takes_four_times_the_memory_of_bloom(row: tuple[float, float]) -> None:
     """4 bits for each bit of a Bloom filter, with as many hashes."""
     error_rate, bits = row
@@ -102,7 +103,7 @@ def test_equal_digests_of_a_batch_are_counted_and_taken_back_in_order() -> None:
     assert state(seen) == state(Counting(100, 1e-9, multiset=True))
 
 
-@over([1, 14, 15, 16, 40])
+@table([1, 14, 15, 16, 40])
 def test_from_fifteen_additions_on_a_key_stays(additions: int) -> None:
     """Up to 14 additions are taken back by as many removals; a key that was added more often never leaves."""
     seen = Counting(100, 1e-9, multiset=True)
@@ -134,7 +135,7 @@ def test_a_read_only_filter_gives_nothing_back() -> None:
 # --- union ---
 
 
-@over([1, 40, 60_000])
+@table([1, 40, 60_000])
 def test_a_union_adds_counters_up_to_fifteen(capacity: int) -> None:
     """Each counter is the sum of both, at most 15, in tables of one word and of many pieces."""
     one, other = Counting(capacity, 1e-9, multiset=True), Counting(capacity, 1e-9, multiset=True)
@@ -181,7 +182,7 @@ def test_counts_beyond_the_last_counter_are_refused() -> None:
                 Counting.from_parts(seen.header(), [memoryview(table)])
 
 
-@over([1e-37, 0.5, 0.9999999, 1 - 2**-53])
+@table([1e-37, 0.5, 0.9999999, 1 - 2**-53])
 def test_extreme_error_rates_make_filters_that_come_back(error_rate: float) -> None:
     """Every rate that digests of 128 bits can give has a size, and a header that is accepted again."""
     seen = Counting(10, error_rate, multiset=True)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from streamdedup.errors import ConfigError
 from streamdedup.filters.cuckoo.cuckoo import Cuckoo
 from streamdedup.filters.sizing import cuckoo_error, cuckoo_size
-from tests.filters.cases import copies, over, random_digests, state
+from tests.filters.cases import copies, random_digests, state
+from tests.rows import table
 
 LOW_64 = (1 << 64) - 1
 
@@ -42,7 +43,7 @@ def in_stash(seen: Cuckoo) -> int:
 # --- sizes ---
 
 
-@over([(1e-2, 10.5, 10), (1e-3, 13.7, 13), (1e-4, 17.9, 17)])
+@table([(1e-2, 10.5, 10), (1e-3, 13.7, 13), (1e-4, 17.9, 17)])
 def test_a_key_costs_the_published_bits(row: tuple[float, float, int]) -> None:
     """10.5, 13.7 and 17.9 bits a key: fingerprints are packed to the bit, and there is any number of buckets."""
     error_rate, bits_a_key, bits = row
@@ -96,7 +97,7 @@ def cells_of(seen: Cuckoo) -> "np.ndarray[Any, np.dtype[np.uint64]]":
     return np.array(found[::-1], dtype=np.uint64)
 
 
-@over([4, 7, 8, 13, 16, 21, 31, 32, 33, 48, 59, 60])
+@table([4, 7, 8, 13, 16, 21, 31, 32, 33, 48, 59, 60])
 def test_fingerprints_of_any_width_are_packed_and_found(bits: int) -> None:
     """A dozen widths; proof/ has all."""
     packed(bits)

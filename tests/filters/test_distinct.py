@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import streamdedup
 from streamdedup.filters import GROWABLE, KINDS, OPTIONS, STATIC
 from streamdedup.keys.hashing import Digests
-from tests.filters.cases import over
+from tests.rows import table
 
 Rows = npt.NDArray[np.intp]
 
@@ -67,7 +67,7 @@ def rates(kind: str) -> list[float]:
     return {"bitmap": [1e-2, 1e-3], "blocked": [1e-2, 1e-6]}.get(kind, [1e-2, 1e-6, 1e-9])
 
 
-@over(WAYS)
+@table(WAYS)
 @settings(deadline=None, max_examples=5)
 @given(st.sampled_from([1, 2, 7, 64, 600]), st.sampled_from(sorted(ORDERS)), st.data())
 def test_no_key_is_refused_below_capacity(

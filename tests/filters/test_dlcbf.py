@@ -10,13 +10,14 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.dleft.dlcbf import DLCBF
 from streamdedup.filters.sizing import bloom_size, dleft_remainder_bits
 from streamdedup.keys.hashing import MURMUR3
-from tests.filters.cases import copies, over, random_digests
+from tests.filters.cases import copies, random_digests
 from tests.filters.dleft_tools import RESIDENT, cells
+from tests.rows import table
 
 FULL_ERROR = 24 * 2**-14
 
 
-@over([(1e-2, 56 / 3), (1e-3, 68 / 3), (1e-4, 80 / 3)])
+@table([(1e-2, 56 / 3), (1e-3, 68 / 3), (1e-4, 80 / 3)])
 def test_the_bits_of_a_key(row: tuple[float, float]) -> None:
     """18.7, 22.7 and 26.7 bits a key for 1, 0.1 and 0.01 %: 4/3 (r + 2), r = ceil(log2(24 / p))."""
     error_rate, bits = row
@@ -34,7 +35,7 @@ def test_it_is_two_and_a_half_times_smaller_than_counting() -> None:
     assert 4 * counters / (8 * seen.size_bytes) == pytest.approx(2.55, abs=0.01)
 
 
-@over(itertools.product([1, 24, 25, 49_152, 1_000_003, 10**12], [0.3, 1e-2, 1e-3, 1e-6]))
+@table(itertools.product([1, 24, 25, 49_152, 1_000_003, 10**12], [0.3, 1e-2, 1e-3, 1e-6]))
 def test_the_remainder_is_the_shortest_that_keeps_the_rate(row: tuple[int, float]) -> None:
     """One bit less would err more often than asked for."""
     capacity, error_rate = row
@@ -52,7 +53,7 @@ def test_published_permutations_take_a_power_of_two() -> None:
     assert DLCBF(24 * 1024, FULL_ERROR, permutations="published").remainder_bits == 14
 
 
-@over(["none", "Any", "", None])
+@table(["none", "Any", "", None])
 def test_no_configuration_switches_the_permutations_off(permutations: object) -> None:
     """What would lose keys can be had in a test only."""
     config = {"kind": "dlcbf", "capacity": 100, "permutations": permutations}

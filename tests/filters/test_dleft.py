@@ -13,8 +13,9 @@ from streamdedup.filters.dleft.dleft import DLeft
 from streamdedup.filters.dleft.shape import DLeftLayout, Shape
 from streamdedup.filters.dleft.table import DLeftTable
 from streamdedup.keys.hashing import MURMUR3, Digests
-from tests.filters.cases import copies, over, random_digests
+from tests.filters.cases import copies, random_digests
 from tests.filters.dleft_tools import cells, digest
+from tests.rows import table
 
 SMALL = Shape(6, 6, counter_bits=2, permutations="none", tables=2, cells=3)
 
@@ -108,7 +109,7 @@ def located(shape: Shape, a: int, b: int) -> list[tuple[int, int]]:
     return [(int(bucket), int(remainder)) for bucket, remainder in spots[0]]
 
 
-@over(itertools.product([(0, 4), (2, 7)], range(4)))
+@table(itertools.product([(0, 4), (2, 7)], range(4)))
 def test_no_member_is_lost_where_keys_collide_and_overflow(
     row: tuple[tuple[int, int], int],
 ) -> None:
@@ -136,7 +137,7 @@ def test_no_member_is_lost_where_keys_collide_and_overflow(
 # --- cells ---
 
 
-@over(itertools.product([0, 2], [*range(4, 34), 40, 47, 48]))
+@table(itertools.product([0, 2], [*range(4, 34), 40, 47, 48]))
 def test_cells_of_any_width_are_packed_to_the_bit(row: tuple[int, int]) -> None:
     """Each remainder stands where it belongs, whole, across the border of words, too; removals leave the others."""
     counter_bits, bits = row
@@ -177,7 +178,7 @@ def test_a_remainder_of_0_is_not_found_in_free_cells() -> None:
 # --- dleft itself ---
 
 
-@over([(1e-2, 16), (1e-3, 20), (1e-4, 24)])
+@table([(1e-2, 16), (1e-3, 20), (1e-4, 24)])
 def test_the_bits_of_a_key(row: tuple[float, int]) -> None:
     """16, 20 and 24 bits a key for 1, 0.1 and 0.01 %."""
     error_rate, bits = row
@@ -196,7 +197,7 @@ def test_each_addition_takes_a_cell_until_the_buckets_are_full() -> None:
     assert (len(seen), seen.overflowed, seen.fill_ratio) == (0, 0, 0)
 
 
-@over([5e-324, 1e-300, 1e-14])
+@table([5e-324, 1e-300, 1e-14])
 def test_error_rates_that_take_too_wide_cells_are_refused(error_rate: float) -> None:
     """Cells have room for 48 bits: a rate far below that of a collision of digests is the operator's mistake."""
     with pytest.raises(ConfigError, match="lower the capacity or raise the error rate"):
@@ -227,7 +228,7 @@ def spoiled(seen: DLeft, what: str) -> tuple[dict[str, Any], list[memoryview]]:
     return header, parts
 
 
-@over(
+@table(
     [
         ("a hole", "free cell before one in use"),
         ("a bit beyond", "beyond the last"),

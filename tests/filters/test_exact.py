@@ -13,7 +13,8 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.exact.exact import Exact
 from streamdedup.filters.sizing import exact_error, exact_size
 from streamdedup.keys.hashing import Digests
-from tests.filters.cases import copies, over, random_digests, state
+from tests.filters.cases import copies, random_digests, state
+from tests.rows import table
 
 Fingerprint = tuple[int, ...]
 LAST = 2**64 - 1
@@ -31,7 +32,7 @@ rows = st.lists(st.tuples(crowded, st.integers(0, 2)), max_size=60)
 # --- the table ---
 
 
-@over([8, 16])
+@table([8, 16])
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.booleans(), rows), max_size=6),
@@ -68,7 +69,7 @@ def test_eight_bytes_are_the_first_word_and_sixteen_both() -> None:
     assert Exact(10, fingerprint_bytes=16).add_many(twins).tolist() == [True, True, False]
 
 
-@over([8, 16])
+@table([8, 16])
 def test_a_first_word_of_zero_is_a_key(size: int) -> None:
     """Zero marks an empty slot, so it is kept as one: the two are the same key, neither is lost."""
     seen = Exact(10, fingerprint_bytes=size)
@@ -112,7 +113,7 @@ def test_up_to_its_capacity_it_does_not_grow() -> None:
 # --- sizes and errors ---
 
 
-@over([(8, 0.5, 1.6), (8, 0.8, 1.0), (8, 0.9, 0.889), (16, 0.8, 2.0)])
+@table([(8, 0.5, 1.6), (8, 0.8, 1.0), (8, 0.9, 0.889), (16, 0.8, 2.0)])
 def test_what_a_hundred_million_keys_cost(row: tuple[int, float, float]) -> None:
     """At half load the 1.6 GB of the literature; 1.0 at the default; no rounding to a power of two."""
     size, load, gigabytes = row
@@ -182,7 +183,7 @@ def _drop(table: Any) -> None:
     table[np.flatnonzero(table)[-1]] = 0
 
 
-@over([_swap, _move_up, _move_down, _double, _drop])
+@table([_swap, _move_up, _move_down, _double, _drop])
 def test_a_table_that_no_set_has_is_refused(damage: Callable[[Any], None]) -> None:
     """Fingerprints out of order, away from their place, twice, or missing."""
     seen = Exact(100)
@@ -194,7 +195,7 @@ def test_a_table_that_no_set_has_is_refused(damage: Callable[[Any], None]) -> No
         Exact.from_parts(seen.header(), [table])
 
 
-@over(
+@table(
     [
         ({"capacity": 90}, "slots do not follow"),
         ({"load": 0.7}, "slots do not follow"),

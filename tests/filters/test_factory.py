@@ -22,12 +22,13 @@ from streamdedup.filters.factory import COMMON
 from streamdedup.filters.footprint import SPARE_BYTES, footprint
 from streamdedup.filters.fuse.fuse import Fuse
 from streamdedup.filters.kinds import CELLED
-from tests.filters.cases import CASES, HASH_KEY, Case, over, random_digests
+from tests.filters.cases import CASES, HASH_KEY, Case, random_digests
+from tests.rows import table
 
 BLOOM: dict[Any, Any] = {"kind": "bloom", "capacity": 10}
 
 
-@over(
+@table(
     [
         ("bloom", r'build takes a mapping, such as {"kind": "bloom", .*}, and not \'bloom\''),
         (None, "build takes a mapping, .* and not None"),
@@ -75,7 +76,7 @@ def test_what_cannot_be_built_is_named_with_the_remedy(row: tuple[Any, str]) -> 
     assert not re.search(r"__init__|argument|unhashable|object", str(told.value))
 
 
-@over(
+@table(
     itertools.product(
         [True, 1e6, None, [10], np.float64(10), "many", "-3", "1.5"],
         [kind for kind in KINDS if kind != "fuse"],
@@ -88,7 +89,7 @@ def test_a_capacity_of_another_type_is_quoted(row: tuple[object, str]) -> None:
         streamdedup.build({"kind": kind, "capacity": wrong})
 
 
-@over(itertools.product(["0.01", [0.01], True, 1 + 0j, 10**400, Fraction(3, 2)], list(KINDS)))
+@table(itertools.product(["0.01", [0.01], True, 1 + 0j, 10**400, Fraction(3, 2)], list(KINDS)))
 def test_an_error_rate_of_another_type_is_quoted(row: tuple[object, str]) -> None:
     """As it was written, for every kind."""
     wrong, kind = row
@@ -98,7 +99,7 @@ def test_an_error_rate_of_another_type_is_quoted(row: tuple[object, str]) -> Non
         streamdedup.build(config)
 
 
-@over(CASES)
+@table(CASES)
 def test_numbers_are_taken_as_text_and_as_numpy_has_them(case: Case) -> None:
     """Sizes and headers are those of the plain numbers, so what is saved comes back."""
     rate = case.error_rates[0]
@@ -116,7 +117,7 @@ def test_numbers_are_taken_as_text_and_as_numpy_has_them(case: Case) -> None:
     assert case.restore(seen.header(), seen.buffers()).header() == seen.header()
 
 
-@over([kind for kind in KINDS if kind not in ("fuse", "bitmap")])
+@table([kind for kind in KINDS if kind not in ("fuse", "bitmap")])
 def test_the_options_of_a_kind_are_those_of_its_constructor(kind: str) -> None:
     """So none is refused that it takes, and none let through that it does not."""
     parameters = set(inspect.signature(filters.kind_of(kind)).parameters)
@@ -139,7 +140,7 @@ def test_the_docstring_lists_every_kind_and_option() -> None:
 # --- fuse ---
 
 
-@over([["a", "b"], [b"a", b"b"], pa.array(["a", "b"]), (b"ab", [0, 1, 2])])
+@table([["a", "b"], [b"a", b"b"], pa.array(["a", "b"]), (b"ab", [0, 1, 2])])
 def test_a_list_is_built_of_its_keys(keys: Any) -> None:
     """In whatever form `digests` takes them; the filter is that of `from_digests`."""
     config = {"kind": "fuse", "keys": keys, "error_rate": 0.01}
@@ -154,7 +155,7 @@ def test_a_list_is_built_of_its_keys(keys: Any) -> None:
     assert streamdedup.build({"kind": "fuse", "keys": keys}).error_rate == 2.0**-20
 
 
-@over(
+@table(
     itertools.product(
         [{}, {"on_full": "grow"}], sorted(set(KINDS) - {"bitmap"}), [1e-80, 1e-40, 5e-324]
     )
@@ -189,7 +190,7 @@ def test_a_list_without_keys_is_refused_with_an_example() -> None:
 # --- what a filter says of itself, and of what it is given ---
 
 
-@over(CASES)
+@table(CASES)
 def test_a_filter_shows_what_it_is_and_no_key(case: Case) -> None:
     """Kind, keys, capacity, memory, error."""
     seen = case.build(1000, case.error_rates[0])
@@ -211,7 +212,7 @@ def test_those_that_are_no_common_case_are_shown_too() -> None:
     assert repr(bloom) == "<streamdedup bloom: 0 of 1,000,000 keys, 1.8 MB, error 0.001>"
 
 
-@over(CASES)
+@table(CASES)
 def test_keys_in_the_place_of_digests_are_told_the_way(case: Case) -> None:
     """By every call that takes many, whatever it is given."""
     seen = case.build(10)
@@ -225,7 +226,7 @@ def test_keys_in_the_place_of_digests_are_told_the_way(case: Case) -> None:
     assert len(seen) == 0
 
 
-@over(["bitmap", "blocked", "bloom", "counting"])
+@table(["bitmap", "blocked", "bloom", "counting"])
 def test_a_union_tells_what_was_asked_for_differently(kind: str) -> None:
     """Capacity, rate, hash, key, rather than the sizes that follow; what is no filter has its own remedy."""
     asked: dict[str, Any] = {"kind": kind, "capacity": 1000, "error_rate": 0.01}

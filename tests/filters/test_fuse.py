@@ -25,7 +25,8 @@ from streamdedup.filters.fuse.fuse import (
 from streamdedup.filters.fuse.peel import build_part
 from streamdedup.filters.sizing import fuse_size
 from streamdedup.keys.hashing import MURMUR3, Hash
-from tests.filters.cases import HASH_KEY, copies, over, random_digests, state
+from tests.filters.cases import HASH_KEY, copies, random_digests, state
+from tests.rows import table
 
 
 def made(count: int, error_rate: float = 0.01, seed: int = 1) -> Fuse:
@@ -42,7 +43,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- membership ---
 
 
-@over(range(1, 33))
+@table(range(1, 33))
 def test_every_number_of_bits_is_kept_as_it_is(bits: int) -> None:
     """Any r: no rounding to bytes, all keys found, and the size is the slots' to the bit, up to two cache lines."""
     seen = made(5000, 2.0**-bits)
@@ -133,7 +134,7 @@ def test_a_division_puts_every_key_into_one_part() -> None:
 # --- errors and sizes ---
 
 
-@over([0.0, 1.0, -0.1, math.nan, math.inf, 2.0**-33])
+@table([0.0, 1.0, -0.1, math.nan, math.inf, 2.0**-33])
 def test_impossible_error_rates_are_named(error_rate: float) -> None:
     """What cannot be, and what takes more than 32 bits, is the operator's error."""
     with pytest.raises(ConfigError, match=rf"filter\.error_rate is {error_rate}"):
@@ -147,7 +148,7 @@ def test_impossible_announcements_are_named() -> None:
             Fuse.from_chunks([], hint, 0.01)
 
 
-@over([np.int64, np.float64, np.uint32])
+@table([np.int64, np.float64, np.uint32])
 def test_what_is_no_digest_is_refused(dtype: Any) -> None:
     """Arrays that a kernel would misread are refused, in building and in asking."""
     wrong: Any
@@ -169,7 +170,7 @@ def test_it_is_static_and_nothing_else() -> None:
         seen.add("a")
 
 
-@over([{}, {"capacity": 10}, {"capacity": 10, "error_rate": 0.1}])
+@table([{}, {"capacity": 10}, {"capacity": 10, "error_rate": 0.1}])
 def test_no_empty_one_can_be_built(options: Any) -> None:
     """Where a filter is needed that grows, the configuration is refused, with what to do."""
     with pytest.raises(ConfigError, match=r"fuse, .* built once.* choose another kind"):

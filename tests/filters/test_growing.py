@@ -13,7 +13,8 @@ from streamdedup.filters.base import Addable, Filter, Growing, Removable, Uniona
 from streamdedup.filters.footprint import SPARE_BYTES
 from streamdedup.filters.growing import chain, stages
 from streamdedup.filters.growing.chain import Chain
-from tests.filters.cases import copies, over, random_digests, state
+from tests.filters.cases import copies, random_digests, state
+from tests.rows import table
 
 KINDS = tuple(
     kind for kind in filters.GROWABLE if kind != "window"
@@ -38,7 +39,7 @@ def growing(kind: str, capacity: int, error_rate: float = 0.01, **more: Any) -> 
 # --- stages ---
 
 
-@over(itertools.product(OPTIONS, [(1, 0.5), (777, 1e-3), (200_000, 1e-6)]))
+@table(itertools.product(OPTIONS, [(1, 0.5), (777, 1e-3), (200_000, 1e-6)]))
 def test_stages_are_made_as_planned(
     row: tuple[tuple[str, dict[str, Any]], tuple[int, float]],
 ) -> None:
@@ -60,7 +61,7 @@ def test_stages_are_made_as_planned(
         assert next_.error_rate == one.error_rate / 2
 
 
-@over(KINDS)
+@table(KINDS)
 def test_theory_knows_the_stages_to_come(kind: str) -> None:
     """The error with n keys is the same before and after they came, and is within the rate at capacity."""
     seen = growing(kind, 50, 0.01)
@@ -75,7 +76,7 @@ def test_theory_knows_the_stages_to_come(kind: str) -> None:
 # --- one after the other ---
 
 
-@over(KINDS)
+@table(KINDS)
 def test_a_duplicate_beyond_a_border_is_seen(kind: str) -> None:
     """In one call, the copies of keys of the stages that filled up in that call are not new."""
     seen = growing(kind, 100, 1e-8)
@@ -87,7 +88,7 @@ def test_a_duplicate_beyond_a_border_is_seen(kind: str) -> None:
     assert len(seen) == 650
 
 
-@over(KINDS)
+@table(KINDS)
 def test_copies_take_no_room(kind: str) -> None:
     """A chain is a set, also of kinds that count: what comes again changes nothing, to the bit."""
     seen = growing(kind, 30, 0.01)
@@ -179,7 +180,7 @@ def test_a_stage_that_comes_too_late_is_dropped(monkeypatch: pytest.MonkeyPatch)
 # --- what it can do ---
 
 
-@over(KINDS)
+@table(KINDS)
 def test_what_a_chain_can_do_its_types_say(kind: str) -> None:
     """It takes keys and grows; it neither removes nor unites, whatever its stages can; bits are bits."""
     seen: Filter = growing(kind, 10)
@@ -191,7 +192,7 @@ def test_what_a_chain_can_do_its_types_say(kind: str) -> None:
     assert not isinstance(streamdedup.build({"kind": kind, "capacity": 10}), Growing)
 
 
-@over(
+@table(
     [
         (
             {"kind": "bitmap", "capacity": 10},
@@ -219,7 +220,7 @@ def test_what_cannot_grow_is_refused(row: tuple[Any, str]) -> None:
         streamdedup.build({**config, "on_full": "grow"})
 
 
-@over(["full", "Stop", None, True, ["grow"]])
+@table(["full", "Stop", None, True, ["grow"]])
 def test_what_a_full_filter_cannot_do_is_named(on_full: object) -> None:
     """With what it can; and a size for a filter that does not grow means nothing."""
     with pytest.raises(ConfigError, match=r"on_full .* is unknown; .*: warn, stop, grow"):

@@ -20,7 +20,7 @@ from streamdedup.filters.window.clock import NEVER, Generations
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.window import DuplicatesWithin
-from tests.filters.cases import band, copies, over, random_digests, state
+from tests.filters.cases import band, copies, random_digests, state
 from tests.filters.test_window import (
     EXACT,
     KEYS,
@@ -38,6 +38,7 @@ from tests.filters.test_window import (
     taken,
     work,
 )
+from tests.rows import table
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -137,7 +138,7 @@ def one_by_one(window: GrowingWindow, digests: Digests, own: Generations) -> Gro
     return window
 
 
-@over(range(3))
+@table(range(3))
 def test_the_stages_follow_from_what_was_put(seed: int) -> None:
     """Byte for byte, row by row or in any batches, restored between or not; beyond the last stage, too."""
     put_in_batches(seed)
@@ -373,7 +374,7 @@ def test_a_larger_max_size_lets_it_go_on() -> None:
         window.permit(10)
 
 
-@over(
+@table(
     [
         ({"retention": None}, "on_full grow is not for a window by count, which is never full"),
         ({"max_size": 10}, r"filter\.max_size 10 is 10 bytes"),

@@ -16,7 +16,8 @@ from streamdedup.filters.stash import ROWS_A_SLICE, ROWS_MANY, ROWS_SPARE, Stash
 from streamdedup.filters.strain import STRAIN
 from streamdedup.keys.hashing import Digests
 from tests.chosen import for_few_buckets, for_few_of_each
-from tests.filters.cases import copies, over, random_digests, state
+from tests.filters.cases import copies, random_digests, state
+from tests.rows import table
 
 ROWS_A_CALL = 4096
 STASHED = (
@@ -92,7 +93,7 @@ def test_what_somebody_chooses_stays_within_max_size(kind: str) -> None:
     assert len(seen) == seen.capacity
 
 
-@over(sorted(set(KINDS) - STATIC))
+@table(sorted(set(KINDS) - STATIC))
 def test_the_footprint_says_what_a_stash_may_take(kind: str) -> None:
     """Only kinds whose keys take a cell each have one."""
     options = {"generations": 31} if kind == "window" else {}
@@ -129,7 +130,7 @@ def test_until_it_is_overfull_no_call_moves_more_than_one_slice(
     assert filters.from_parts(seen.header(), copies(seen)).overfull
 
 
-@over(["bitmap", "blocked", "bloom", "counting"])
+@table(["bitmap", "blocked", "bloom", "counting"])
 def test_kinds_of_one_size_are_never_overfull(kind: str) -> None:
     """Ten times as many keys as they are for take no further memory."""
     seen = built(kind, 100)

@@ -21,7 +21,8 @@ from streamdedup.filters.stash import (
     stash_remove,
 )
 from streamdedup.keys.hashing import Digests
-from tests.filters.cases import over, random_digests
+from tests.filters.cases import random_digests
+from tests.rows import table
 
 UNIVERSE = random_digests(40, 64)
 
@@ -125,7 +126,7 @@ def test_it_comes_back_over_read_only_buffers() -> None:
     assert np.shares_memory(live.table, stash.table)
 
 
-@over([0, 8, 24, 24 * 8, 24 * 15, 24 * 17, 24 * 48, 24 * 16 + 8])
+@table([0, 8, 24, 24 * 8, 24 * 15, 24 * 17, 24 * 48, 24 * 16 + 8])
 def test_other_sizes_are_refused(size: int) -> None:
     """Only 24 bytes times a power of two, 16 at least, is a stash."""
     with pytest.raises(ValueError, match=f"a stash of {size} bytes"):

@@ -30,7 +30,8 @@ from tests.chosen import (
     for_rows,
     murmur3_key,
 )
-from tests.filters.cases import HASH_KEY, over, random_digests, state
+from tests.filters.cases import HASH_KEY, random_digests, state
+from tests.rows import table
 
 STEP_MAX = 500  # buckets in one search of a cuckoo table
 STEPS_AT_ONCE = STRAIN_MAX // STEP_MAX  # searches that find nothing, one after the other
@@ -54,7 +55,7 @@ def moves_in(seen: Exact) -> int:
     return int((at - np.array(homes)).sum())
 
 
-@over([(0.5, 8), (0.8, 8), (0.9, 8), (0.8, 16)])
+@table([(0.5, 8), (0.8, 8), (0.9, 8), (0.8, 16)])
 def test_chosen_keys_of_an_exact_set_take_at_most_three_times_as_long(
     row: tuple[float, int],
 ) -> None:
@@ -92,7 +93,7 @@ def test_chosen_keys_of_a_cuckoo_table_take_at_most_three_times_as_long() -> Non
     assert emptier._stash.used[0] <= ROWS_SPARE
 
 
-@over(["dleft", "dlcbf"])
+@table(["dleft", "dlcbf"])
 def test_chosen_keys_of_a_d_left_table_are_refused(kind: str) -> None:
     """Those that overflow, as random ones hardly ever do, fill the stash with 64 rows and no more."""
     seen = cast("DLeft", filters.build({"kind": kind, "capacity": 600, "error_rate": 1e-4}))
@@ -111,7 +112,7 @@ def longest_run(stash: Stash) -> int:
     return int(np.diff(around).max()) - 1
 
 
-@over(["cuckoo", "dleft"])
+@table(["cuckoo", "dleft"])
 def test_chosen_keys_next_to_one_another_make_no_long_search_in_the_stash(kind: str) -> None:
     """Each in its own place, so that none is far from its home; yet who asks for another would pass them all."""
     seen = cast("Any", filters.build({"kind": kind, "capacity": 10, "error_rate": 1e-9}))
@@ -133,7 +134,7 @@ ADD: dict[str, Callable[[Any, bytes], object]] = {
 }
 
 
-@over(itertools.product(ADD, ["exact", "cuckoo", "dleft"]))
+@table(itertools.product(ADD, ["exact", "cuckoo", "dleft"]))
 def test_the_error_names_the_hash_and_the_remedy(row: tuple[str, str]) -> None:
     """By real keys under murmur3, however they are added; the key is in no message, and nothing has changed."""
     way, kind = row

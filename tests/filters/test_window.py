@@ -35,7 +35,8 @@ from streamdedup.filters.window.protocol import Windowed
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.hashing import Digests, checked
 from streamdedup.rules.window import DuplicatesWithin
-from tests.filters.cases import copies, over, random_digests, state
+from tests.filters.cases import copies, random_digests, state
+from tests.rows import table
 
 EXACT = 1e-9  # an error rate at which small tests meet no false positive
 KEYS = random_digests(30, 40)
@@ -172,7 +173,7 @@ def test_a_window_is_one_set_a_generation(
     assert len(window) == len(set().union(*model.sets.values()))
 
 
-@over(itertools.product([2, 8, 12, 64], [1, 10, 1000]))
+@table(itertools.product([2, 8, 12, 64], [1, 10, 1000]))
 def test_by_count_the_last_keys_are_remembered(row: tuple[int, int]) -> None:
     """At least the last `capacity`, at most a G-1-th more than that, rounded up."""
     generations, capacity = row
@@ -224,7 +225,7 @@ def test_one_key_moves_the_watermark_by_max_jump() -> None:
     assert build(70).clock == (10, 8, 1, True)
 
 
-@over([("pass", True), ("drop", False)])
+@table([("pass", True), ("drop", False)])
 def test_what_is_older_than_the_window_is_not_added(row: tuple[str, bool]) -> None:
     """It passes or is dropped, each time; but where its key is known, it is a duplicate like any other."""
     late, verdict = row
@@ -381,7 +382,7 @@ def crowded(
 SHAPES = [(2, ALIKE), (5, ALIKE), (8, ALIKE), (31, ALIKE), (31, WHOLE)]
 
 
-@over(enumerate(SHAPES))
+@table(enumerate(SHAPES))
 def test_whatever_the_batches_the_table_is_the_same(row: tuple[int, tuple[int, float]]) -> None:
     """Byte for byte, with moves, overflows, sweeps and what was saved and restored between; and no key is lost."""
     put_in_batches(*row)
@@ -494,7 +495,7 @@ def test_cells_that_no_key_filled_are_refused() -> None:
         filters.from_parts(empty, copies(window))
 
 
-@over([(0, 0, 1), (1, 1 << 20, 1), (1 << 60, 0, 1), (1, 0, 33), (1, 0, 7)])
+@table([(0, 0, 1), (1, 1 << 20, 1), (1 << 60, 0, 1), (1, 0, 33), (1, 0, 7)])
 def test_rows_of_a_stash_that_no_window_has_are_refused(row: tuple[int, int, int]) -> None:
     """A fingerprint, a bucket or a tag that there is not, or a generation that has left."""
     window = build(retention=7000, generations=12)
@@ -516,7 +517,7 @@ def test_a_window_of_an_older_version_is_refused_by_name() -> None:
 # --- refusals ---
 
 
-@over(
+@table(
     [
         ({"generations": 1}, r"filter\.generations is 1; it must be an integer from 2 to 64"),
         ({"generations": 65}, r"filter\.generations is 65"),
@@ -562,7 +563,7 @@ def test_times_that_do_not_fit_are_refused() -> None:
     assert len(count) == len(timed) == 0
 
 
-@over(
+@table(
     [
         (
             1.5,
@@ -589,7 +590,7 @@ def test_a_time_that_is_no_ms_is_refused(row: tuple[Any, str]) -> None:
     assert window.add("c", LATEST)
 
 
-@over(
+@table(
     [
         ([1, 2], r"not of type list; give np\.array\(times, dtype=np\.int64\)"),
         (np.array([1, 2], "datetime64[s]"), r"not datetime64\[s\]; .*datetime64\[ms\].*np\.int64"),

@@ -15,7 +15,7 @@ from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.keys.formats.schemas import Schemas
 from tests.keys.avro import SPECIAL, found, framed, of_schema, written
-from tests.tables import table
+from tests.rows import table
 
 pytestmark = pytest.mark.bounds
 LONG = st.integers(-(2**63), 2**63 - 1)

@@ -19,8 +19,7 @@ from streamdedup.keys.normalizers.domains import candidates
 from streamdedup.keys.normalizers.email import LONG_LOCAL, TOO_LONG, EmailNormalizer
 from streamdedup.keys.normalizers.email_column import plain
 from streamdedup.keys.options import EmailRules
-from tests.rows import every
-from tests.tables import table
+from tests.rows import every, table
 
 PROVIDER, STRICT = EmailRules.of("provider"), EmailRules.of("strict")
 RULES = [

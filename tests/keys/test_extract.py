@@ -14,7 +14,7 @@ from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Tombstones
 from tests.keys.reading import json_reader
-from tests.tables import table
+from tests.rows import table
 
 LARGEST = 2**1024 - 2**970 - 1  # the next integer rounds to an infinite double
 NOT_JSON = "the value is not valid JSON: "

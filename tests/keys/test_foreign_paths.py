@@ -10,8 +10,8 @@ from streamdedup.events import Column
 from streamdedup.keys.extract import json_keys
 from streamdedup.keys.foreign_paths import translated, warnings
 from streamdedup.keys.options import KeyOptions
+from tests.rows import table
 from tests.settings.minimal import MINIMAL
-from tests.tables import table
 
 FOREIGN = {
     **dict.fromkeys(

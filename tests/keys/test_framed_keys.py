@@ -9,7 +9,7 @@ from streamdedup.keys.options import Format
 from streamdedup.keys.parts import Part
 from tests.keys.avro import framed, written
 from tests.registry.stand_ins import record
-from tests.tables import table
+from tests.rows import table
 
 USER = record([("email", ["null", "string"])], "User")
 AVRO = record([("id", "string"), ("user", ["null", USER])])

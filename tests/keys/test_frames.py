@@ -13,7 +13,7 @@ from streamdedup.keys.parts import Part
 from tests.keys.avro import written
 from tests.keys.test_extract import batch_of
 from tests.keys.test_framed_keys import AVRO, FORMATS, SCHEMAS
-from tests.tables import table
+from tests.rows import table
 
 GUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 WIDE = 0x0102030405060708

@@ -31,7 +31,7 @@ from streamdedup.keys.hashing import (
 from streamdedup.keys.sip_lanes import LANES
 from streamdedup.keys.siphash import WORDS_MAX
 from streamdedup.keys.words import BYTES_A_CALL
-from tests.tables import table
+from tests.rows import table
 
 SECRET = bytes(range(16))
 SIPHASH = Hash("siphash", SECRET)

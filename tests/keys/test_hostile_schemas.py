@@ -20,8 +20,7 @@ from tests.keys.avro import found as found_in_avro
 from tests.keys.avro import of_schema
 from tests.keys.test_avro import record
 from tests.keys.test_protobuf import F, found, of_text, piece
-from tests.rows import every
-from tests.tables import table
+from tests.rows import every, table
 
 COMPILED = {"avro": of_avro, "protobuf": protobuf_schema.compiled}
 

@@ -24,8 +24,7 @@ from streamdedup.keys.normalizers.hosts import (
 from streamdedup.keys.normalizers.url import UrlNormalizer
 from streamdedup.keys.options import UrlRules
 from tests.keys.test_url import urls
-from tests.rows import every
-from tests.tables import table
+from tests.rows import every, table
 
 URL = UrlNormalizer(UrlRules())
 WWW = UrlNormalizer(UrlRules(www=True))

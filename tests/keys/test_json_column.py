@@ -23,8 +23,7 @@ from streamdedup.keys.join import joined
 from streamdedup.keys.words import BYTES_A_CALL
 from tests.keys.exact import are_alike, exact_reader, steps_of
 from tests.keys.test_extract import batch_of
-from tests.rows import every
-from tests.tables import table
+from tests.rows import every, table
 
 FIELDS = (
     "id",

@@ -16,7 +16,7 @@ from streamdedup.keys.hashing import KERNEL_FROM
 from streamdedup.keys.key_normalizer import NAMES
 from streamdedup.keys.normalizers import normalizer
 from tests.filters.cases import HASH_KEY
-from tests.tables import table
+from tests.rows import table
 
 WRITTEN = {
     "trim": (" a ", "a"),

@@ -18,7 +18,7 @@ from streamdedup.keys.normalizers.base import NO_TEXT, NOT_UTF8, Normalizer, cha
 from streamdedup.keys.normalizers.text import TextNormalizer
 from streamdedup.keys.options import Normalization
 from tests.keys.test_extract import batch_of
-from tests.tables import table
+from tests.rows import table
 
 BLANKS = " \t\n\v\f\r\x1c\x1d\x1e\x1f\x85\xa0\u2003\u3000"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamdedup.events import Column
 from streamdedup.keys.placement import NOWHERE, partitions_by_records, partitions_of
-from tests.tables import table
+from tests.rows import table
 
 # From Kafka's own tests: clients/src/test/java/org/apache/kafka/common/utils/UtilsTest.java, testMurmur2. As signed.
 JAVA = {

@@ -15,7 +15,7 @@ from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.keys.formats.schemas import Known, Schemas
 from tests.keys.avro import framed
 from tests.keys.test_avro import record, zigzag
-from tests.tables import table
+from tests.rows import table
 
 PATHS = [("id",), ("e",), ("gone",)]
 MANY = 40

@@ -15,7 +15,7 @@ from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.keys.formats.schemas import Schemas
 from tests.keys.avro import Found, framed
-from tests.tables import table
+from tests.rows import table
 
 pytestmark = pytest.mark.bounds
 MINUTE = 60_000  # for one example: a machine may be busy

@@ -22,7 +22,7 @@ from streamdedup.keys.normalizers.url import (
 from streamdedup.keys.normalizers.url_column import plain
 from streamdedup.keys.normalizers.url_query import PARAMETERS_MAX
 from streamdedup.keys.options import URL_SWITCHES, UrlRules
-from tests.tables import table
+from tests.rows import table
 
 NONE = UrlRules()
 RULES = [

@@ -19,9 +19,8 @@ from streamdedup.lists.control import control_key
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.normalization import Normalizing
 from streamdedup.rules.lists import Match
-from tests.filters.cases import over
 from tests.lists.tools import PROVIDER, Commands, written
-from tests.rows import every
+from tests.rows import every, table
 
 URL = Normalizing("url", UrlRules())
 MAILBOXES, HOSTS = "--entries mailboxes", "--entries hosts"
@@ -259,7 +258,7 @@ def test_what_is_no_host_or_domain_says_why(lists: Commands) -> None:
     )
 
 
-@over(
+@table(
     [
         *(
             ("email", entry, ALONE)

@@ -17,9 +17,8 @@ from streamdedup.lists.normalization import Normalizing
 from streamdedup.lists.overlay import Changes
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.rules.lists import Match, Matcher
-from tests.filters.cases import over
 from tests.lists.tools import Commands, built, lists, written
-from tests.rows import every
+from tests.rows import every, table
 
 __all__ = ["lists"]
 
@@ -122,7 +121,7 @@ def test_others_pass(listed: KeyList) -> None:
     every(OTHERS, check)
 
 
-@over(
+@table(
     [
         *(
             "http://good.com\\@evil.com",

@@ -25,7 +25,7 @@ from streamdedup.lists.overlay import (
     UNCHANGED,
     Changes,
 )
-from tests.filters.cases import over
+from tests.rows import table
 
 words = st.integers(0, 3) | st.integers(2**64 - 4, 2**64 - 1)
 digests = st.tuples(words, words)
@@ -168,7 +168,7 @@ def test_a_message(entry: bytes, value: bytes | None, keys: tuple[bytes, ...], c
     assert (found.keys, found.change) == (keys, change)
 
 
-@over(
+@table(
     [
         (None, b'{"op": "add"}', "the record key is null"),
         (b"Q9Z", b'{"op": "add"}', "the key is not an e-mail address"),

@@ -11,7 +11,7 @@ from streamdedup.events import Column, Damage, EventBatch, Verdict
 from streamdedup.metrics import catalogue
 from streamdedup.metrics.catalogue import METRICS, PROCESS, Metric, reference_markdown
 from streamdedup.metrics.counts import Histogram, Meters, ShardMeters
-from tests.tables import table
+from tests.rows import table
 
 ROOT = Path(__file__).parents[2]
 UNITS = {

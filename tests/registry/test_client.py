@@ -11,7 +11,7 @@ from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.registry import client
 from streamdedup.registry.client import Client, RegistryAwayError, UnknownSchemaError
 from tests.registry.stand_ins import answering
-from tests.tables import table
+from tests.rows import table
 
 FIRST, TYPES = "/api/schemas/ids/7", "/api/schemas/types"
 

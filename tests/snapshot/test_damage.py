@@ -22,7 +22,7 @@ from streamdedup.snapshot.header import (
     DamagedFileError,
     Header,
 )
-from tests.filters.cases import over
+from tests.rows import table
 from tests.snapshot.shelf import (
     Shelf,
     bloom,
@@ -34,7 +34,9 @@ from tests.snapshot.shelf import (
     mapped,
     parts_of,
     read,
-    table,
+)
+from tests.snapshot.shelf import (
+    table as table_of,
 )
 
 
@@ -109,7 +111,7 @@ def test_a_damaged_generation_is_set_aside_and_the_one_before_used(shelf: Shelf,
     flip(damaged, at)
     loaded = shelf.load()
     assert loaded is not None
-    assert (loaded.label, table(loaded.filter)) == (1, table(bloom(seed=1)))
+    assert (loaded.label, table_of(loaded.filter)) == (1, table_of(bloom(seed=1)))
     assert [refusal.path for refusal in shelf.refusals] == [damaged]
     assert f"set aside as {damaged.name}.broken" in shelf.refusals[0].reason
     assert not damaged.exists()
@@ -157,7 +159,7 @@ HOSTILE_FIELDS = [
 ]
 
 
-@over(HOSTILE_FIELDS)
+@table(HOSTILE_FIELDS)
 def test_a_hostile_header_with_a_right_checksum_takes_no_memory(row: tuple[str, Any]) -> None:
     """The typed error, and less than a mebibyte."""
     name, value = row
@@ -182,7 +184,7 @@ def test_a_header_that_does_not_say_whether_it_has_a_log_is_refused() -> None:
         read(forged(text.encode()))
 
 
-@over(
+@table(
     [
         forged(b"{}", length=0xFFFFFFFF),
         forged(b"[" + b" " * (3 << 20)),

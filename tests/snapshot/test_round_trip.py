@@ -24,7 +24,7 @@ from streamdedup.snapshot.read import (
     CopyingReader,
     MappedReader,
 )
-from tests.filters.cases import over
+from tests.rows import table
 from tests.snapshot.shelf import (
     HEADER,
     IDENTITY,
@@ -36,7 +36,9 @@ from tests.snapshot.shelf import (
     flip,
     mapped,
     read,
-    table,
+)
+from tests.snapshot.shelf import (
+    table as table_of,
 )
 
 
@@ -47,7 +49,7 @@ def test_a_saved_filter_comes_back_bit_for_bit(tmp_path: Path) -> None:
     saved = shelf.store.save(saved_filter, 40, lambda: 44, IDENTITY)
     loaded = shelf.load(end=44)
     assert loaded is not None
-    assert table(loaded.filter) == table(saved_filter)
+    assert table_of(loaded.filter) == table_of(saved_filter)
     assert loaded.filter.header() == saved_filter.header()
     assert (loaded.label, loaded.end_label, loaded.saved_at) == (40, 44, 1_700_000_000.25)
     assert (loaded.path, loaded.size_bytes) == (saved.path, saved.size_bytes)
@@ -114,7 +116,7 @@ def test_buffers_of_any_number_and_size_come_back(sizes: tuple[int, ...]) -> Non
         assert replace(header, buffer_sizes=()) == HEADER
 
 
-@over(itertools.product(SIZES, [HEADER, replace(HEADER, log=None)]))
+@table(itertools.product(SIZES, [HEADER, replace(HEADER, log=None)]))
 def test_the_bytes_are_those_of_the_page(row: tuple[tuple[int, ...], Header]) -> None:
     """The layout that is documented, written down a second time here, is what is written."""
     sizes, header = row
