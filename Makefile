@@ -43,7 +43,7 @@ kernels: $(VENV)/.dev
 
 # The image and the stack of deploy/, and broker tests with the broker in a container, on the engine of DOCKER_HOST.
 test-containers: $(VENV)/.dev
-	$(BIN)/python -m pytest --containers -m container tests/deploy $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --containers -m container proof/deploy $(PYTEST_ARGS)
 	STREAMDEDUP_TEST_BOOTSTRAP= STREAMDEDUP_TEST_RUNG=docker $(BIN)/python -m pytest \
 		-m 'broker and not private_broker' proof/broker/test_ladder.py tests/broker/test_worker.py
 

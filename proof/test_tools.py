@@ -9,6 +9,7 @@ import pytest
 import bench.__main__
 import proof.__main__
 from bench.entry import Tool, run
+from tests.rows import every
 
 ROOT = Path(__file__).parents[1]
 TOOLS = [
@@ -18,16 +19,23 @@ TOOLS = [
 ]
 
 
-@pytest.mark.parametrize(("package", "name"), TOOLS)
-def test_a_tool_has_a_help(package: str, name: str) -> None:
-    """It ends at once, with status 0 and its own usage, and runs nothing; an argument that is none ends with 2."""
-    command = [sys.executable, "-m", package, name]
-    done, wrong = (
-        subprocess.run([*command, argument], cwd=ROOT, capture_output=True, text=True, check=False)
-        for argument in ("--help", "--no-such-option")
+def ended(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python with these arguments."""
+    return subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: ")
+
+
+def test_each_tool_has_a_help() -> None:
+    """It ends at once, with status 0 and its own usage, and runs nothing; an argument that is none ends with 2."""
+
+    def check(tool: tuple[str, str]) -> None:
+        done = ended("-m", *tool, "--help")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("usage: ")
+
+    every(TOOLS, check)
+    wrong = ended("-m", *TOOLS[0], "--no-such-option")
     assert wrong.returncode == 2
     assert "--no-such-option" in wrong.stderr
 

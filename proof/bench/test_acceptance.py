@@ -10,7 +10,7 @@ from bench import hashes
 from bench.acceptance import __main__ as acceptance
 from bench.acceptance import fluid
 from bench.acceptance.bits import exact_error
-from bench.acceptance.report import Figure, Section, document, share
+from bench.acceptance.report import Figure, Section, share
 
 RESULTS = Path(__file__).parents[2] / "results"
 PAGE = (RESULTS / "acceptance.md").read_text("utf-8")
@@ -61,35 +61,6 @@ def test_a_figure_out_of_bounds_ends_the_command_with_1(
     page = (tmp_path / "page.md").read_text()
     assert ("**out:**" in page, "**1 are out of bounds**" in page) == (status == 1, status == 1)
     assert figure.row() in page
-
-
-def test_sections_by_name_write_no_page(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """They are printed only; a name that is none ends with status 2, and with those there are."""
-    monkeypatch.setattr(acceptance, "SECTIONS", {"one": lambda: of_one(Figure("x", 1, 1, 1))})
-    monkeypatch.setattr(acceptance, "DOCUMENT", tmp_path / "page.md")
-    assert acceptance.main(["one"]) == 0
-    assert not (tmp_path / "page.md").exists()
-    assert "| x |" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="2"):
-        acceptance.main(["two"])
-    assert "no such section: two; choose from one" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("figure", "bounds"),
-    [
-        (Figure("a", 1, 1, 1), "1"),
-        (Figure("a", 1, 0.5, math.inf), "at least 0.5"),
-        (Figure("a", 1, -math.inf, 2), "at most 2"),
-        (Figure("a", 1, 0.5, 2), "0.5 to 2"),
-    ],
-)
-def test_bounds_are_told(figure: Figure, bounds: str) -> None:
-    """As a value, as one bound, or as two."""
-    assert figure.row().endswith(f"| {bounds} |")
-    assert bounds in document([of_one(figure)], "a machine", 1.0)
 
 
 def test_a_share_is_allowed_five_standard_deviations() -> None:

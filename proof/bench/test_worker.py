@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -12,20 +11,16 @@ import numpy as np
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from bench.worker import broker as measured_on
 from bench.worker import (
-    latency,
     log,
     page,
     plots,
-    profile,
     repartition,
-    restart,
     results,
     rounds,
 )
 from bench.worker.batches import CODECS, encode
-from bench.worker.cases import BASE, CASES, Case
+from bench.worker.cases import BASE
 from bench.worker.checking import (
     OTHER_BYTES,
     UNEXPECTED,
@@ -37,19 +32,16 @@ from bench.worker.checking import (
     missing_max,
 )
 from bench.worker.contenders import (
-    BOTH,
     CONTENDERS,
     COPY,
     LOOP,
     OURS,
     REPARTITION,
     STAGE,
-    Contender,
 )
 from bench.worker.events import Form, Part, parts
 from bench.worker.log import HEAD
-from bench.worker.measuring import Input, Run
-from bench.worker.rounds import REPEATS_MAX, WARM_UPS_MAX, Rounds
+from bench.worker.rounds import Rounds
 from tests.broker.base import Broker
 from tests.broker.topics import Event, create_topic, produce, unique_name
 
@@ -126,24 +118,6 @@ def test_a_tiny_run_measures_the_stages_of_a_repartition(
         assert contender.what in page.page({}, {}, found)
 
 
-def test_latency_is_measured_of_every_event(broker: Broker) -> None:
-    """On a real broker every event that passes has its time, above 0, and percentiles rise."""
-    found = latency.latency(broker.bootstrap_servers, 1000, 20, warm_s=0.5, measured_s=0.5)
-    values = [*found["percentiles_ms"].values(), found["max_ms"]]
-    late = sum(int(part.first[len(part.first) // 2 :].sum()) for part in _model(1000))
-    assert abs(found["events"] - late) < 50
-    assert values[0] > 0
-    assert values == sorted(values)
-
-
-def test_a_restart_is_measured_from_a_fold_and_from_a_snapshot(broker: Broker) -> None:
-    """On a real broker the first new event comes out both ways, the output having been there before."""
-    found = restart.restart(broker.bootstrap_servers, 2000, rounds=1)
-    assert len(found["folded_s"]) == len(found["loaded_s"]) == 1
-    assert found["loaded_median_s"] > 0
-    assert found["folded_median_s"] > 0
-
-
 async def test_what_was_aborted_is_not_read(broker: Broker) -> None:
     """Events of an aborted transaction stand in the log between committed ones, and are left out."""
     topic = unique_name("bench")
@@ -197,12 +171,6 @@ def test_first_occurrences_are_those_of_a_set() -> None:
             assert first == (number not in seen)
             seen.add(number)
     assert 0.17 < 1 - sum(part.first.sum() for part in model) / 5000 < 0.23
-
-
-def test_the_same_seed_gives_the_same_events() -> None:
-    """All contenders, and all rounds, have the same input."""
-    for one, other in zip(_model(1000), _model(1000), strict=True):
-        assert (one.numbers == other.numbers).all()
 
 
 def test_an_exact_output_matches() -> None:
@@ -259,112 +227,6 @@ def test_as_much_may_be_missing_as_the_error_rate_explains() -> None:
     assert 1000 < missing_max(1_000_000, 1e-3) < 1200
 
 
-@pytest.mark.parametrize(
-    ("loads", "counted", "repeats"),
-    [((0.05,), 0.05, 0), ((0.5, 0.02), 0.02, 1), ((0.5, 0.3, 0.4), 0.3, REPEATS_MAX)],
-    ids=["quiet", "once", "never quiet"],
-)
-def test_a_disturbed_round_is_repeated(
-    loads: tuple[float, ...], counted: float, repeats: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until it is quiet, a bounded number of times; the quietest counts."""
-    playing = _stubbed(iter(loads), monkeypatch)
-    playing.play([BASE], 1)
-    (found,) = playing.found["base"]
-    assert (found["other_load"], found["repeats"]) == (counted, repeats)
-
-
-def test_the_broker_is_warm_once_an_event_takes_it_no_less(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The runs before the first round go on as long as its time falls, at most so many; none of them counts.
-
-    Other contenders run once before.
-    """
-    for us, count in (
-        ([4.0, 3.0, 2.0, 1.9, 1.95, 1.85, 9.0], 6),
-        ([2.0] * 9, 4),
-        ([9.0 / 2**n for n in range(20)], WARM_UPS_MAX),
-    ):
-        told: list[str] = []
-        ran: list[str] = []
-        playing = _stubbed(iter([]), monkeypatch, told=told, contenders=(OURS, COPY))
-
-        def measured(_bootstrap: str, _case: Case, contender: Contender, _source: Input) -> Run:
-            ran.append(contender.name)  # noqa: B023
-            return replace(_run(1000), broker_cpu_s=us[ran.count(OURS) - 1] / 1000)  # noqa: B023
-
-        monkeypatch.setattr(rounds, "measured", measured)
-        assert playing.warm_up(BASE) == count
-        assert ran == [COPY, *[OURS] * count]
-        assert len(told) == count
-        assert not playing.found
-
-
-def test_a_broker_whose_time_is_not_known_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that was given does."""
-    loads = iter([0.0])
-    assert _stubbed(loads, monkeypatch).warm_up(BASE) == 1
-    assert not [*loads]
-
-
-def test_data_is_in_memory_if_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not where there is no such directory."""
-    monkeypatch.setattr(measured_on, "IN_MEMORY", tmp_path)
-    for room, where in ((0, tmp_path), (1 << 60, None)):
-        monkeypatch.setattr(measured_on, "ROOM_BYTES", room)
-        assert measured_on.in_memory() == where
-    monkeypatch.setattr(measured_on, "IN_MEMORY", tmp_path / "none")
-    assert measured_on.in_memory() is None
-
-
-def test_no_round_begins_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where time is over, nothing more is measured, and it is told."""
-    told: list[str] = []
-    playing = _stubbed(iter([0.0]), monkeypatch, until=0.0, told=told)
-    playing.play([BASE], 1)
-    assert not playing.found
-    assert "left out" in told[0]
-
-
-@pytest.mark.parametrize(("theirs", "met"), [(600, True), (601, False)])
-def test_a_target_is_met_or_missed(theirs: int, met: bool) -> None:
-    """Five times the copy is enough, less is not; of large events, three times."""
-    runs = {name: _run(theirs).fields() for name in CONTENDERS}
-    runs[OURS] = _run(3000).fields()
-    rounds_ = [{"runs": runs, "other_load": 0.0, "repeats": 0}]
-    assert [target["met"] for target in results.targets(rounds_)] == [False, met, True, True, True]
-    assert results.large_target(rounds_)["met"]
-    runs[OURS] = _run(3 * theirs - 1).fields()
-    assert not results.large_target(rounds_)["met"]
-
-
-@pytest.mark.parametrize(("stage", "both", "met"), [(2500, 1300, True), (2499, 1299, False)])
-def test_a_ratio_of_the_stages_is_met_or_missed(stage: int, both: int, met: bool) -> None:
-    """2.5 and 1.3 times the copy are enough; what the second stage loses is told, whatever it is."""
-    runs = {name: _run(1000).fields() for name in REPARTITION}
-    runs |= {STAGE: _run(stage).fields(), BOTH: _run(both).fields()}
-    rounds_ = [{"runs": runs, "other_load": 0.0, "repeats": 0}]
-    told = results.repartition_ratios(rounds_)
-    assert [ratio["met"] for ratio in told] == [met, met, True]
-    assert told[2]["measured"] == 1
-    assert page.stages_ratios(rounds_).count("**missed**") == (0 if met else 2)
-
-
-def test_every_case_differs_from_the_base_in_one_thing() -> None:
-    """Or from another; but for its name, and for how many events it takes to measure it."""
-    others = [case for case in CASES if case.name in {"base", "key-json", "size-1k"}]
-    for case in CASES[1:]:
-        fields = vars(case).keys() - {"name", "what", "events"}
-        changed = [
-            sum(vars(case)[name] != vars(other)[name] for name in fields) for other in others
-        ]
-        assert 1 in changed, case.name
-    assert len({case.name for case in CASES}) == len(CASES)
-
-
 def _model(events: int) -> list[Part]:
     return parts(events, BASE.partitions, BASE.duplicates)
 
@@ -378,46 +240,7 @@ def _matched(part: Part, given: Any, numbers: Any = None) -> int:
     return matched(records, len(given), part.numbers[expected], expected, 0, *forms(FORM))
 
 
-def _run(rate: int, load: float | None = 0.0) -> Run:
-    return Run(rate, 1.0, rate * 1e-7, 200_000_000, load, rate, 0, 50_000_000)
-
-
-def _stubbed(
-    loads: Iterator[float],
-    monkeypatch: pytest.MonkeyPatch,
-    until: float = math.inf,
-    told: list[str] | None = None,
-    contenders: Sequence[str] = (OURS,),
-) -> Rounds:
-    """Rounds of one contender that runs nothing, with these loads beside it."""
-    monkeypatch.setattr(rounds, "filled", lambda *_: Input("topic", []))
-    monkeypatch.setattr(rounds, "measured", lambda *_: _run(1000, next(loads)))
-    tell = told.append if told is not None else print
-    return Rounds("none", [CONTENDERS[name] for name in contenders], until, tell)
-
-
 def _results(found: Any) -> dict[str, Any]:
     cases = {"base": {"case": vars(TINY), "rounds": [found]}}
     here = results.circumstances("the broker of the tests")
     return {**here, "command": "make bench", "minutes": 0.1, "cases": cases}
-
-
-def test_a_sample_counts_for_the_part_where_it_stands() -> None:
-    """By the innermost frame that is of one; what is before the loop runs, or in other threads, counts for none."""
-    loop = "thread (7): MainThread;run_forever (asyncio/base_events.py:607)"
-    counts = profile.parts_of(
-        [
-            f"{loop};decide (streamdedup/delivery/shard.py:7);add (streamdedup/filters/bloom/bloom.py:9) 5",
-            f"{loop};run (streamdedup/delivery/shard.py:7);full (numpy/_core/numeric.py:386) 3",
-            f"{loop};select (selectors.py:468) 2",
-            "thread (7): MainThread;<module> (streamdedup/cli/__init__.py:1) 11",
-            "thread (8): other;run_forever (asyncio/base_events.py:607) 13",
-        ]
-    )
-    filter_, rest, waits = (
-        "the filter: asked, and added to",
-        "the rest of the worker",
-        "the event loop",
-    )
-    assert counts == {filter_: 5, rest: 3, waits: 2}
-    assert {filter_, rest, waits} <= profile.PARTS.keys()

@@ -1,14 +1,13 @@
 """The processes of one test run share a broker, and each has its part of the tests that wait for it."""
 
 import threading
+from itertools import product
 from pathlib import Path
 
-import pytest
-
-from tests.broker import shared
-from tests.broker.base import Broker, free_ports
+from tests.broker.base import Broker
 from tests.broker.plugin import dealt
 from tests.broker.shared import shared_broker
+from tests.rows import every
 
 SOON_S = 0.2
 
@@ -45,23 +44,6 @@ def test_the_first_process_starts_a_broker_and_the_others_take_it(
     assert started.closed == 1
 
 
-def test_a_broker_that_went_with_its_process_is_replaced(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its address is still written down, and nobody answers there."""
-    monkeypatch.setattr(shared, "ANSWER_S", 0)
-    (port,) = free_ports(1)
-    gone = shared_broker(tmp_path, lambda: Started(f"127.0.0.1:{port}"))
-    started = Started(broker.bootstrap_servers)
-    found = shared_broker(tmp_path, lambda: started)
-    assert found.bootstrap_servers == broker.bootstrap_servers
-    closing = threading.Thread(target=gone.close)
-    closing.start()
-    found.close()
-    closing.join()
-    assert started.closed == 1
-
-
 def never() -> Broker:
     """Must not be called: a broker is there."""
     raise AssertionError("a second broker was started")
@@ -70,9 +52,13 @@ def never() -> Broker:
 # --- the order ---
 
 
-@pytest.mark.parametrize("workers", [1, 3, 7])
-@pytest.mark.parametrize(("waiting", "others"), [(600, 5300), (0, 10), (10, 0), (1, 1)])
-def test_no_test_is_lost_or_doubled_by_the_order(waiting: int, others: int, workers: int) -> None:
+def test_no_test_is_lost_or_doubled_by_the_order() -> None:
     """The order holds every test once."""
-    tests = dealt(list(range(waiting)), list(range(waiting, waiting + others)), workers)
-    assert sorted(tests) == list(range(waiting + others))
+
+    def check(row: tuple[tuple[int, int], int]) -> None:
+        (waiting, others), workers = row
+        tests = dealt(list(range(waiting)), list(range(waiting, waiting + others)), workers)
+        assert sorted(tests) == list(range(waiting + others))
+
+    sizes = [(600, 5300), (0, 10), (10, 0), (50, 7), (1, 1)]
+    every(product(sizes, [1, 2, 3, 4, 7]), check)

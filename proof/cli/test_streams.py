@@ -167,3 +167,21 @@ def _is_empty(descriptor: int) -> bool:
 
 def _is_asleep(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["config", "schema"], ["config", "show", EXAMPLE], ["pipe"], ["lists", "inspect", "out.list"]],
+    ids=lambda words: "-".join(words[:2]),
+)
+def test_a_closed_output_is_named(arguments: list[str], directory: Path) -> None:
+    """What cannot be printed is not taken for printed."""
+    done = subprocess.run(
+        ["bash", "-c", '"$@" >&- </dev/null', "bash", *COMMAND, *arguments],
+        cwd=directory,
+        capture_output=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"streamdedup: standard output is closed; redirect it")

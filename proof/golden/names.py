@@ -21,7 +21,6 @@ from structlog.testing import capture_logs
 import streamdedup
 from proof.golden import deployment
 from proof.golden.command import call
-from proof.golden.configuration import FILES, PLAIN
 from streamdedup import errors, lists
 from streamdedup.cli import main, streams
 from streamdedup.commands.audit import audit
@@ -30,6 +29,7 @@ from streamdedup.metrics.catalogue import DOUBTS, METRICS, TAKEN_BACK
 from streamdedup.server.listener import Listener, Page
 from streamdedup.testing import VirtualLoop, connected_to
 from tests.lists.files import list_file
+from tests.settings.minimal import MINIMAL
 
 PACKAGE = Path(streamdedup.__file__).parent
 UNLOGGED = ("testing", "contrib")  # they are no part of a worker
@@ -182,7 +182,13 @@ def exit_statuses() -> Any:
     }
     causes |= {kind.__name__: kind() for kind in (KeyboardInterrupt, ValueError, OSError)}
     by_error = {name: _status_of(error) for name, error in causes.items()}
-    files = {**FILES, "dedup.yaml": PLAIN, "bad.yaml": "x", "entries.txt": "a\nb\n", "no.list": "x"}
+    files = {
+        "dedup.yaml": MINIMAL,
+        "bad.yaml": "x",
+        "empty": "",
+        "entries.txt": "a\nb\n",
+        "no.list": "x",
+    }
     with patch.object(signal, "signal"):  # which `run` sets at once
         by_command = {" ".join(line): call(line, {}, files).status for line in _LINES}
     return {"by error": by_error, "by command": by_command}

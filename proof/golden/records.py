@@ -13,11 +13,6 @@ from proof.golden import configuration, deployment, lists, names, wire
 DIRECTORY = Path(__file__).parent / "records"
 
 RECORDS: Mapping[str, Callable[[], Any]] = {
-    "configuration-plain": configuration.plain,
-    "configuration-leaves": configuration.leaves,
-    "configuration-wrong-leaves": configuration.wrong_leaves,
-    "configuration-cases": configuration.cases,
-    "configuration-suggestions": configuration.suggestions,
     "configuration-schema": configuration.schema,
     "deliveries": deployment.deliveries,
     "metrics": names.metrics,

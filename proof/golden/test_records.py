@@ -2,13 +2,11 @@
 
 import difflib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proof.golden import configuration
 from proof.golden.records import DIRECTORY, RECORDS, make, path_of, text_of
 
 
@@ -53,18 +51,3 @@ def test_records_are_not_written_again(tmp_path: Path) -> None:
     assert make(tmp_path, {"there": dict, "missing": dict}) == ["missing"]
     assert path_of("there", tmp_path).read_text() == "what is there"
     assert path_of("missing", tmp_path).read_text() == "{}\n"
-
-
-def test_every_leaf_is_written_and_refused() -> None:
-    """A new option is covered by being declared: it must get its texts in the records of the configuration."""
-    leaves = set(_leaves(recorded("configuration-schema")))
-    written = {*configuration.WRITTEN, *configuration.SECURE, *configuration.OAUTH}
-    assert leaves == written == {*configuration.WRONG}
-
-
-def _leaves(part: Any, *above: str) -> Iterator[str]:
-    """The dotted names of the leaves below a part of the schema, which may be null besides."""
-    for name, inner in part.get("properties", {}).items():
-        group = next((of for of in inner.get("anyOf", ()) if "properties" in of), inner)
-        below = list(_leaves(group, *above, name))
-        yield from below or [".".join((*above, name))]

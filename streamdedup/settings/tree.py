@@ -16,8 +16,7 @@ section that are set together, or not at all. `Settings` reads no file and no en
 # 6. Tests: those of `tests/settings/` cover its bounds, its place in the file, the environment and the command line;
 #    one of them counts the numbers that have bounds. Its effect needs a test of its own.
 # 7. If it changes which key an event has, or what a filter holds: the identity in `delivery/recipe.py`.
-# 8. Goldens: the configuration; `proof/golden/configuration.py` has values of each option that are written and that are
-#    refused.
+# 8. The golden of the schema: delete `proof/golden/records/configuration-schema.json`, run `python -m proof golden`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain

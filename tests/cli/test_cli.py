@@ -21,6 +21,7 @@ from streamdedup.kernel import COMPILING
 from streamdedup.keys.formats import texts
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.cli.processes import COMMAND, EXAMPLE, Piped
+from tests.rows import every
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,22 +92,6 @@ def test_the_exit_looks_at_no_object() -> None:
     assert done.stdout.splitlines()[-1] == "True"
 
 
-def test_help_is_quick() -> None:
-    """`streamdedup --help` takes less than 0.3 seconds of a processor, at the best of five."""
-    seconds = []
-    for _ in range(5):
-        before = os.times()
-        done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True)
-        after = os.times()
-        took = (
-            after.children_user - before.children_user,
-            after.children_system - before.children_system,
-        )
-        seconds.append(sum(took))
-        assert done.stdout.startswith("usage: streamdedup ")
-    assert min(seconds) < 0.3
-
-
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """The version printed is the package's."""
     with pytest.raises(SystemExit) as end:
@@ -115,60 +100,66 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"streamdedup {streamdedup.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "required: COMMAND"),
-        (["no-such-command"], "invalid choice"),
-        (["pipe", "--no-such-option"], "unrecognized arguments: --no-such-option"),
-        (["pipe", "--capacity", "many"], "--capacity: is not an integer; write one like"),
-        (["pipe", "--capacity", "1.5"], "--capacity: '1.5': must come to a whole number"),
-        (["pipe", "--error-rate", "low"], "--error-rate: must be a number from 1e-15"),
-        (["pipe", "--on-full", "shrink"], "argument --on-full"),
-        (
-            ["pipe", "--kind", "bitmap", "--on-full", "grow"],
-            "--on-full grow is not for --kind bitmap",
-        ),
-        (
-            ["pipe", "--on-full", "stop", "--max-size", "1GiB"],
-            "--max-size is the size to which a filter may grow; give --on-full grow, or leave it out",
-        ),
-        (
-            ["pipe", "--kind", "bitmap", "--max-size", "1GiB"],
-            "--max-size is the size to which a filter may grow; choose a --kind that can grow, or",
-        ),
-        (["pipe", "--kind", "window", "--max-size", "1GiB"], "--max-size is not for --kind window"),
-        (["pipe", "--kind", "window", "--on-full", "grow"], "--on-full grow is not for --kind w"),
-        (["pipe", "--kind", "blom"], "argument --kind: invalid choice: 'blom' (choose from "),
-        (["pipe", "--kind", "fuse"], "argument --kind: 'fuse' is static: it is built once, from"),
-        (["pipe", "--hash", "md5"], "argument --hash: invalid choice (choose from "),
-        (["pipe", "--capacity", "0"], "--capacity: '0': out of range, must be 1 to 1000G keys"),
-        (["pipe", "--capacity", "2e12"], "--capacity: '2e12': out of range, must be 1 to 1000G"),
-        (
-            ["pipe", "--on-full", "stop", "--capacity", "900G"],
-            "streamdedup: --capacity 900000000000: takes 2.48 TiB at",
-        ),
-        (
-            ["pipe", "--on-full", "stop", "--capacity", "900G"],
-            "; set --capacity to 363G at most, or raise --error-rate",
-        ),
-        (["pipe", "--error-rate", "1"], "--error-rate: '1': must be a number from 1e-15 to 0.5"),
-        (["pipe", "--error-rate", "9e-16"], "--error-rate: '9e-16': must be a number from 1e-15"),
-        (["pipe", "--error-rate", "nan"], "--error-rate: 'nan': must be a number from 1e-15"),
-        (["pipe", "--key", "tsv:1"], "--key is neither 'line' nor 'json:FIELD'"),
-        (["pipe", "--key", "id"], "write json: before the name of a field"),
-        (["pipe", "--key", "json:a", "--key", "line"], "--key line is the whole line"),
-    ],
-    ids=" ".join,
-)
-def test_wrong_arguments_end_in_2(arguments: list[str], said: str) -> None:
+WRONG = [
+    ([], "required: COMMAND"),
+    (["no-such-command"], "invalid choice"),
+    (["pipe", "--no-such-option"], "unrecognized arguments: --no-such-option"),
+    (["pipe", "--capacity", "many"], "--capacity: is not an integer; write one like"),
+    (["pipe", "--capacity", "1.5"], "--capacity: '1.5': must come to a whole number"),
+    (["pipe", "--error-rate", "low"], "--error-rate: must be a number from 1e-15"),
+    (["pipe", "--on-full", "shrink"], "argument --on-full"),
+    (
+        ["pipe", "--kind", "bitmap", "--on-full", "grow"],
+        "--on-full grow is not for --kind bitmap",
+    ),
+    (
+        ["pipe", "--on-full", "stop", "--max-size", "1GiB"],
+        "--max-size is the size to which a filter may grow; give --on-full grow, or leave it out",
+    ),
+    (
+        ["pipe", "--kind", "bitmap", "--max-size", "1GiB"],
+        "--max-size is the size to which a filter may grow; choose a --kind that can grow, or",
+    ),
+    (["pipe", "--kind", "window", "--max-size", "1GiB"], "--max-size is not for --kind window"),
+    (["pipe", "--kind", "window", "--on-full", "grow"], "--on-full grow is not for --kind w"),
+    (["pipe", "--kind", "blom"], "argument --kind: invalid choice: 'blom' (choose from "),
+    (["pipe", "--kind", "fuse"], "argument --kind: 'fuse' is static: it is built once, from"),
+    (["pipe", "--hash", "md5"], "argument --hash: invalid choice (choose from "),
+    (["pipe", "--capacity", "0"], "--capacity: '0': out of range, must be 1 to 1000G keys"),
+    (["pipe", "--capacity", "2e12"], "--capacity: '2e12': out of range, must be 1 to 1000G"),
+    (
+        ["pipe", "--on-full", "stop", "--capacity", "900G"],
+        "streamdedup: --capacity 900000000000: takes 2.48 TiB at",
+    ),
+    (
+        ["pipe", "--on-full", "stop", "--capacity", "900G"],
+        "; set --capacity to 363G at most, or raise --error-rate",
+    ),
+    (["pipe", "--error-rate", "1"], "--error-rate: '1': must be a number from 1e-15 to 0.5"),
+    (["pipe", "--error-rate", "9e-16"], "--error-rate: '9e-16': must be a number from 1e-15"),
+    (["pipe", "--error-rate", "nan"], "--error-rate: 'nan': must be a number from 1e-15"),
+    (["pipe", "--key", "tsv:1"], "--key is neither 'line' nor 'json:FIELD'"),
+    (["pipe", "--key", "id"], "write json: before the name of a field"),
+    (["pipe", "--key", "json:a", "--key", "line"], "--key line is the whole line"),
+]
+
+
+def test_wrong_arguments_end_in_2(capsys: pytest.CaptureFixture[str]) -> None:
     """Arguments that do not fit end in status 2 and a message that names them, without a trace."""
-    done = _run(*arguments)
-    assert done.returncode == 2
-    assert said in done.stderr.decode()
-    assert b"Traceback" not in done.stderr
-    assert b"lines/s" not in done.stderr
-    assert done.stdout == b""
+
+    def check(row: tuple[list[str], str]) -> None:
+        arguments, expected = row
+        try:
+            status: object = main(arguments)
+        except SystemExit as end:
+            status = end.code
+        said = capsys.readouterr()
+        assert (status, said.out) == (2, "")
+        assert expected in said.err
+        assert "Traceback" not in said.err
+        assert "lines/s" not in said.err
+
+    every(WRONG, check)
 
 
 def test_a_filter_beyond_the_memory_names_the_arguments(
@@ -193,13 +184,6 @@ def test_the_limit_of_a_line_is_documented() -> None:
     limit = f"up to {texts.LINE_BYTES_MAX >> 20} MiB"
     for text in (_run("pipe", "--help").stdout.decode(), (ROOT / "docs" / "pipe.md").read_text()):
         assert limit in " ".join(text.split())
-
-
-def test_several_keys_are_one(call: Call) -> None:
-    """--key may be given again: lines are then equal where all those fields are."""
-    given = b'{"a": 1, "b": 1}\n{"a": 1, "b": 2}\n{"b": 1, "a": 1}\n'
-    done = call("pipe", "--key", "json:a", "--key", "json:b", given=given)
-    assert (done.returncode, done.stdout.splitlines()) == (0, given.splitlines()[:2])
 
 
 def test_success_ends_in_0() -> None:
@@ -287,37 +271,6 @@ def test_errors_do_not_tell_keys(call: Call) -> None:
         assert b"s3cr3t" not in done.stderr
 
 
-def test_compiling_for_nobody_ends_in_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`compile` fails where what it compiled is lost with the process, and not where all was there before."""
-    monkeypatch.setattr("streamdedup.rules.warm_up_all", lambda: None)
-    monkeypatch.setattr("streamdedup.kernel.kept_in", lambda: None)
-    monkeypatch.setattr("streamdedup.kernel.compiled", lambda: 7)
-    assert main(["compile"]) == 1
-    told = capsys.readouterr()
-    assert told.out == "7 loops were compiled\n"
-    assert "set STREAMDEDUP_CACHE to a directory that can be written to" in told.err
-    monkeypatch.setattr("streamdedup.kernel.compiled", lambda: 0)
-    assert main(["compile"]) == 0
-    assert capsys.readouterr().out == "all loops were compiled already\n"
-
-
-def test_what_the_system_refuses_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The system's own errors hold no keys: their text, and the file's name, are what helps."""
-
-    def fail(_config: object) -> None:
-        raise PermissionError(13, "Permission denied", "/var/x")
-
-    monkeypatch.setattr("streamdedup.filters.build", fail)
-    assert main(["pipe"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("streamdedup: [Errno 13] Permission denied: '/var/x'; it came from ")
-    assert said.endswith("in fail\nPermissionError\n")
-
-
 def test_lines_pass_before_the_input_ends(piped: Piped) -> None:
     """What was written to the command comes out although its input stays open."""
     for line in (b"one\n", b"two\n"):
@@ -355,42 +308,11 @@ def test_a_worker_that_is_still_starting_hears_sigterm() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-INTERRUPTED = """
-import os, sys
-class Interrupter:
-    def find_spec(self, name, path=None, target=None):
-        if name == MODULE:
-            sys.meta_path.remove(self)
-            os.kill(os.getpid(), NUMBER)
-sys.meta_path.insert(0, Interrupter())
-sys.argv[1:] = ["run", "--set", "kafka.bootstrap_servers=127.0.0.1:1"]
-from streamdedup.cli import main
-sys.exit(main())
-"""
-
-
 @pytest.mark.parametrize(
-    ("number", "status"),
-    [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGHUP, 2)],
-    ids=["TERM", "INT", "HUP"],
+    ("number", "after"),
+    [(signal.SIGTERM, "broker_away"), (signal.SIGINT, "connecting")],
+    ids=["TERM", "INT"],
 )
-@pytest.mark.parametrize(
-    "module", ["argparse", "streamdedup.cli.arguments", "streamdedup.logs", "pydantic"]
-)
-def test_an_interrupt_while_the_worker_is_imported_ends_it_well(
-    module: str, number: signal.Signals, status: int
-) -> None:
-    """From the first import on: there is nothing to drain. SIGHUP, which reloads lists, ends no start."""
-    program = INTERRUPTED.replace("MODULE", repr(module)).replace("NUMBER", str(int(number)))
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, timeout=DEADLINE_S, check=False
-    )
-    assert done.returncode == status, done.stderr
-    assert b"Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
-@pytest.mark.parametrize("after", ["connecting", "broker_away"])
 def test_an_interrupt_ends_a_start_without_a_broker(
     tmp_path: Path, number: signal.Signals, after: str
 ) -> None:

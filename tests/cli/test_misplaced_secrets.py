@@ -1,13 +1,14 @@
 """A secret in the place of an argument is not repeated by the message that refuses the command line."""
 
 import io
-import re
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from streamdedup.cli import main
+from tests.rows import every
 
 SECRET = "hunter2"  # noqa: S105 - the one that these tests look for
 WRONG = [
@@ -67,28 +68,27 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize("arguments", WRONG, ids=lambda words: re.sub(r"\W+", "-", "_".join(words)))
 def test_a_wrong_argument_is_not_repeated(
-    arguments: list[str],
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command ends with status 2, and names the argument."""
-    _refuses(arguments, SECRET, capsys, tmp_path, monkeypatch)
+
+    def check(arguments: list[str]) -> None:
+        _refuses(arguments, SECRET, capsys, tmp_path, monkeypatch)
+
+    every(WRONG, check)
 
 
-@pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize("place", PLACES, ids="-".join)
 def test_an_argument_that_only_begins_like_a_number_is_not_repeated(
-    place: list[str],
-    other: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a number, a choice, a path and a text."""
-    _refuses([*place, other], other, capsys, tmp_path, monkeypatch)
+
+    def check(row: tuple[list[str], str]) -> None:
+        place, other = row
+        _refuses([*place, other], other, capsys, tmp_path, monkeypatch)
+
+    every(product(PLACES, OTHERS), check)
 
 
 def _refuses(

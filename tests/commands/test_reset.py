@@ -1,7 +1,6 @@
 """Claims about `streamdedup reset`: where offsets go, what their notes say, what is forgotten, and who is refused."""
 
 import asyncio
-import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +13,7 @@ from aiokafka.errors import KafkaError
 
 from streamdedup.commands.audit import audit
 from streamdedup.commands.reset import move, note_after, plan
-from streamdedup.commands.reset_plan import ResetPlan, Step, Target, target_of
+from streamdedup.commands.reset_plan import Target, target_of
 from streamdedup.commands.reset_text import as_text
 from streamdedup.delivery.resume import Found
 from streamdedup.delivery.services import wall_clock_ms
@@ -77,84 +76,6 @@ def test_a_bare_number_is_no_target(text: str) -> None:
         target_of(text, NOW_MS)
 
 
-@pytest.mark.parametrize(
-    ("at", "to", "again", "skipped"),
-    [
-        (30, 10, 20, 0),
-        (30, 90, 0, 60),
-        (30, 30, 0, 0),
-        (None, 10, 0, 0),
-        (500, 10, 80, 0),  # beyond the end: nothing there was read
-        (0, 20, 0, 10),  # below the start: what is gone cannot be skipped
-    ],
-)
-def test_what_is_read_again_or_skipped_is_counted(
-    at: int | None, to: int, again: int, skipped: int
-) -> None:
-    """In offsets that the input holds, here from 10 to 90."""
-    step = Step(0, at, to, FOUND)
-    assert (step.again, step.skipped) == (again, skipped)
-
-
-def said_of(directory: Path, target: Target, *steps: Step, **options: Any) -> str:
-    """The plan's text, where the filter has these options."""
-    deployment = Deployment("nowhere:9092", directory)
-    deployment.config["filter"] |= options
-    return as_text(load(deployment.write_config()), ResetPlan(target, False, steps))
-
-
-@pytest.mark.parametrize(
-    ("options", "again", "advice"),
-    [
-        ({"kind": "bloom"}, False, "none of these is emitted again"),
-        ({"kind": "window", "retention": "7d"}, True, "because filter.late is pass"),
-        (
-            {"kind": "window", "retention": "7d", "late": "drop"},
-            True,
-            "emitted again by a younger event if its first event is older",
-        ),
-        ({"kind": "window"}, True, "at least the last filter.capacity keys"),
-    ],
-    ids=["bloom", "late-pass", "late-drop", "by-count"],
-)
-def test_a_window_is_not_promised_what_it_forgets(
-    tmp_path: Path, options: dict[str, str], again: bool, advice: str
-) -> None:
-    """Who moves back is told that forgotten keys are emitted again, and what `late` has to do with it."""
-    said = said_of(tmp_path, Target("earliest"), Step(0, 30, 10, FOUND), **options)
-    assert ("EMITTED AGAIN" in said, "none of these is emitted again" in said) == (again, not again)
-    assert advice in said
-
-
-def test_offsets_that_are_there_already_are_not_moved(tmp_path: Path) -> None:
-    """Nothing to move is said, unless the offset is another tool's or of another log, which a move would put right."""
-    there = Step(0, 30, 30, FOUND)
-    assert "Nothing to move" in said_of(tmp_path, Target("latest"), there)
-    for other in (replace(FOUND, committed=Committed(30, None)), replace(FOUND, input_id="other")):
-        assert "Nothing to move" not in said_of(
-            tmp_path, Target("latest"), there, Step(1, 30, 30, other)
-        )
-
-
-def test_a_time_that_no_event_reaches_means_the_end(tmp_path: Path) -> None:
-    """That it is as good as latest is said, of the partitions where it is so."""
-    ahead = Target("time", NOW_MS)
-    steps = Step(0, 30, 90, FOUND), Step(1, 30, 90, replace(FOUND, partition=1))
-    said = said_of(tmp_path, ahead, *steps)
-    assert "No event is from that time or later (all partitions)" in said
-    said = said_of(tmp_path, ahead, Step(0, 30, 89, FOUND), steps[1])
-    assert "or later (partitions 1)" in said
-    assert "or later" not in said_of(tmp_path, Target("latest"), *steps)
-
-
-def test_a_group_that_committed_nothing_is_named(tmp_path: Path) -> None:
-    """A name that was mistyped has no offsets anywhere, and the plan says so."""
-    said = said_of(tmp_path, Target("latest"), Step(0, None, 90, FOUND))
-    assert re.search(r"The group \S+ has committed nothing on \S+: .* check kafka.group_id", said)
-    said = said_of(tmp_path, Target("latest"), Step(0, None, 90, FOUND), Step(1, 3, 90, FOUND))
-    assert "has committed nothing" not in said
-
-
 def with_note(**changes: Any) -> Found:
     """As FOUND, its note changed."""
     return replace(FOUND, committed=Committed(30, replace(NOTE, **changes)))
@@ -194,24 +115,6 @@ def test_a_floor_belongs_to_one_output() -> None:
     assert replace(found, cluster_id="other").floor is None
     remade = replace(found, input_id="other")
     assert (remade.floor, remade.since) == (40, None)
-
-
-def test_without_a_note_nothing_is_known() -> None:
-    """Another tool's offset has neither floor nor time; an untouched output begins where it is told."""
-    tool = replace(FOUND, committed=Committed(30, None))
-    of_now = replace(NOTE, watermark=None, partitions=5, born=5)
-    assert note_after(tool, 10, forget=False) == replace(of_now, label=60)
-    untouched = replace(FOUND, committed=None, output_end=0)
-    expected = replace(of_now, label=0, floor=0, since=90)
-    assert note_after(untouched, 90, forget=False) == expected
-
-
-@pytest.mark.parametrize("forget", [False, True])
-def test_a_move_hides_no_other_number_of_partitions(forget: bool) -> None:
-    """An input that was made again has no offsets; the next worker must see what the output is of, unless forgotten."""
-    found = replace(FOUND, committed=None, beyond=[FOUND.partitions + 1])
-    moved = note_after(found, 10, forget=forget)
-    assert moved.partitions == FOUND.partitions + (0 if forget else 2)
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import structlog
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 
 from streamdedup import logs
-from streamdedup.errors import CAUSES_MAX, FRAMES_MAX, DeliveryError, traceback_without_messages
+from streamdedup.errors import DeliveryError
 from streamdedup.kafka.client.connection import describe_error
-from streamdedup.logs import REPEATED_AFTER_S, OncePerTemplate, RateLimit
+from streamdedup.logs import OncePerTemplate, RateLimit
 
 SECRET = "jane.doe@example.org"  # noqa: S105 - a key, which no log may hold
 
@@ -176,14 +176,6 @@ def test_aiokafka_is_silent_below_warning(
     assert "ours" in stream.getvalue()
 
 
-def test_a_higher_level_holds_for_aiokafka_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where only errors are wanted, aiokafka's warnings are not."""
-    stream = set_up(monkeypatch, level=logging.ERROR)
-    logging.getLogger("aiokafka.conn").warning("a warning")
-    structlog.get_logger("streamdedup").warning("ours")
-    assert stream.getvalue() == ""
-
-
 # --- how often ---
 
 
@@ -212,28 +204,6 @@ def test_each_template_passes_once() -> None:
     assert limit.filter(record("away: %s", "aiokafka.cluster", 1))
 
 
-def test_after_a_while_it_passes_again() -> None:
-    """Until the very end of that time nothing passes, then once, time after time."""
-    clock = Clock()
-    limit = OncePerTemplate(clock)
-    for _ in range(3):
-        assert [limit.filter(record("away")) for _ in range(3)] == [True, False, False]
-        clock.now_s += REPEATED_AFTER_S - 0.001
-        assert not limit.filter(record("away"))
-        clock.now_s += 0.001
-
-
-def test_the_time_is_not_prolonged_by_what_is_held_back() -> None:
-    """A message that never pauses is still heard."""
-    clock = Clock()
-    limit = OncePerTemplate(clock)
-    heard = 0
-    for _ in range(600):
-        heard += limit.filter(record("away"))
-        clock.now_s += REPEATED_AFTER_S / 100
-    assert heard == 6
-
-
 def test_only_aiokafka_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a broker is away aiokafka is heard once; our own lines and others' are all heard."""
     stream = set_up(monkeypatch)
@@ -244,28 +214,6 @@ def test_only_aiokafka_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
         ours.warning("doubt")
     heard = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
     assert [heard.count(e) for e in ("away", "careful", "doubt")] == [1, 10, 10]
-
-
-async def test_aiokafkas_lines_give_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error without text, such as a time-out, is named by its type; any other keeps its text."""
-    stream = set_up(monkeypatch)
-    reasons: list[Any] = [
-        TimeoutError(),
-        OSError(111, "refused"),
-        KafkaConnectionError(),
-        "no error",
-    ]
-    for number, reason in enumerate(reasons):
-        logging.getLogger("aiokafka").error(
-            'Unable connect to "%s:%s": %s' + " " * number, "b", 1, reason
-        )
-    heard = [json.loads(line)["event"].strip() for line in stream.getvalue().splitlines()]
-    assert heard == [
-        'Unable connect to "b:1": TimeoutError',
-        'Unable connect to "b:1": [Errno 111] refused',
-        'Unable connect to "b:1": KafkaConnectionError',
-        'Unable connect to "b:1": no error',
-    ]
 
 
 async def test_a_broker_that_does_not_answer_in_time_is_named_with_that_reason(
@@ -326,59 +274,6 @@ def test_a_cause_is_not_quoted_either() -> None:
     assert describe_error(error) == {"error": "DeliveryError: events/3 is away"}
 
 
-def test_a_trace_tells_every_error_of_a_group() -> None:
-    """Each has its type and its own frames, indented below the group's."""
-    group = ExceptionGroup(SECRET, [raised(KeyError(SECRET)), ExceptionGroup("", [ValueError()])])
-    assert re.sub(
-        r'".*", line \d+', "", traceback_without_messages(raised(group))
-    ).splitlines() == [
-        "  File , in raised",
-        "ExceptionGroup",
-        "  |   File , in raised",
-        "  | KeyError",
-        "  | ExceptionGroup",
-        "  |   | ValueError",
-    ]
-
-
-def test_a_trace_follows_what_a_traceback_does() -> None:
-    """Of a cause and a context the cause is told; a context that was suppressed is not."""
-    error = ValueError()
-    error.__context__ = KeyError()
-    assert traceback_without_messages(error) == "KeyError\n\nwhich led to:\n\nValueError"
-    error.__cause__ = OSError()
-    assert traceback_without_messages(error) == "OSError\n\nwhich led to:\n\nValueError"
-    error.__cause__ = None
-    assert error.__suppress_context__
-    assert traceback_without_messages(error) == "ValueError"
-
-
-def test_a_trace_has_an_end() -> None:
-    """Causes that form a ring, long chains, wide groups and deep recursion are cut, the nearest kept."""
-    first, second = ValueError(), KeyError()
-    first.__context__, second.__context__ = second, first
-    assert traceback_without_messages(first) == "KeyError\n\nwhich led to:\n\nValueError"
-    error: Exception = ValueError()
-    for _ in range(1000):
-        following = KeyError()
-        following.__cause__ = error
-        error = following
-    assert traceback_without_messages(error).count("KeyError") == CAUSES_MAX
-    assert (
-        traceback_without_messages(ExceptionGroup("", [KeyError()] * 99)).count("KeyError")
-        == CAUSES_MAX
-    )
-
-    def fail(depth: int) -> None:
-        if not depth:
-            raise ValueError
-        fail(depth - 1)
-
-    with pytest.raises(ValueError, match=r"^$") as caught:
-        fail(100)
-    assert traceback_without_messages(caught.value).count("in fail") == FRAMES_MAX
-
-
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -394,12 +289,6 @@ def test_errors_of_known_origin_are_quoted(error: Exception, text: str) -> None:
     assert list(described) == ["error"]
     assert described["error"].count(type(error).__name__) == 1
     assert described["error"].endswith(text)
-
-
-def test_an_error_without_text_is_its_name() -> None:
-    """A time-out says nothing; its name does."""
-    assert describe_error(TimeoutError()) == {"error": "TimeoutError"}
-    assert describe_error(KafkaError())["error"].startswith("KafkaError")
 
 
 def test_the_first_is_told_at_once_and_the_others_together() -> None:

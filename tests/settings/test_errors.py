@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 from streamdedup.settings import filter_option
+from streamdedup.settings.tree import LEAVES, PASS_THROUGH, KeyPath
+from tests.rows import every
 from tests.settings.minimal import MINIMAL, problems
 
 WRONG = [
@@ -78,13 +80,28 @@ WRONG = [
     ("snapshot.interval_s=2d", "out of range, must be 100ms to 1d"),
     ("snapshot.keep=101", "out of range, must be 1 to 100 snapshots"),
     ("snapshot.directory=''", "is empty, must be a path"),
+    ("snapshot.keep=0", "out of range, must be 1 to 100 snapshots"),
+    ("snapshot.interval_s=99ms", "out of range, must be 100ms to 1d"),
+    ("kafka.give_up_after_s=0", "out of range, must be "),
+    ("source.on_damaged=pass", "must be one of stop, skip"),
+    ("source.on_growth=yes", "must be one of "),
+    ("key.format=xml", "must be one of json, "),
+    ("key.framing=confluent", "must be one of auto, "),
+    ("sink.topic=a/b", "must be 1 to 249 of the characters"),
+    ("sink.on_rejected=drop", "must be one of "),
+    ("delivery.max_in_flight=0", "out of range, must be 1 to 100"),
+    ("delivery.max_in_flight=101", "out of range, must be 1 to 100"),
+    ("delivery.open_transaction_s=500ms", "out of range, must be 1s to "),
+    ("server.host=''", "must not be empty"),
+    ("server.port=-1", "must be a number from 0 to 65535"),
+    ("server.port=65536", "must be a number from 0 to 65535"),
 ]
 
 MAYBE_SECRET = [
     *("a:b:c", "SSL://a:9092", "a:99999", "a:1,127.0.0.1", "'[::1]'", "a/b", "a b", ".."),
     *("a.b.c", "a-b:c", "/none.pem", "/none", "many", "maybe", "perhaps"),
     *("TLS", "GSSAPI", "newest", "keep", "accept", "md5", "skip", "fuse", "enhanced", "decay"),
-    *("never", "brotli"),
+    *("never", "brotli", "pass", "xml", "confluent", "drop"),
 ]
 
 UNKNOWN = [
@@ -107,42 +124,81 @@ UNKNOWN = [
     ("delivery.commit-interval-ms", "did you mean delivery.commit_interval_ms?"),
     ("kafka.group_id.x", "did you mean kafka.group_id?"),
     ("zzzzzz", "see `streamdedup config schema`"),
+    ("source.repartition.topik", "did you mean source.repartition.topic?"),
+    ("source.repartition.partition", "did you mean source.repartition.partitions?"),
+    ("source.repartition.max_unread", "did you mean source.repartition.unread_max?"),
+    ("source.repartition_topic", "did you mean source.repartition.topic?"),
+    ("source.repartition.topic.name", "did you mean source.repartition.topic?"),
+    ("source.partitions", "did you mean source.repartition.partitions?"),
+    ("source.repartitions", "did you mean source.repartition?"),
+    ("repartition.topic", "did you mean source.repartition.topic?"),
+    ("repartition", "did you mean source.repartition?"),
 ]
 
 
 class TestRefusals:
     """Every message names the place, the key, the value if it cannot be a secret, and the remedy; all come at once."""
 
-    @pytest.mark.parametrize(("override", "remedy"), WRONG)
-    def test_a_wrong_value_is_refused(self, file: Path, override: str, remedy: str) -> None:
+    def test_a_wrong_value_is_refused(self, file: Path) -> None:
         """A value out of its type or range is refused with what is allowed, wherever it stands."""
-        leaf, _, written = override.partition("=")
-        lines = problems(file, override)
-        assert len(lines) == 1
-        kinds = {"[": "a list", "{": "a mapping", "'": "''"}
-        given = kinds.get(written[:1], f"'{written}'")
-        quoted = "" if written in MAYBE_SECRET else f" = {given}"
-        assert lines[0].startswith(f"--set: {leaf}{quoted}: ")
-        assert remedy in lines[0]
-        section, name = leaf.split(".")
-        tree = yaml.safe_load(MINIMAL)
-        beside = tree.pop(section, {}) | {name: written}
-        beside[name] = beside.pop(name)
-        text = yaml.safe_dump(tree) + f"{section}:\n"
-        text += "".join(f"  {option}: {value}\n" for option, value in beside.items())
-        file.write_text(text)
-        assert problems(file) == [lines[0].replace("--set:", f"dedup.yaml:{text.count(chr(10))}:")]
 
-    @pytest.mark.parametrize(("name", "hint"), UNKNOWN)
-    def test_an_unknown_name_brings_the_nearest(self, file: Path, name: str, hint: str) -> None:
+        def check(row: tuple[str, str]) -> None:
+            override, remedy = row
+            file.write_text(MINIMAL)
+            leaf, _, written = override.partition("=")
+            lines = problems(file, override)
+            assert len(lines) == 1
+            kinds = {"[": "a list", "{": "a mapping", "'": "''"}
+            given = kinds.get(written[:1], f"'{written}'")
+            quoted = "" if written in MAYBE_SECRET else f" = {given}"
+            assert lines[0].startswith(f"--set: {leaf}{quoted}: ")
+            assert remedy in lines[0]
+            section, name = leaf.split(".")
+            tree = yaml.safe_load(MINIMAL)
+            beside = tree.pop(section, {}) | {name: written}
+            beside[name] = beside.pop(name)
+            text = yaml.safe_dump(tree) + f"{section}:\n"
+            text += "".join(f"  {option}: {value}\n" for option, value in beside.items())
+            file.write_text(text)
+            assert problems(file) == [
+                lines[0].replace("--set:", f"dedup.yaml:{text.count(chr(10))}:")
+            ]
+
+        every(WRONG, check)
+
+    def test_every_leaf_refuses_a_mapping(self, file: Path) -> None:
+        """By its name, in the file as on the command line. A secret is refused there, whatever it is."""
+
+        def check(leaf: KeyPath) -> None:
+            *above, name = leaf
+            lines = problems(file, f"{'.'.join(leaf)}={{a: b}}")
+            assert any(line.startswith(f"--set: {'.'.join(leaf)}") for line in lines)
+            tree = yaml.safe_load(MINIMAL)
+            at = tree
+            for part in above:
+                at = at.setdefault(part, {})
+            at[name] = {"a": "b"}
+            other = file.with_name("other.yaml")
+            other.write_text(yaml.safe_dump(tree))
+            pattern = rf"other\.yaml:\d+: {re.escape('.'.join(leaf))}\b"
+            assert any(re.match(pattern, line) for line in problems(other))
+
+        every([leaf for leaf in LEAVES if leaf not in PASS_THROUGH], check)
+
+    def test_an_unknown_name_brings_the_nearest(self, file: Path) -> None:
         """Our names, aiokafka's and Kafka's dotted ones lead to the right leaf, without values.
 
         The value, which may be a secret, is hidden.
         """
-        assert problems(file, f"{name}=hunter2") == [
-            f"--set: {name}: is not an option; {hint}"
-            + (" for what there is, or delete it" if "schema" in hint else "")
-        ]
+
+        def check(row: tuple[str, str]) -> None:
+            name, hint = row
+            assert problems(file, f"{name}=hunter2") == [
+                f"--set: {name}: is not an option; {hint}"
+                + (" for what there is, or delete it" if "schema" in hint else "")
+            ]
+
+        every(UNKNOWN, check)
 
     @pytest.mark.parametrize("name", [r"a\0b", r"\uD83E", "x" * 300, f"a/{'é' * 128}/b"])
     @pytest.mark.parametrize("option", ["snapshot.directory", "blocklist.exact"])
@@ -183,6 +239,8 @@ class TestRefusals:
             ("KAFKA_CONSUMER", "KAFKA__CONSUMER"),
             ("KAFKA_CONSUMER_CLIENT_RACK", "KAFKA__CONSUMER__CLIENT_RACK"),
             ("KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS", "KAFKA__PRODUCER__TRANSACTION_TIMEOUT_MS"),
+            ("SOURCE_REPARTITION", "SOURCE__REPARTITION"),
+            ("SOURCE_REPARTITION_UNREAD_MAX", "SOURCE__REPARTITION__UNREAD_MAX"),
         ],
     )
     def test_a_variable_that_lacks_an_underscore_is_refused(
@@ -314,16 +372,15 @@ class TestRefusals:
             f"--set: {name}: is not followed by =; write --set {name}=value"
         ]
 
-    @pytest.mark.parametrize(
-        ("override", "remedy"), [pair for pair in WRONG if pair[0].startswith("filter.")]
-    )
-    def test_an_option_of_the_filter_is_refused_alike_by_itself(
-        self, override: str, remedy: str
-    ) -> None:
+    def test_an_option_of_the_filter_is_refused_alike_by_itself(self) -> None:
         """What `pipe` takes as an argument has the bounds and the words of the configuration."""
-        name, _, written = override.removeprefix("filter.").partition("=")
-        with pytest.raises(ValueError, match=re.escape(remedy)):
-            filter_option(name, written)
+
+        def check(row: tuple[str, str]) -> None:
+            name, _, written = row[0].removeprefix("filter.").partition("=")
+            with pytest.raises(ValueError, match=re.escape(row[1])):
+                filter_option(name, written)
+
+        every([row for row in WRONG if row[0].startswith("filter.")], check)
 
     def test_an_option_of_the_filter_is_read_alike_by_itself(self) -> None:
         """Suffixes and exponents are the configuration's."""

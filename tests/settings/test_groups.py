@@ -156,26 +156,6 @@ class TestRefusals:
         override = f"source.repartition={written}"
         assert problems(file, override) == [f"--set: source.repartition: {expected}"]
 
-    @pytest.mark.parametrize(
-        ("name", "hint"),
-        [
-            ("source.repartition.topik", "source.repartition.topic"),
-            ("source.repartition.partition", "source.repartition.partitions"),
-            ("source.repartition.max_unread", "source.repartition.unread_max"),
-            ("source.repartition_topic", "source.repartition.topic"),
-            ("source.repartition.topic.name", "source.repartition.topic"),
-            ("source.partitions", "source.repartition.partitions"),
-            ("source.repartitions", "source.repartition"),
-            ("repartition.topic", "source.repartition.topic"),
-            ("repartition", "source.repartition"),
-        ],
-    )
-    def test_an_unknown_name_brings_the_nearest(self, file: Path, name: str, hint: str) -> None:
-        """That of a leaf of the group, or of the group."""
-        assert problems(file, f"{name}=hunter2") == [
-            f"--set: {name}: is not an option; did you mean {hint}?"
-        ]
-
     def test_a_name_that_resembles_no_leaf_of_the_group_is_hidden(self, file: Path) -> None:
         """The group's own name is no reason to repeat what follows it, which may be a secret."""
         (line,) = problems(file, "source.repartition.hunter2=x")
@@ -196,22 +176,6 @@ class TestRefusals:
         assert "--set: source.repartition.topic: must differ from sink.topic" in lines[1]
         lines = problems(file, TOPIC, "sink.topic=by-key")
         assert "--set: source.repartition.topic: must differ from sink.topic" in lines[0]
-
-    @pytest.mark.parametrize(
-        ("written", "meant"),
-        [
-            ("SOURCE_REPARTITION", "SOURCE__REPARTITION"),
-            ("SOURCE_REPARTITION_TOPIC", "SOURCE__REPARTITION__TOPIC"),
-            ("SOURCE_REPARTITION_UNREAD_MAX", "SOURCE__REPARTITION__UNREAD_MAX"),
-        ],
-    )
-    def test_a_variable_that_lacks_an_underscore_is_refused(
-        self, file: Path, written: str, meant: str
-    ) -> None:
-        """It would be ignored in silence."""
-        assert problems(file, **{written: "x"}) == [
-            f"STREAMDEDUP_{written}: names no option; write STREAMDEDUP_{meant}, with two underscores"
-        ]
 
     @pytest.mark.parametrize(
         "text",

@@ -67,6 +67,8 @@ class TestSources:
             "retry_backoff_ms": 5,
             "transaction_timeout_ms": 60_000,
         }
+        without = read(file, "kafka.consumer.client_rack=null").kafka.consumer
+        assert without == {"fetch_max_bytes": 67_108_864}
 
     @pytest.mark.parametrize("written", ["a:1,b:2", "[a:1, b:2]", '["a:1","b:2"]'])
     def test_a_list_may_come_from_anywhere(self, file: Path, written: str) -> None:
@@ -90,11 +92,29 @@ class TestSources:
         """A variable is text, not YAML: no character in it needs quoting."""
         assert read(file, KAFKA__GROUP_ID="a: #b 'c'").kafka.group_id == "a: #b 'c'"
 
+    def test_an_option_may_be_written_in_lower_case_in_a_variable(self, file: Path) -> None:
+        """After the prefix; its value keeps its spaces."""
+        assert read(file, source__start="latest").source.start == "latest"
+        assert read(file, Kafka__Client_Id=" me ").kafka.client_id == " me "
+
+    def test_an_override_is_read_up_to_its_first_equals_sign(self, file: Path) -> None:
+        """Spaces around a name and a value do not count; without a value it is the default; the last wins."""
+        assert read(file, " source.start = latest ").source.start == "latest"
+        assert read(file, "kafka.client_id=a=b").kafka.client_id == "a=b"
+        assert read(file, "source.start=latest", "source.start=").source.start == "earliest"
+
+    def test_a_section_that_is_null_takes_nothing_back(self, file: Path) -> None:
+        """It has no options; only a filter may be null as a whole, in a file or on the command line."""
+        file.write_text(MINIMAL + "delivery: {drain_s: 5s}\nserver:\n")
+        settings = read(file, "delivery=null", FILTER="null", DELIVERY="{drain_s: 7}")
+        assert (settings.delivery.drain_s, settings.filter.capacity) == (5.0, 1000)
+
     def test_variables_that_are_not_options_are_left_alone(self, file: Path) -> None:
         """What has no `__`, and what belongs to the tests or the caches, is not ours to judge.
 
-        Kubernetes makes variables of a service's name, and the service may bear ours.
+        Kubernetes makes variables of a service's name, and the service may bear ours. The prefix is in capitals.
         """
+        load(file, environ={"streamdedup_source__start": "x"})
         read(
             file,
             CONFIG="x",
@@ -111,8 +131,10 @@ class TestSources:
         """`$STREAMDEDUP_CONFIG` stands in for -c; without both, the message says so."""
         named = load(None, environ={"STREAMDEDUP_CONFIG": str(file)})
         assert named.kafka.group_id == "dedup"
-        with pytest.raises(ConfigError, match=r"pass -c FILE or set STREAMDEDUP_CONFIG=FILE"):
-            load(None, environ={})
+        assert load(file, environ={"STREAMDEDUP_CONFIG": "none.yaml"}).kafka.group_id == "dedup"
+        for environ in ({}, {"STREAMDEDUP_CONFIG": ""}):
+            with pytest.raises(ConfigError, match=r"pass -c FILE or set STREAMDEDUP_CONFIG=FILE"):
+                load(None, environ=environ)
 
     def test_settings_themselves_read_no_environment(
         self, file: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,5 @@
 """The lists that a configuration names."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,15 +38,9 @@ class TestLists:
         )
         assert any("sink.topic" in line for line in lines)
 
-    def test_the_command_that_checks_finds_it(self, file: Path) -> None:
-        """`streamdedup config check` ends with status 2."""
-        command = [sys.executable, "-m", "streamdedup", "config", "check", str(file)]
-        command += ["--set", "blocklist.file=/nowhere/x.list"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        assert done.returncode == 2
-        assert "blocklist.file: cannot be read" in done.stderr
-
-    @pytest.mark.parametrize("leaf", ["allowlist.file", "sink.blocked_topic"])
+    @pytest.mark.parametrize(
+        "leaf", ["allowlist.file", "blocklist.control_topic", "sink.blocked_topic"]
+    )
     def test_what_goes_with_a_block_list_means_nothing_without(self, file: Path, leaf: str) -> None:
         """An allow list exempts from it, and its topic takes what it blocks."""
         (line,) = problems(file, f"{leaf}={file}" if leaf.endswith("file") else f"{leaf}=blocked")
@@ -66,11 +58,6 @@ class TestLists:
         settings = read(file, listed, "blocklist.on_positive=verify", "blocklist.exact=~/x.exact")
         assert settings.blocklist.exact == Path.home() / "x.exact"
         assert read(file, listed).blocklist.on_positive == "drop"
-
-    def test_the_topic_of_blocked_events_is_no_other(self, file: Path, listed: str) -> None:
-        """As every topic, it must differ from all others."""
-        (line,) = problems(file, listed, "sink.blocked_topic=events-unique")
-        assert line.endswith("must differ from sink.topic; name another topic")
 
     def test_keys_of_several_fields_are_on_no_list(self, file: Path, listed: str) -> None:
         """A list would never match them, without a word; one field in a list is one."""

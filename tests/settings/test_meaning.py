@@ -9,6 +9,7 @@ import pytest
 from streamdedup.keys.options import URL_SWITCHES
 from streamdedup.settings import Settings, load, meaning, stages
 from streamdedup.settings.meaning import Meaning, shown_check
+from tests.rows import every
 
 CONFIG = """\
 kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
@@ -179,6 +180,16 @@ def test_the_format_changes_the_name_and_no_identity(tmp_path: Path) -> None:
     assert meant(tmp_path, "key.field=other").check not in plain.kin
 
 
+def test_the_frame_changes_the_name_and_no_identity(tmp_path: Path) -> None:
+    """Likewise: where the id of a schema is decides whether a value can be read, and not its key."""
+    avro = ("key.format=avro", "kafka.schema_registry.url=http://registry")
+    plain, framed = meant(tmp_path, *avro), meant(tmp_path, *avro, "key.framing=header")
+    assert framed.parts == {**plain.parts, "framing": "header"}
+    assert framed.name != plain.name
+    assert framed.identity_key == plain.identity_key
+    assert framed.check in plain.kin
+
+
 def test_a_worker_without_a_filter_has_another_name(tmp_path: Path) -> None:
     """It emits what is known to one with a filter."""
     without = meant(tmp_path, "filter=null", "snapshot=null", "blocklist.file=FILE")
@@ -257,36 +268,39 @@ def test_the_identity_has_the_placement_beside_the_key(tmp_path: Path) -> None:
     ] * 2
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "filter.capacity=9000",
-        "filter.error_rate=1e-5",
-        "filter.kind=cuckoo",
-        SIPHASH,
-        "filter.on_full=stop",
-        "filter.max_size=1GB",
-        "filter.partition_headroom=2",
-        "blocklist.file=FILE",
-        "blocklist.file=FILE allowlist.file=FILE",
-        "sink.shadow=true",
-        "sink.duplicates_topic=again",
-        "sink.dead_letter_topic=dead",
-        "sink.compression=zstd",
-        "sink.on_gap=accept",
-        "source.on_growth=accept",
-        "source.start=latest",
-        "key.on_malformed=drop",
-        "delivery.guarantee=at_least_once",
-        "snapshot.keep=9",
-        "server.port=9000",
-        "kafka.group_id=other",
-        "kafka.client_id=other",
-    ],
-)
-def test_all_else_may_be_mixed_and_rolled_out(tmp_path: Path, override: str) -> None:
+MIXED = [
+    "filter.capacity=9000",
+    "filter.error_rate=1e-5",
+    "filter.kind=cuckoo",
+    SIPHASH,
+    "filter.on_full=stop",
+    "filter.max_size=1GB",
+    "filter.partition_headroom=2",
+    "blocklist.file=FILE",
+    "blocklist.file=FILE allowlist.file=FILE",
+    "sink.shadow=true",
+    "sink.duplicates_topic=again",
+    "sink.dead_letter_topic=dead",
+    "sink.compression=zstd",
+    "sink.on_gap=accept",
+    "source.on_growth=accept",
+    "source.start=latest",
+    "key.on_malformed=drop",
+    "delivery.guarantee=at_least_once",
+    "snapshot.keep=9",
+    "server.port=9000",
+    "kafka.group_id=other",
+    "kafka.client_id=other",
+]
+
+
+def test_all_else_may_be_mixed_and_rolled_out(tmp_path: Path) -> None:
     """Workers of one group may differ in it: the name is the same."""
-    assert meant(tmp_path, *override.split()).name == meant(tmp_path).name
+
+    def check(override: str) -> None:
+        assert meant(tmp_path, *override.split()).name == meant(tmp_path).name
+
+    every(MIXED, check)
 
 
 @pytest.mark.parametrize("normalize", ["trim", "lowercase", "email", "url"])

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.settings.tree import LEAVES, PASS_THROUGH, SECRETS, KeyPath
+from tests.rows import every
 from tests.settings.minimal import MINIMAL, problems, read
 
 SECRET = "hunter2"  # noqa: S105 - the one that these tests look for
@@ -44,6 +47,11 @@ LEAVES_AT_ONCE = [
     ("kafka", "consumer", "session_timeout_ms"),
     ("kafka", "consumer", "fetch_max_bytes"),
     ("kafka", "producer", "retry_backoff_ms"),
+]
+LIKE_NUMBERS = [
+    *("filter.capacity", "filter.kind", "filter.refresh", "kafka.ssl_cafile"),
+    *("kafka.bootstrap_servers", "sink.topic"),
+    *("kafka.consumer.fetch_max_bytes", "kafka.consumer.check_crcs"),
 ]
 WHOLES = [("kafka", "consumer"), ("kafka", "producer"), ("kafka",), ("filter",)]
 NAMES = [
@@ -92,9 +100,8 @@ def refusals(file: Path, text: str, *overrides: str, **environ: str) -> Iterator
         yield str(error)
 
 
-@pytest.mark.parametrize("form", [*FORMS, *OTHERS])
-def test_a_value_that_is_refused_is_not_repeated(file: Path, form: str) -> None:
-    """Whatever it looks like, whichever option it is given to, and wherever it is written."""
+def is_not_repeated(file: Path, form: str) -> None:
+    """Check it of a value that is given to every option at once, and to whole sections."""
     in_file, on_command_line, in_environment = messages(file, LEAVES_AT_ONCE, form)
     assert len(on_command_line.splitlines()) > 40
     assert len(in_environment.splitlines()) > 40
@@ -104,28 +111,21 @@ def test_a_value_that_is_refused_is_not_repeated(file: Path, form: str) -> None:
     assert not [line for line in said if secret in line.replace(str(file), "")]
 
 
-@pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize(
-    "leaf",
-    [
-        ("filter", "capacity"),
-        ("filter", "kind"),
-        ("filter", "refresh"),
-        ("kafka", "ssl_cafile"),
-        ("kafka", "bootstrap_servers"),
-        ("sink", "topic"),
-        ("kafka", "consumer", "fetch_max_bytes"),
-        ("kafka", "consumer", "check_crcs"),
-    ],
-    ids=".".join,
-)
-def test_a_value_that_only_begins_like_a_number_is_not_repeated(
-    file: Path, leaf: KeyPath, other: str
-) -> None:
+def test_a_value_that_is_refused_is_not_repeated(file: Path) -> None:
+    """Whatever it looks like, whichever option it is given to, and wherever it is written."""
+    every([*FORMS[:3], *OTHERS[:2]], partial(is_not_repeated, file))
+
+
+def test_a_value_that_only_begins_like_a_number_is_not_repeated(file: Path) -> None:
     """In a number, a choice, a path and a text. A topic is wrong if it is the source's, too."""
-    for said in messages(file, [leaf, ("source", "topic")], other):
-        assert ".".join(leaf) in said
-        assert other not in said.replace(str(file), "")
+
+    def check(row: tuple[str, str]) -> None:
+        leaf, other = row
+        for said in messages(file, [tuple(leaf.split(".")), ("source", "topic")], other):
+            assert leaf in said
+            assert other not in said.replace(str(file), "")
+
+    every(product(LIKE_NUMBERS, OTHERS), check)
 
 
 @pytest.mark.parametrize("secret", ["1234", "true", "none"])

@@ -1,6 +1,7 @@
 """Secrets, and the options by which Kafka is reached securely."""
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from streamdedup.secret import is_loopback
 from streamdedup.settings import show
 from streamdedup.settings.tree import SECRETS
 from streamdedup.worker.startup import in_clear
+from tests.rows import every
 from tests.settings.minimal import MINIMAL, problems, read, refusal
 
 
@@ -31,15 +33,17 @@ class TestSecurity:
         )
         assert lines == [f"dedup.yaml:4: {belongs}", f"--set: {belongs}"]
 
-    @pytest.mark.parametrize("leaf", sorted(".".join(path) for path in SECRETS))
-    @pytest.mark.parametrize("written", [" hunter2", ": hunter2", " hunter2==", "=!hunter2!x", ""])
-    def test_a_secret_in_a_broken_override_is_not_repeated(
-        self, file: Path, leaf: str, written: str
-    ) -> None:
+    def test_a_secret_in_a_broken_override_is_not_repeated(self, file: Path) -> None:
         """If the `=` is missing, or the value is not YAML, the message has only the name and the right place for it."""
-        (line,) = problems(file, f"{leaf}{written}")
-        assert line.startswith(f"--set: {leaf} = ********: a secret must not be written here; set ")
-        assert "hunter2" not in line
+
+        def check(row: tuple[str, str]) -> None:
+            leaf, written = row
+            (line,) = problems(file, f"{leaf}{written}")
+            assert line.startswith(f"--set: {leaf} = ********: a secret must not be written here; ")
+            assert "hunter2" not in line
+
+        broken = [" hunter2", ": hunter2", " hunter2==", "=!hunter2!x", ""]
+        every(product(map(".".join, sorted(SECRETS)), broken), check)
 
     def test_a_broken_file_does_not_quote_a_tag(self, file: Path) -> None:
         """A secret may begin like a tag, and is not repeated."""
@@ -281,29 +285,31 @@ class TestInClear:
     def _password(self, mechanism: str) -> dict[str, str]:
         return {} if mechanism == "OAUTHBEARER" else {"KAFKA__SASL_PLAIN_PASSWORD": self.PASSWORD}
 
-    @pytest.mark.parametrize("servers", REMOTE)
-    @pytest.mark.parametrize("mechanism", MECHANISMS)
-    def test_sasl_without_encryption_is_refused(
-        self, file: Path, mechanism: str, servers: str
-    ) -> None:
+    def test_sasl_without_encryption_is_refused(self, file: Path) -> None:
         """For each mechanism, if any of the brokers is elsewhere. If it is allowed, the start says so."""
-        given, secret = self._sasl(mechanism, servers), self._password(mechanism)
-        (line,) = problems(file, *given, **secret)
-        assert line == (
-            "--set: kafka.security_protocol = 'SASL_PLAINTEXT': sends credentials over the network in clear; set"
-            " kafka.security_protocol: SASL_SSL, or kafka.allow_plaintext: true if nobody can listen there"
-        )
-        allowed = read(file, *given, "kafka.allow_plaintext=true", **secret)
-        assert in_clear(allowed) == {
-            "in_clear": "credentials are sent in clear to the brokers (kafka.allow_plaintext)"
-        }
 
-    @pytest.mark.parametrize("servers", LOCAL)
-    @pytest.mark.parametrize("mechanism", MECHANISMS)
-    def test_on_this_machine_nobody_listens(self, file: Path, mechanism: str, servers: str) -> None:
+        def check(row: tuple[str, str]) -> None:
+            given, secret = self._sasl(*row), self._password(row[0])
+            (line,) = problems(file, *given, **secret)
+            assert line == (
+                "--set: kafka.security_protocol = 'SASL_PLAINTEXT': sends credentials over the network in clear; set"
+                " kafka.security_protocol: SASL_SSL, or kafka.allow_plaintext: true if nobody can listen there"
+            )
+            allowed = read(file, *given, "kafka.allow_plaintext=true", **secret)
+            assert in_clear(allowed) == {
+                "in_clear": "credentials are sent in clear to the brokers (kafka.allow_plaintext)"
+            }
+
+        every(product(self.MECHANISMS, self.REMOTE), check)
+
+    def test_on_this_machine_nobody_listens(self, file: Path) -> None:
         """Nothing needs to be allowed, and there is nothing to repeat."""
-        given, secret = self._sasl(mechanism, servers), self._password(mechanism)
-        assert in_clear(read(file, *given, **secret)) == {}
+
+        def check(row: tuple[str, str]) -> None:
+            tree = read(file, *self._sasl(*row), **self._password(row[0]))
+            assert in_clear(tree) == {}
+
+        every(product(self.MECHANISMS, self.LOCAL), check)
 
     CREDENTIALS = (
         (("kafka.schema_registry.basic_auth_user=me",), "BASIC_AUTH_PASSWORD"),

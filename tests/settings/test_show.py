@@ -18,7 +18,9 @@ class TestShown:
 
     def test_show_names_the_origin_of_each_value(self, file: Path) -> None:
         """File and line, variable, command line, or default."""
-        shown = show(read(file, "snapshot.keep=5", SINK__COMPRESSION="zstd"))
+        overrides = ["snapshot.keep=5", "kafka.consumer.client_rack=größe"]
+        shown = show(read(file, *overrides, SINK__COMPRESSION="zstd"))
+        assert "  consumer:\n    client_rack: größe  # --set\n" in shown
         assert f"  group_id: dedup  # {file}:3\n" in shown
         assert "  compression: zstd  # STREAMDEDUP_SINK__COMPRESSION\n" in shown
         assert "  keep: 5  # --set\n" in shown

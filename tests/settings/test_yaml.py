@@ -42,6 +42,27 @@ class TestYaml:
         file.write_text(MINIMAL.replace("sink:", f"sink:\n  create_topics: {written}"))
         assert read(file).sink.create_topics is value
 
+    def test_an_editors_marks_are_no_content(self, file: Path) -> None:
+        """Editors of Windows begin a file with a byte order mark, and end lines by two characters."""
+        plain = read(file)
+        file.write_bytes(b"\xef\xbb\xbf" + MINIMAL.replace("\n", "\r\n").encode())
+        assert read(file) == plain
+
+    @pytest.mark.parametrize("written", ["", " ~", " null", " Null", " NULL"])
+    def test_each_way_to_write_null_is_the_default(self, file: Path, written: str) -> None:
+        """In quotes it is a text."""
+        file.write_text(MINIMAL.replace("source:", f"  client_id:{written}\nsource:"))
+        default = read(file).kafka.client_id
+        assert default == "streamdedup"
+        quoted = written.strip() or "x"
+        file.write_text(MINIMAL.replace("source:", f"  client_id: '{quoted}'\nsource:"))
+        assert read(file).kafka.client_id == quoted
+
+    def test_a_name_that_is_no_text_is_refused(self, file: Path) -> None:
+        """By its line."""
+        file.write_text(MINIMAL.replace("source:", "source:\n  [a]: b"))
+        assert problems(file) == ["dedup.yaml:5: a name must be a text"]
+
     def test_sexagesimals_are_refused(self, file: Path) -> None:
         """1:30 is 90 to YAML 1.1 and nothing certain to a reader."""
         file.write_text(MINIMAL + "  interval_s: 1:30\n")
@@ -57,7 +78,7 @@ class TestYaml:
             ("kafka: {a: *b}\n", "dedup.yaml:1: is not YAML: an alias (*name) is not allowed"),
             ("- kafka\n", "dedup.yaml:1: must be a mapping of sections"),
             ("kafka: 1\n--- \nkafka: 2\n", "is not YAML: but found another document"),
-            ("kafka: " + "[" * 5000, "is nested too deeply"),
+            ("kafka: " + "[" * 1000, "is nested too deeply"),
             ("kafka: \x07\n", "is not YAML: special characters are not allowed"),
         ],
     )
@@ -118,7 +139,12 @@ class TestYaml:
         assert f"dedup.yaml:{expected}; delete one of them" in problems(file)
 
     def test_tags_are_refused(self, file: Path) -> None:
-        """A tag such as !env looks like a feature and is none."""
+        """A tag such as !env looks like a feature and is none; YAML's own mean what they say."""
+        file.write_text(MINIMAL.replace("topic: events\n", "topic: !!str 007\n"))
+        assert read(file).source.topic == "007"
+        file.write_text(MINIMAL.replace("topic: events\n", "topic: !Ref events\n"))
+        (line,) = problems(file)
+        assert line.startswith("dedup.yaml:5: source.topic: a tag is not read")
         file.write_text(MINIMAL.replace("group_id: dedup", "group_id: !env GROUP"))
         assert problems(file) == [
             "dedup.yaml:3: kafka.group_id: a tag is not read; write the value itself, in quotes "

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from proof.deploy.stack import IMAGE, STOP_S, Stack, engine, running_stack
 from tests.broker.topics import Event, Record, produce, read_all
-from tests.deploy.stack import IMAGE, STOP_S, Stack, engine, running_stack
 
 pytestmark = pytest.mark.container
 

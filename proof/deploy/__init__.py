@@ -1,0 +1,1 @@
+"""What takes a container engine to claim of `deploy/`."""

@@ -1,0 +1,1 @@
+"""What takes long to claim of `streamdedup/server/`; the rest is in tests/server."""

@@ -1,1 +1,0 @@
-"""Tests of `deploy/`, module by module."""
