@@ -179,8 +179,8 @@ class Claims:
         """To any partition, in order; nulls, empty bytes, headers and timestamps as they were."""
         records: list[Record] = [
             record(None, b"value"),
-            (1_750_000_000_001, b"key", None, (("name", b"cell"), ("name", None))),
-            (1_750_000_000_002, b"", b"", ()),
+            Record.of(1_750_000_000_001, b"key", None, (("name", b"cell"), ("name", None))),
+            Record.of(1_750_000_000_002, b"", b""),
             record(b"last"),
         ]
         async with stage.member() as source:
@@ -296,7 +296,7 @@ class Claims:
     @pytest.mark.needs_broker(AHEAD)
     async def test_a_refused_record_is_named_and_the_rest_waited_for(self, stage: Stage) -> None:
         """By its topic; after another start the writer commits what is left."""
-        ahead: Record = (1 << 50, b"refused", b"value", ())
+        ahead = Record.of(1 << 50, b"refused", b"value")
         async with stage.member() as source:
             writer = await stage.writer()
             await writer.begin()
@@ -434,7 +434,7 @@ class Claims:
 def _records(batch: EventBatch) -> Iterator[Record]:
     for row in range(len(batch)):
         stamped = int(batch.timestamps[row])
-        yield stamped, batch.keys[row], batch.values[row], tuple(batch.headers[row])
+        yield Record.of(stamped, batch.keys[row], batch.values[row], batch.headers[row])
 
 
 class TestMemory(Claims):

@@ -155,7 +155,7 @@ def _closing(loop: VirtualLoop) -> Iterator[None]:
 
 def event(key: str | None, value: str, *headers: tuple[str, bytes | None], ms: int = 0) -> Record:
     """An event of the input."""
-    return NOW_MS + ms, None if key is None else key.encode(), value.encode(), headers
+    return Record.of(NOW_MS + ms, None if key is None else key.encode(), value.encode(), headers)
 
 
 STREAM: Sequence[Sequence[Record]] = [
@@ -169,7 +169,7 @@ STREAM: Sequence[Sequence[Record]] = [
         event("a number", '{"id": 7, "of": "b"}'),
         event("ahead", '{"id": "ahead"}', ms=7_200_000),
         event("old", '{"id": "old"}', ms=-10 * 86_400_000),
-        (NOW_MS, b"tombstone", None, ()),
+        Record.of(NOW_MS, b"tombstone", None),
         event("marked", '{"id": "marked"}', ("streamdedup.verdict", b"duplicate")),
         event("marked again", '{"id": "marked"}', ("streamdedup.verdict", b"pass")),
     ],

@@ -105,7 +105,7 @@ class Stage:
 
 def record(key: bytes | None, value: bytes | None = b"value") -> Record:
     """An event of that key."""
-    return NOW_MS, key, value, ()
+    return Record.of(NOW_MS, key, value)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -202,9 +202,9 @@ class Claims:
     async def test_events_are_copied_byte_for_byte(self, stage: Stage) -> None:
         """Nulls, empty bytes, headers and timestamps come out as they went in."""
         records: list[Record] = [
-            (NOW_MS, None, b"value", ()),
-            (NOW_MS + 1, b"key", None, (("name", b"cell"), ("name", None))),
-            (NOW_MS + 2, b"", b"", ()),
+            Record.of(NOW_MS, None, b"value"),
+            Record.of(NOW_MS + 1, b"key", None, (("name", b"cell"), ("name", None))),
+            Record.of(NOW_MS + 2, b"", b""),
         ]
         writer = await stage.writer()
         await writer.begin()
@@ -371,7 +371,7 @@ class Claims:
         writer = await stage.writer()
         await writer.begin()
         ahead_ms = 366 * 86_400_000
-        stamped: Record = (int(time.time() * 1000) + ahead_ms, b"a", b"value", ())
+        stamped = Record.of(int(time.time() * 1000) + ahead_ms, b"a", b"value")
         await writer.send(stage.output, [stamped], BYTES_MAX)
         with pytest.raises(RefusedError):
             await writer.settle(0)
@@ -383,7 +383,7 @@ class Claims:
         await stage.emit(old, 0, b"a")  # stamped NOW_MS
         assert await stage.decided() == 2
         await old.begin()
-        ahead: Record = (began_ms + 366 * 86_400_000, b"b", b"value", ())
+        ahead = Record.of(began_ms + 366 * 86_400_000, b"b", b"value")
         await old.send(stage.output, [ahead], BYTES_MAX)
         with pytest.raises(RefusedError) as refused:
             await old.settle(2)
