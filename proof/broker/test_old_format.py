@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.base import DEADLINE_S, Unavailable
+from tests.broker.plugin import do_without
 from tests.broker.process import ProcessBroker
 from tests.broker.topics import alter_topic, delete_records, read_all
 from tests.broker.versions import Kafka
@@ -26,7 +27,7 @@ def old_broker() -> Iterator[ProcessBroker]:
     try:
         made = ProcessBroker(WRITES_IT)
     except Unavailable as unavailable:
-        pytest.skip(f"no Kafka {WRITES_IT}: {unavailable}")
+        do_without(f"no Kafka {WRITES_IT}: {unavailable}")
     with closing(made):
         made.format()
         made.start()
