@@ -27,6 +27,7 @@ from tests.broker.needs import AHEAD
 from tests.broker.test_cluster import (
     ASSIGNOR,
     BYTES_MAX,
+    events_of,
     record,
     until,
 )
@@ -72,8 +73,13 @@ class Stage:
         """Begin, and send an event to each of these partitions; returns once they are there."""
         await writer.begin()
         for partition, key in keys.items():
-            await writer.send(self.output, partition, [record(key)], BYTES_MAX)
+            await self.append(writer, partition, record(key))
         await writer.settle()
+
+    async def append(self, writer: GroupWriter, partition: int, *records: Record) -> None:
+        """Send events of these records to `partition`."""
+        rows = np.arange(len(records))
+        await writer.copy(self.output, partition, events_of(*records), rows, BYTES_MAX)
 
     async def commit(self, writer: GroupWriter, membership: Membership | None) -> None:
         """Commit what was sent together with OFFSETS."""
@@ -186,7 +192,7 @@ class Claims:
         async with stage.member() as source:
             writer = await stage.writer()
             await writer.begin()
-            await writer.send(stage.output, 0, records, BYTES_MAX)
+            await stage.append(writer, 0, *records)
             await writer.settle()
             await stage.commit(writer, source.membership)
             await stage.keys()
@@ -300,8 +306,8 @@ class Claims:
         async with stage.member() as source:
             writer = await stage.writer()
             await writer.begin()
-            await writer.send(stage.output, 0, [ahead], BYTES_MAX)
-            await writer.send(stage.output, 1, [record(b"gone")], BYTES_MAX)
+            await stage.append(writer, 0, ahead)
+            await stage.append(writer, 1, record(b"gone"))
             with pytest.raises(RefusedError) as refused:
                 await writer.settle()
             assert refused.value.topic == stage.output

@@ -120,7 +120,7 @@ class Sources(Member, Protocol):
 
         The latter is returned until it is decoded; then its events are. Return None if none arrived within `wait_s`
         seconds, or if the current epoch is no longer `epoch`. Raise UnreadableError if the fetched bytes cannot be
-        parsed: the position is then before the damage, or after it. Raise DeliveryError if they are of a format from
+        parsed: the position is then before the damage, or after it. Raise OldRecordsError if they are of a format from
         before Kafka 0.11.
         """
 

@@ -5,11 +5,15 @@ Brokers up to 3.x serve the segments that hold them as they are.
 
 import asyncio
 
-from streamdedup.errors import ConfigError
+from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.topics import Topic
 
 ASKED_AT_ONCE = 16  # partitions
+
+
+class OldRecordsError(DeliveryError):
+    """The next events are in such a format; what was read before them is sound."""
 
 
 def refusal(topic: str, partition: int, offset: int) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 from aiokafka import conn
-from aiokafka.conn import AIOKafkaConnection, CloseReason
+from aiokafka.conn import AIOKafkaConnection
 from typing_extensions import override
 
 from streamdedup.kafka.client.connection import describe_error
@@ -92,7 +92,7 @@ class Responses(asyncio.BufferedProtocol):
         if reader is None:
             return
         if reader.at_eof() or reader._buffer or reader.exception() or connection._read_task.done():
-            connection.close(reason=CloseReason.CONNECTION_BROKEN, exc=EOFError(ENDED))
+            connection.close(reason=conn.CloseReason.CONNECTION_BROKEN, exc=EOFError(ENDED))
             return
         connection._read_task.cancel()
         connection._read_task = asyncio.get_running_loop().create_future()
@@ -135,7 +135,7 @@ class Responses(asyncio.BufferedProtocol):
         self._writing.connection_lost(error)  # wakes the tasks that wait to write, or for the close
         connection = self._connection()
         if connection is not None:
-            connection.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
+            connection.close(reason=conn.CloseReason.CONNECTION_BROKEN, exc=error)
 
     @override
     def pause_writing(self) -> None:
@@ -158,7 +158,7 @@ class Responses(asyncio.BufferedProtocol):
     def _close(self, error: Exception | None) -> None:
         connection = self._connection()
         if connection is not None and not _is_closing(connection):
-            connection.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
+            connection.close(reason=conn.CloseReason.CONNECTION_BROKEN, exc=error)
 
 
 def _is_closing(connection: Any) -> bool:
