@@ -11,13 +11,11 @@ import sys
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 
-import numpy as np
-
 from bench.machine import machine
 from streamdedup import filters
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.turns import digests_of, keys_of
-from streamdedup.events import Column, EventBatch
+from streamdedup.kafka.records.records import Record, batch_of
 from streamdedup.keys.extract import Extractor
 from streamdedup.rules import warm_up
 from streamdedup.threads import Lane
@@ -57,16 +55,7 @@ def main() -> int:
 
 
 def _stall_ms(value: bytes) -> float:
-    batch = EventBatch(
-        topic="bombs",
-        partition=0,
-        offsets=np.zeros(1, dtype=np.int64),
-        timestamps=np.zeros(1, dtype=np.int64),
-        keys=Column.of([None]),
-        values=Column.of([value]),
-        headers=[[]],
-        next_offset=1,
-    )
+    batch = batch_of("bombs", 0, [0], [Record.of(0, None, value)], next_offset=1)
     extractor = Extractor("json", (bombs.FIELD,))
 
     async def decide() -> None:

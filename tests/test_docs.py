@@ -24,9 +24,10 @@ from bench.worker.results import STREAMS, ratios
 from proof import rules, tables
 from streamdedup.commands.audit import PartitionCounts, Report
 from streamdedup.commands.audit.limits import FINDINGS
-from streamdedup.events import Column, EventBatch
+from streamdedup.events import EventBatch
 from streamdedup.filters import strain
 from streamdedup.kafka import groups
+from streamdedup.kafka.records.records import Record, batch_of
 from streamdedup.keys import foreign_paths
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.formats import schemas
@@ -416,17 +417,7 @@ class TestKeys:
 
 
 def _one_event(value: bytes | None, headers: tuple[tuple[str, None], ...] = ()) -> EventBatch:
-    column, offsets = Column.of([value]), Column.of([b""]).starts
-    return EventBatch(
-        topic="t",
-        partition=0,
-        offsets=offsets,
-        timestamps=offsets,
-        keys=Column.of([None]),
-        values=column,
-        headers=[headers],
-        next_offset=1,
-    )
+    return batch_of("t", 0, [0], [Record.of(0, None, value, headers)], next_offset=1)
 
 
 def _reason(

@@ -94,12 +94,6 @@ CASES = (
     ),
     replace(
         BASE,
-        name="objects",
-        what="`record_path: objects`",
-        worker={"kafka": {"record_path": "objects"}},
-    ),
-    replace(
-        BASE,
         name="hash-murmur3",
         what="`filter.hash: murmur3`",
         worker={"filter": {"hash": "murmur3"}},

@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from streamdedup.events import Column, Damage, EventBatch, Verdict
+from streamdedup.events import Damage, EventBatch, Verdict
+from streamdedup.kafka.records.records import Record, batch_of
 from streamdedup.metrics import catalogue
 from streamdedup.metrics.catalogue import METRICS, PROCESS, Metric
 from streamdedup.metrics.counts import Histogram, Meters, ShardMeters
@@ -67,17 +67,8 @@ def test_the_alerts_use_metrics_that_exist() -> None:
 
 def batch(offsets: Sequence[int]) -> EventBatch:
     """Events at these offsets."""
-    at, nothing = np.array(offsets, dtype=np.int64), Column.of([None] * len(offsets))
-    return EventBatch(
-        topic="t",
-        partition=0,
-        offsets=at,
-        timestamps=at,
-        keys=nothing,
-        values=nothing,
-        headers=[()] * len(offsets),
-        next_offset=offsets[-1] + 1,
-    )
+    records = [Record.of(at, None, None) for at in offsets]
+    return batch_of("t", 0, offsets, records, next_offset=offsets[-1] + 1)
 
 
 def decide(meters: ShardMeters, events: int, verdict: Verdict = Verdict.PASS) -> None:

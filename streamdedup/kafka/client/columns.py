@@ -20,7 +20,6 @@ from typing_extensions import override
 
 from streamdedup.events import Column, EventBatch, Origin
 from streamdedup.kafka.client import responses
-from streamdedup.kafka.client.fit import check as check_fit
 from streamdedup.kafka.records.decoding import (
     CHUNK_BYTES,
     PendingDecode,
@@ -45,9 +44,6 @@ CHUNK_EVENTS = 16_384  # handled in one turn of the loop: less than 10 ms
 TOGETHER_MAX = (
     500  # record batches inspected in one turn; each costs some 5 us, apart from its events
 )
-
-
-check_fit()  # before a class below is made of one of aiokafka's
 
 
 class ColumnarConsumer(AIOKafkaConsumer):

@@ -1,4 +1,4 @@
-"""Whether the installed aiokafka is one that our seams know: one check, before any client is made.
+"""Whether the installed aiokafka is one that our seams know: one check, before any of them is imported.
 
 `columns`, `responses` and `creation` name what they rely on. The check covers the version, and these names as far as
 the classes show them.
@@ -52,6 +52,8 @@ def _lacking() -> Iterator[str]:
     used = {"PartitionRecords", "MemoryRecords", "has_next", "size_in_bytes"}
     yield from _changed(fetcher, "Fetcher._proc_fetch_request", used, copied=True)
     connection = "AIOKafkaConnection"
+    if not hasattr(conn, "CloseReason"):
+        yield "CloseReason is missing"
     on_closing = {"_reader", "_writer", "_read_task", "_on_close_cb"}
     yield from _changed(client, "AIOKafkaClient._get_conn", set())
     yield from _changed(conn, f"{connection}.close", on_closing)
