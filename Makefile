@@ -63,8 +63,11 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# A site with search in build/site, of the documents as they stand here; a broken link or anchor fails.
+# The generated tables of docs/; then a site with search in build/site, of the documents as they stand here; a broken
+# link or anchor fails.
 docs: $(VENV)/.docs
+	$(BIN)/python -m proof rules
+	$(BIN)/python -m proof tables
 	rm -rf build/pages build/site
 	mkdir -p build/pages
 	cp -R README.md CONTRIBUTING.md CHANGELOG.md LICENSE pyproject.toml config deploy docs examples results build/pages

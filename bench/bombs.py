@@ -16,7 +16,6 @@ from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any
 
-import numpy as np
 import structlog
 
 from bench.harness import machine_text
@@ -24,9 +23,9 @@ from streamdedup import filters
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.turns import digests_of, keys_of
-from streamdedup.events import Column, EventBatch
 from streamdedup.kafka.records import encoding
 from streamdedup.kafka.records.codecs import NONE, ZSTD
+from streamdedup.kafka.records.records import Record, batch_of
 from streamdedup.keys.extract import Extractor
 from streamdedup.rules import warm_up
 from streamdedup.settings import Settings
@@ -88,16 +87,7 @@ def _of_json() -> Iterator[tuple[str, int, Callable[[], Decide]]]:
 
 
 def _judged(value: bytes) -> Decide:
-    batch = EventBatch(
-        topic="bombs",
-        partition=0,
-        offsets=np.zeros(1, dtype=np.int64),
-        timestamps=np.zeros(1, dtype=np.int64),
-        keys=Column.of([None]),
-        values=Column.of([value]),
-        headers=[[]],
-        next_offset=1,
-    )
+    batch = batch_of("bombs", 0, [0], [Record.of(0, None, value)], next_offset=1)
     extractor = Extractor("json", (bombs.FIELD,))
     shard = Shard(0, filters.build(FILTER), stop_when_full=False)
 

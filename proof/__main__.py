@@ -17,6 +17,7 @@ TOOLS = {
     "mutants": Tool("Each promise broken once: a test must go red", ["proof.mutants"]),
     "rules": Tool("Write which tests hold which rule", ["proof.rules"], parses=False),
     "simulation": Tool("Deployments over a broker in memory, by seeds", ["proof.simulation"]),
+    "tables": Tool("Write the tables of docs/ that the code has", ["proof.tables"], parses=False),
 }
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Events as columns: consecutive events of one partition, and the verdict on each.
 
-An `EventBatch` holds one buffer, and the positions of the keys and values in it. Nothing above `kafka/`
-needs to know whether the batch was cut from raw record batches or joined from record objects.
+An `EventBatch` holds one buffer, and the positions of the keys, values and headers in it.
 """
 
 from abc import abstractmethod
@@ -166,6 +165,11 @@ class HeaderColumn(Sequence[Headers]):
 
     @property
     @abstractmethod
+    def starts(self) -> Integers:
+        """Where in the buffer the headers of each row begin, with their count, (n,)."""
+
+    @property
+    @abstractmethod
     def sizes(self) -> Integers:
         """The bytes that the headers of each row take in the record, (n,)."""
 
@@ -210,11 +214,10 @@ class EventBatch:
     """Consecutive events of `topic`/`partition`; every column has one row an event.
 
     `offsets` ascend, with gaps if the log has them; `timestamps` are in ms since 1970; `next_offset` is the
-    offset at which reading goes on. `headers` are a HeaderColumn if the batch was cut from raw record
-    batches. `bodies` are the events in the wire format, from the length of the key on; None if the batch
-    was made of record objects. `origins` are the record batches, ascending, of which all events are in this
-    batch. `damage`, in a batch of no events, is what was skipped in their place. `places`, in a batch of a
-    middle topic, is where the events lay in the input.
+    offset at which reading goes on. `bodies` are the events in the wire format, from the length of the key on.
+    `origins` are the record batches, ascending, of which all events are in this batch. `damage`, in a batch of no
+    events, is what was skipped in their place. `places`, in a batch of a middle topic, is where the events lay in the
+    input.
     """
 
     topic: str
@@ -223,9 +226,9 @@ class EventBatch:
     timestamps: Integers
     keys: Column
     values: Column
-    headers: Sequence[Headers]
+    headers: HeaderColumn
+    bodies: Column
     next_offset: int
-    bodies: Column | None = None
     origins: Sequence[Origin] = ()
     damage: Damage | None = None
     places: Places | None = None
@@ -235,17 +238,8 @@ class EventBatch:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of keys, values and headers, as exactly as possible without parsing the events.
-
-        Of what was skipped, all of its bytes.
-        """
-        if self.damage is not None:
-            return len(self.damage.raw)
-        if self.bodies is not None:
-            return int(self.bodies.sizes.sum())
-        columns = sum(int(np.maximum(c.sizes, 0).sum()) for c in (self.keys, self.values))
-        headers = (cell for cells in self.headers for cell in cells)
-        return columns + sum(len(name) + len(value or b"") for name, value in headers)
+        """The bytes of keys, values and headers, with their sizes; of what was skipped, all of its bytes."""
+        return int(self.bodies.sizes.sum()) if self.damage is None else len(self.damage.raw)
 
     def place(self, row: int) -> tuple[str, int, int]:
         """Return topic, partition and offset of an event, for people: those in the input if there are `places`."""
@@ -254,24 +248,6 @@ class EventBatch:
             return self.topic, self.partition, int(self.offsets[row])
         topic = (places.topics[row] or b"").decode(errors="replace")
         return topic, int(places.partitions[row]), int(places.offsets[row])
-
-    @classmethod
-    def skipped(
-        cls, topic: str, partition: int, damage: Damage, next_offset: int | None = None
-    ) -> "EventBatch":
-        """Return the batch of no events that stands for `damage`; reading goes on after it if nothing else is given."""
-        none = np.zeros(0, dtype=np.int64)
-        return cls(
-            topic=topic,
-            partition=partition,
-            offsets=none,
-            timestamps=none,
-            keys=Column.of([]),
-            values=Column.of([]),
-            headers=(),
-            next_offset=damage.last_offset + 1 if next_offset is None else next_offset,
-            damage=damage,
-        )
 
     def head(self, count: int) -> "EventBatch":
         """Return the first `count` events; `count` must be less than the number of events."""
@@ -283,7 +259,6 @@ class EventBatch:
 
     def take(self, rows: Integers) -> "EventBatch":
         """Return the events of `rows`, ascending. `next_offset` stays the same."""
-        headers = self.headers
         return EventBatch(
             topic=self.topic,
             partition=self.partition,
@@ -291,11 +266,9 @@ class EventBatch:
             timestamps=self.timestamps[rows],
             keys=self.keys.take(rows),
             values=self.values.take(rows),
-            headers=headers.take(rows)
-            if isinstance(headers, HeaderColumn)
-            else [headers[row] for row in rows.tolist()],
+            headers=self.headers.take(rows),
+            bodies=self.bodies.take(rows),
             next_offset=self.next_offset,
-            bodies=None if self.bodies is None else self.bodies.take(rows),
             places=None if self.places is None else self.places.take(rows),
         )
 
@@ -316,9 +289,9 @@ class EventBatch:
             timestamps=self.timestamps[cut],
             keys=self.keys.take(cut),
             values=self.values.take(cut),
-            headers=self.headers[cut],
+            headers=self.headers.take(cut),
+            bodies=self.bodies.take(cut),
             next_offset=self.next_offset if end == len(self) else int(self.offsets[end]),
-            bodies=None if self.bodies is None else self.bodies.take(cut),
             origins=[
                 Origin(origin.start - start, origin.end - start, origin.batch)
                 for origin in self.origins

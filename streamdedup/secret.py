@@ -1,6 +1,6 @@
 """Secrets of the configuration: from the environment, or from a file that the option `<name>_file` names.
 
-A model declares `<name>_file` before `<name>`, and validates `<name>` by `read_secret`. No message holds a
+A model declares `<name>_file` before `<name>`, which is a `Secret`, or validated by `read_secret`. No message holds a
 secret.
 """
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationInfo
 
@@ -79,6 +79,23 @@ def read_secret(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | N
     if not text:
         raise ValueError(f"cannot be read from {path}, which is empty")
     return SecretStr(text)
+
+
+# A secret of a section, after its `<name>_file`; `secret_file` and `secret` are their fields.
+Secret = Annotated[SecretStr | None, Field(validate_default=True), AfterValidator(read_secret)]
+
+
+def secret_file(of: str) -> Any:  # noqa: ANN401 - a field, as pydantic's `Field`
+    """Return the field that names the file of a secret, which is `of` something."""
+    return Field(default=None, description=f"A file holding {of}.")
+
+
+def secret(of: str) -> Any:  # noqa: ANN401 - likewise
+    """Return the field of a secret, which is `of` something."""
+    return Field(
+        default=None,
+        description=f"{of[0].upper()}{of[1:]}. Secret: only from the environment.",
+    )
 
 
 def _content(path: Path) -> bytes:

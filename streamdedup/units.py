@@ -48,7 +48,13 @@ def quote(value: object, choices: Iterable[str] = ()) -> str | None:
     if isinstance(value, list | tuple):
         return "a list"
     text = "" if value is None else str(value)
-    return repr(value) if _is_plain(text) or _resembles(text, choices) else None
+    known = [choice.lower() for choice in choices]
+    return repr(value) if _is_plain(text) or nearest(text.lower(), known, _QUOTED) else None
+
+
+def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """Return the one of the `known` names that was probably meant by one that is none of them, or None."""
+    return next(iter(difflib.get_close_matches(name, list(known), 1, likeness)), None)
 
 
 def escaped(text: str | bytes, keep: str = "") -> str:
@@ -215,7 +221,9 @@ _PLAIN = re.compile(
 )
 _PLAIN_NUMBER_MAX = 12
 _PLAIN_UNIT_MAX = 3
-_LIKENESS_MIN = 0.75  # with difflib's 0.6, `password1` would resemble `pass`
+_QUOTED = (
+    0.75  # the likeness of what is quoted; by that of a guess, `password1` would resemble `pass`
+)
 
 
 def _is_plain(text: str) -> bool:
@@ -225,11 +233,6 @@ def _is_plain(text: str) -> bool:
         return text.lower() in _PLAIN_WORDS
     number, unit = match["number"].replace("_", ""), match["unit"].replace("/", "")
     return len(number) <= _PLAIN_NUMBER_MAX and len(unit) <= _PLAIN_UNIT_MAX
-
-
-def _resembles(text: str, choices: Iterable[str]) -> bool:
-    known = [choice.lower() for choice in choices]
-    return bool(difflib.get_close_matches(text.lower(), known, n=1, cutoff=_LIKENESS_MIN))
 
 
 def _natural(value: object, scale: _Scale, *, bare: bool = True) -> int:

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from streamdedup.commands.audit import Report, audit
 from streamdedup.commands.audit.run import SORT_BYTES
+from streamdedup.kafka.records.records import Record as Written
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.broker.topics import Event, Record, unique_name
@@ -50,7 +51,7 @@ class MemoryDeployment(Deployment):
     def produce(self, topic: str, events: Iterable[Event]) -> None:
         """Append events to a topic."""
         for partition, key, value, headers, stamped_ms in events:
-            record = (stamped_ms or self.broker.now_ms(), key, value, tuple(headers))
+            record = Written.of(stamped_ms or self.broker.now_ms(), key, value, headers)
             self.broker.log(topic, partition).append([record])
 
     def read_all(self, topic: str) -> list[Record]:

@@ -21,6 +21,7 @@ from streamdedup.events import (
     Verdict,
     concatenated,
 )
+from streamdedup.kafka.records.records import Record, batch_of
 
 Cells = list[bytes | None]
 
@@ -55,7 +56,7 @@ def test_the_head_of_a_batch(count: int) -> None:
     assert head.timestamps.tolist() == [1000, 1001, 1002][:count]
     assert list(head.keys) == [b"k", None, b""][:count]
     assert list(head.values) == [None, b"v", b"w"][:count]
-    assert list(head.headers) == [[("h", b"1")], [], [("h", None)]][:count]
+    assert list(head.headers) == [(("h", b"1"),), (), (("h", None),)][:count]
     assert head.next_offset == [10, 13, 14][count]
     assert batch.next_offset == 20
 
@@ -120,16 +121,12 @@ def test_verdicts_keep_their_numbers() -> None:
 
 
 def _batch() -> EventBatch:
-    return EventBatch(
-        topic="clicks",
-        partition=3,
-        offsets=np.array([10, 13, 14]),
-        timestamps=np.array([1000, 1001, 1002]),
-        keys=Column.of([b"k", None, b""]),
-        values=Column.of([None, b"v", b"w"]),
-        headers=[[("h", b"1")], [], [("h", None)]],
-        next_offset=20,
-    )
+    records = [
+        Record.of(1000, b"k", None, [("h", b"1")]),
+        Record.of(1001, None, b"v"),
+        Record.of(1002, b"", b"w", [("h", None)]),
+    ]
+    return batch_of("clicks", 3, [10, 13, 14], records, next_offset=20)
 
 
 def _rows(batch: EventBatch) -> tuple[list[int], Cells, Cells, int]:

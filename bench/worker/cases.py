@@ -94,7 +94,6 @@ CASES = (
     _but("key-json", "key from a JSON field", key="json"),
     _worker("key-normalized", "key from a JSON field, `lowercase`", "key", normalize="lowercase"),
     _worker("key-fields", "key from two JSON fields", "key", field=["email", "pad"]),
-    _worker("objects", "`record_path: objects`", "kafka", record_path="objects"),
     _worker("hash-murmur3", "`filter.hash: murmur3`", "filter", hash="murmur3"),
     _but("partitions-1", "1 partition", partitions=1),
     _but("partitions-16", "16 partitions", partitions=16),

@@ -171,20 +171,6 @@ async def test_going_beyond_the_capacity_has_an_end(
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-async def test_an_event_that_cannot_be_read_stops_its_partition_by_name(
-    broker: Broker, tmp_path: Path, start: Start
-) -> None:
-    """All before it is emitted; then the shard stops and names topic, partition and offset."""
-    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-    deployment.config["kafka"]["record_path"] = "objects"
-    deployment.feed(keyed(range(300), 1))
-    await _write_unreadable(deployment.bootstrap, deployment.source)
-    deployment.feed(keyed(range(300, 400), 1))
-    async with start(deployment) as worker:
-        assert f"{deployment.source}/0 offset 300 cannot be read" in await worker.stopped()
-    assert len(read_all(deployment.bootstrap, deployment.sink)) == 300
-
-
 async def test_a_header_that_is_no_text_is_copied_as_columns(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
@@ -204,7 +190,7 @@ async def _raw_batches(bootstrap: str, topic: str) -> AsyncIterator[bytes]:
     async with kafka_cluster(options) as cluster:
         end = await cluster.end_offset(topic, 0)
         async for batch in cluster.committed_events(topic, 0, 0, end, stall_s=30):
-            for body in batch.bodies or ():
+            for body in batch.bodies:
                 yield body or b""
 
 

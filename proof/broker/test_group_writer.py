@@ -27,6 +27,7 @@ from tests.broker.needs import AHEAD
 from tests.broker.test_cluster import (
     ASSIGNOR,
     BYTES_MAX,
+    events_of,
     record,
     until,
 )
@@ -72,8 +73,13 @@ class Stage:
         """Begin, and send an event to each of these partitions; returns once they are there."""
         await writer.begin()
         for partition, key in keys.items():
-            await writer.send(self.output, partition, [record(key)], BYTES_MAX)
+            await self.append(writer, partition, record(key))
         await writer.settle()
+
+    async def append(self, writer: GroupWriter, partition: int, *records: Record) -> None:
+        """Send events of these records to `partition`."""
+        rows = np.arange(len(records))
+        await writer.copy(self.output, partition, events_of(*records), rows, BYTES_MAX)
 
     async def commit(self, writer: GroupWriter, membership: Membership | None) -> None:
         """Commit what was sent together with OFFSETS."""
@@ -179,14 +185,14 @@ class Claims:
         """To any partition, in order; nulls, empty bytes, headers and timestamps as they were."""
         records: list[Record] = [
             record(None, b"value"),
-            (1_750_000_000_001, b"key", None, (("name", b"cell"), ("name", None))),
-            (1_750_000_000_002, b"", b"", ()),
+            Record.of(1_750_000_000_001, b"key", None, (("name", b"cell"), ("name", None))),
+            Record.of(1_750_000_000_002, b"", b""),
             record(b"last"),
         ]
         async with stage.member() as source:
             writer = await stage.writer()
             await writer.begin()
-            await writer.send(stage.output, 0, records, BYTES_MAX)
+            await stage.append(writer, 0, *records)
             await writer.settle()
             await stage.commit(writer, source.membership)
             await stage.keys()
@@ -296,12 +302,12 @@ class Claims:
     @pytest.mark.needs_broker(AHEAD)
     async def test_a_refused_record_is_named_and_the_rest_waited_for(self, stage: Stage) -> None:
         """By its topic; after another start the writer commits what is left."""
-        ahead: Record = (1 << 50, b"refused", b"value", ())
+        ahead = Record.of(1 << 50, b"refused", b"value")
         async with stage.member() as source:
             writer = await stage.writer()
             await writer.begin()
-            await writer.send(stage.output, 0, [ahead], BYTES_MAX)
-            await writer.send(stage.output, 1, [record(b"gone")], BYTES_MAX)
+            await stage.append(writer, 0, ahead)
+            await stage.append(writer, 1, record(b"gone"))
             with pytest.raises(RefusedError) as refused:
                 await writer.settle()
             assert refused.value.topic == stage.output
@@ -434,7 +440,7 @@ class Claims:
 def _records(batch: EventBatch) -> Iterator[Record]:
     for row in range(len(batch)):
         stamped = int(batch.timestamps[row])
-        yield stamped, batch.keys[row], batch.values[row], tuple(batch.headers[row])
+        yield Record.of(stamped, batch.keys[row], batch.values[row], batch.headers[row])
 
 
 class TestMemory(Claims):

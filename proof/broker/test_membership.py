@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamdedup.kafka.source import KafkaMember, KafkaSource
+from streamdedup.kafka.source import KafkaMember
 from tests.broker.proxy import Action, Api, Frame, Proxy, Replace
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import LocalWorker, Start
@@ -19,8 +19,10 @@ UNKNOWN_SERVER_ERROR = struct.pack(">h", -1)
 def member(worker: LocalWorker) -> KafkaMember:
     """Its membership."""
     source = worker.worker._source
-    assert isinstance(source, KafkaSource)
-    return source._member
+    assert source is not None
+    found = source._member
+    assert isinstance(found, KafkaMember)
+    return found
 
 
 def group(consumer: Any) -> Any:
@@ -43,11 +45,11 @@ async def test_a_consumer_whose_task_ended_is_replaced(
     deployment.feed(keyed(range(100), 1))
     worker = start(deployment)
     await worker.consumed(100)
-    died = member(worker).consumer
+    died = member(worker)._consumer
     task(died).cancel()
     (line,) = await worker.logged("consumer_trouble")
     assert line["error"] == f"ConsumerDiedError: aiokafka's consumer has stopped {what}"
-    await worker.until(lambda: member(worker).consumer is not died, "another consumer")
+    await worker.until(lambda: member(worker)._consumer is not died, "another consumer")
     deployment.feed(keyed(range(50, 200), 1))
     await worker.consumed(250)
     await worker.stop()
@@ -61,7 +63,7 @@ async def test_topics_that_change_while_they_are_assigned_end_no_worker(
     worker = start(deployment)
     await worker.live()
     ours = member(worker)
-    died = ours.consumer
+    died = ours._consumer
     stop = died._coordinator._stop_commit_offsets_refresh_task
 
     async def changed() -> None:
@@ -72,7 +74,7 @@ async def test_topics_that_change_while_they_are_assigned_end_no_worker(
     monkeypatch.setattr(died._coordinator, "_stop_commit_offsets_refresh_task", changed)
     died._coordinator.request_rejoin()
     await worker.until(lambda: group(died).cancelled(), "the end of that task")
-    await worker.until(lambda: ours.consumer is not died, "another consumer")
+    await worker.until(lambda: ours._consumer is not died, "another consumer")
     deployment.feed(keyed(range(100), 1))
     await worker.consumed(100)
     await worker.stop()

@@ -39,10 +39,8 @@ def judged(records: Iterable[Record]) -> list[tuple[bytes | None, bytes | None]]
     return [(record.value, dict(record.headers).get(MARK)) for record in records]
 
 
-@pytest.mark.parametrize("path", ["columns", "objects"])
-def test_everything_passes_with_its_verdict(deployment: Deployment, path: str) -> None:
+def test_everything_passes_with_its_verdict(deployment: Deployment) -> None:
     """Each event is in the output as it came, and behind its own headers stands ours; the other topics get nothing."""
-    deployment.config["kafka"]["record_path"] = path
     deployment.config["source"]["tombstones"] = "drop"
     own = ("own", b"1")
     deployment.feed(addressed([1, 2, 1, 5, 3, 15], headers=[own]))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.source import KafkaSource
+from streamdedup.kafka.source import KafkaMember
 from streamdedup.snapshot import Store
 from streamdedup.worker import worker as worker_module
 from tests.broker.base import DEADLINE_S, Broker
@@ -41,13 +41,13 @@ async def test_a_cancel_from_within_is_an_error(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library that cancels its caller does not end the worker as if it had been asked to end."""
-    keep_alive = KafkaSource.keep_alive
+    keep_alive = KafkaMember.keep_alive
 
-    async def cancelling(self: KafkaSource, wait_s: float) -> None:
+    async def cancelling(self: KafkaMember, wait_s: float) -> None:
         await keep_alive(self, wait_s)
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(KafkaSource, "keep_alive", cancelling)
+    monkeypatch.setattr(KafkaMember, "keep_alive", cancelling)
     with pytest.raises(DeliveryError, match="cancelled from within"):
         await start(deployment).task
 

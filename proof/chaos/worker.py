@@ -113,7 +113,7 @@ def _wrap_writer(steps: _Steps) -> None:
     from aiokafka import AIOKafkaProducer
 
     from streamdedup.kafka.sink import KafkaWriter
-    from streamdedup.kafka.source import KafkaSource
+    from streamdedup.kafka.source import KafkaMember
 
     _around(KafkaWriter, "fence", after=lambda: steps.reached("fenced"))
     _around(KafkaWriter, "begin", after=lambda: steps.reached("begun"))
@@ -125,7 +125,7 @@ def _wrap_writer(steps: _Steps) -> None:
     )
     _around(AIOKafkaProducer, "commit_transaction", before=lambda: steps.reached("before_commit"))
     _around(KafkaWriter, "commit", after=lambda: steps.reached("committed"))
-    _around(KafkaSource, "commit", after=lambda: steps.reached("committed"))  # at least once
+    _around(KafkaMember, "commit", after=lambda: steps.reached("committed"))  # at least once
 
 
 def _wrap_copier(steps: _Steps) -> None:

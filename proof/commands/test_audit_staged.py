@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamdedup.errors import ConfigError
+from streamdedup.kafka.records.records import Record
 from streamdedup.settings import load
 from streamdedup.testing import connected_to
 from streamdedup.worker.staged import CopyingWorker
@@ -29,7 +30,7 @@ def test_what_a_window_had_forgotten_is_counted(tmp_path: Path) -> None:
         later = [(f"key{n}", 10) for n in range(40)]  # they move the time of each window
         events = [("due", 0), ("late", 0), *later, ("due", 10), ("late", 0), ("once", 0)]
         for key, day in events:
-            record = (now_ms + (day - 20) * DAY_MS, None, value(key), ())
+            record = Record.of(now_ms + (day - 20) * DAY_MS, None, value(key))
             stage.broker.log(stage.source, 0).append([record], None)
         await judged(stage, len(events))
         report = await audited(stage)

@@ -1,4 +1,4 @@
-"""More claims about letters: as columns and as objects, cut, of bombs of headers, and of events that are large."""
+"""More claims about letters: of events of every shape, cut, of bombs of headers, and of events that are large."""
 
 import threading
 from pathlib import Path
@@ -7,73 +7,81 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdedup.delivery.side_topics import OBJECTS_A_TURN
+from streamdedup.delivery.side_topics import REASONS_A_TURN
 from streamdedup.delivery.transactions import DecidedBatch
 from streamdedup.events import Verdict
 from streamdedup.kafka.client.open_batches import loop_bytes_max
 from streamdedup.kafka.header_limits import TOO_MANY
 from streamdedup.kafka.records import encoding
 from streamdedup.kafka.records.codecs import CODECS, NONE, ZSTD, compress
-from streamdedup.kafka.records.records import copies
+from streamdedup.kafka.records.records import Record
 from tests.delivery.bombs import Way, body, bomb, record_batch, settings_of
-from tests.delivery.test_emit import REASON, Sent, blocked_part, emission_to
+from tests.delivery.test_emit import REASON, Sent, blocked_part, emission_to, events
 from tests.delivery.test_header_bombs import HEADERS_MAX, WITHIN
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_headers import written
 from tests.kafka.test_limits import NOW_MS
-from tests.kafka.test_marks import as_columns, with_objects
 from tests.kafka.test_wire import rows_by_chance
 
 
-class Kept(Sent):
-    """A writer that keeps what goes to side topics, however it comes."""
-
-    async def copy(self, topic: str, batch: Any, rows: Any, bytes_max: int) -> None:
-        """As records."""
-        if topic != "out":
-            await self.send(topic, copies(batch, rows), bytes_max)
-
-
 @pytest.mark.parametrize(("bytes_max", "cut"), [(1_000_000, 0), (10_000, 1)])
-async def test_letters_of_columns_are_those_of_objects(bytes_max: int, cut: int) -> None:
-    """Whole ones go as columns, and in a turn with one that does not fit all are made one by one: the same letters."""
-    rows = [*rows_by_chance(5, 300), (300, 1, b"k", np.random.default_rng(1).bytes(12_000), ())]
-    batch = as_columns(rows)
-    found = blocked_part(*range(1, 301), count=301).blocked
+async def test_letters_of_every_shape_are_whole_but_what_does_not_fit(
+    bytes_max: int, cut: int
+) -> None:
+    """Key, value and headers as they were, then ours; in their order, also around one that does not fit."""
+    large = np.random.default_rng(1).bytes(12_000)
+    rows = [*rows_by_chance(5, 150), (150, 1, b"k", large, ()), *rows_by_chance(6, 150)]
     verdicts = np.full(301, Verdict.BLOCKED, dtype=np.uint8)
     verdicts[0] = Verdict.MALFORMED
-    letters = []
-    for form in (batch, with_objects(batch)):
-        writer = Kept()
-        part = DecidedBatch(
-            batch=form,
-            verdicts=verdicts,
-            malformed={0: REASON},
-            rejected={},
-            letter_ms=NOW_MS,
-            blocked=found,
-        )
-        await emission_to(writer, blocked_bytes_max=bytes_max).emit(part)
-        letters.append([(to, (*record[:3], tuple(record[3]))) for to, record in writer.records])
-    assert letters[0] == letters[1]
-    assert len(letters[0]) == 301
-    assert sum("streamdedup.cut" in dict(record[3]) for _, record in letters[0]) == cut
+    writer = Sent()
+    part = DecidedBatch(
+        batch=events(*(Record.of(*row[1:]) for row in rows)),
+        verdicts=verdicts,
+        malformed={0: REASON},
+        rejected={},
+        letter_ms=NOW_MS,
+        blocked=blocked_part(*range(1, 301), count=301).blocked,
+    )
+    await emission_to(writer, blocked_bytes_max=bytes_max).emit(part)
+    expected = []
+    for row, (_, stamped_ms, key, value, own) in enumerate(rows):
+        why = [("streamdedup.reason", REASON.encode())] if row == 0 else _why(row == 300)
+        is_cut = bool(cut) and value is large
+        headers = [
+            *own,
+            ("streamdedup.topic", b"in"),
+            ("streamdedup.partition", b"0"),
+            *why,
+            ("streamdedup.offset", b"%d" % row),
+            ("streamdedup.timestamp", b"%d" % stamped_ms),
+            *([("streamdedup.cut", b"value")] if is_cut else []),
+        ]
+        expected.append((NOW_MS, key, None if is_cut else value, tuple(headers)))
+    found = [(r.timestamp, r.key, r.value, tuple(r.headers)) for _, r in writer.records]
+    assert found == [*expected[1:], expected[0]]
+    assert [to for to, _ in writer.records] == [*["blocked"] * 300, "letters"]
+
+
+def _why(by_domain: bool) -> list[tuple[str, bytes]]:
+    rule = b"domain" if by_domain else b"address"
+    listed = [("streamdedup.list", b"spam"), ("streamdedup.list-version", b"7")]
+    return [*listed, ("streamdedup.rule", rule)]
 
 
 async def test_letters_of_many_reasons_leave_the_loop_its_turns() -> None:
-    """As each has a header to encode, columns are made so many at a time as objects are; each has its own reason."""
-    count, writer = 2 * OBJECTS_A_TURN + 1, Kept()
+    """As each has a header to encode, fewer are made at a time; each has its own reason."""
+    count, writer = 2 * REASONS_A_TURN + 1, Sent()
     reasons = {row: TOO_MANY if row % 7 == 0 else f"because of {row}" for row in range(count)}
     part = DecidedBatch(
-        batch=as_columns([(row, 1, b"k", b"v", ()) for row in range(count)]),
+        batch=events(*[Record.of(1, b"k", b"v")] * count),
         verdicts=np.full(count, Verdict.MALFORMED, dtype=np.uint8),
         malformed=reasons,
         rejected={},
         letter_ms=NOW_MS,
     )
     await emission_to(writer).emit(part)
-    assert writer.sizes == [OBJECTS_A_TURN, OBJECTS_A_TURN, 1]
-    headers = [dict(record[3]) for _, record in writer.records]
+    assert writer.sizes == [REASONS_A_TURN, REASONS_A_TURN, 1]
+    headers = [dict(record.headers) for _, record in writer.records]
     sent = [one["streamdedup.reason"] for one in headers]
     assert sent == [reason.encode() for reason in reasons.values()]
     cut = [row for row, one in enumerate(headers) if "streamdedup.cut" in one]
@@ -90,10 +98,10 @@ async def test_a_letter_that_is_cut_further_names_all_that_it_lacks(
     noise = np.random.default_rng(1).bytes(value_bytes)
     way = Way(settings_of(tmp_path), bytes_max=2_000)
     await way.take(record_batch(0, [bomb(300_000, noise)], ZSTD))
-    [(*_, value, headers)] = way.sent.of("letters")
-    assert value == (None if value_bytes else b"")
-    assert [name for name, _ in headers].count("streamdedup.cut") == 1
-    assert dict(headers)["streamdedup.cut"] == cut
+    [letter] = way.sent.of("letters")
+    assert letter.value == (None if value_bytes else b"")
+    assert [name for name, _ in letter.headers].count("streamdedup.cut") == 1
+    assert dict(letter.headers)["streamdedup.cut"] == cut
 
 
 def rows_with(*bodies: bytes) -> bytes:
@@ -103,17 +111,16 @@ def rows_with(*bodies: bytes) -> bytes:
     return record_batch(0, [*mixed, *others[len(bodies) :]], NONE)
 
 
-@pytest.mark.parametrize("as_objects", [False, True], ids=["columns", "objects"])
-async def test_the_events_beside_it_pass_as_they_are(as_objects: bool, tmp_path: Path) -> None:
+async def test_the_events_beside_it_pass_as_they_are(tmp_path: Path) -> None:
     """Byte for byte, with their own headers: one, none, or as many as an event may have."""
     large = body(b'{"id":"large"}', written([(b"n", bytes(5_000))])[1:], 1)
     data = rows_with(bomb(HEADERS_MAX + 1), WITHIN, large, body(b'{"id":"none"}'))
     [batch] = fetched(data)
     way = Way(settings_of(tmp_path, source={"headers_bytes_max": 5_000}))
-    await way.decide(with_objects(batch) if as_objects else batch)
+    await way.decide(batch)
     [part] = way.parts
     assert part.rejected == {1: "above source.headers_max", 5: "above source.headers_bytes_max"}
-    passed = [(value, tuple(headers)) for _, _, value, headers in way.sent.of("out")]
+    passed = [(record.value, tuple(record.headers)) for record in way.sent.of("out")]
     assert passed == [
         *((b'{"id":0}', (("h", b"0"),)), (b'{"id":1}', (("h", b"1"),))),
         (b'{"id":"a"}', (("", b""),) * HEADERS_MAX),

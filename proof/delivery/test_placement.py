@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,9 @@ from streamdedup.delivery.consume import InputReader
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.turns import beside
 from streamdedup.events import Column, EventBatch
-from streamdedup.kafka.records.origin_header import ORIGIN
+from streamdedup.kafka.records.origin_header import marked
+from streamdedup.kafka.records.records import Record
+from streamdedup.kafka.records.records import batch_of as batch_of_records
 from streamdedup.settings import load
 from streamdedup.settings.stages import deduplicating
 from tests.deployment import Deployment
@@ -58,9 +59,8 @@ async def test_a_read_that_is_cancelled_loses_no_event(
     monkeypatch.setattr(middle_module, "beside", waiting)
     there = Deployment("memory:1", tmp_path, partitions=1)
     there.config["source"]["repartition"] = {"topic": "by-key", "partitions": 1}
-    batch = batch_of([b"a", b"b"])
-    marks = [[(ORIGIN, b"clicks/0/%d/%b" % (row, there.group.encode()))] for row in range(2)]
-    source = OneBatch(replace(batch, headers=marks))
+    copies = marked(batch_of([b"a", b"b"]), np.arange(2), there.group)
+    source = OneBatch(copies)
     meters = SimpleNamespace(of=lambda _: SimpleNamespace(read=len))
     services: Any = SimpleNamespace(source=source, meters=meters)
     reader = InputReader(Recipe(deduplicating(load(there.write_config())), 1), services, 0)
@@ -95,14 +95,5 @@ async def test_long_keys_are_placed_in_a_thread(monkeypatch: pytest.MonkeyPatch)
 
 def batch_of(keys: Sequence[bytes]) -> EventBatch:
     """Events of the middle topic with these keys."""
-    every = np.arange(len(keys))
-    return EventBatch(
-        topic="by-key",
-        partition=0,
-        offsets=every,
-        timestamps=every,
-        keys=Column.of(keys),
-        values=Column.of(keys),
-        headers=[()] * len(keys),
-        next_offset=len(keys),
-    )
+    records = [Record.of(row, key, key) for row, key in enumerate(keys)]
+    return batch_of_records("by-key", 0, range(len(keys)), records, len(keys))

@@ -155,7 +155,7 @@ def _closing(loop: VirtualLoop) -> Iterator[None]:
 
 def event(key: str | None, value: str, *headers: tuple[str, bytes | None], ms: int = 0) -> Record:
     """An event of the input."""
-    return NOW_MS + ms, None if key is None else key.encode(), value.encode(), headers
+    return Record.of(NOW_MS + ms, None if key is None else key.encode(), value.encode(), headers)
 
 
 STREAM: Sequence[Sequence[Record]] = [
@@ -169,7 +169,7 @@ STREAM: Sequence[Sequence[Record]] = [
         event("a number", '{"id": 7, "of": "b"}'),
         event("ahead", '{"id": "ahead"}', ms=7_200_000),
         event("old", '{"id": "old"}', ms=-10 * 86_400_000),
-        (NOW_MS, b"tombstone", None, ()),
+        Record.of(NOW_MS, b"tombstone", None),
         event("marked", '{"id": "marked"}', ("streamdedup.verdict", b"duplicate")),
         event("marked again", '{"id": "marked"}', ("streamdedup.verdict", b"pass")),
     ],
@@ -195,11 +195,6 @@ class Scenario:
 SCENARIOS: Mapping[str, Scenario] = {
     "plain": Scenario({}),
     "all topics": Scenario({"sink": SIDES}, ("again", "blocked", "dead"), listed=True),
-    "all topics, object by object": Scenario(
-        {"sink": SIDES, "kafka": {"record_path": "objects"}},
-        ("again", "blocked", "dead"),
-        listed=True,
-    ),
     "shadow": Scenario(
         {"sink": {"shadow": True, "dead_letter_topic": "dead"}}, ("dead",), listed=True
     ),
@@ -227,7 +222,7 @@ def _delivery(scenario: Scenario) -> Any:
             sections["blocklist"] = {"file": _list_file(directory)}
         stream = STREAM
         if "dead" not in scenario.topics:  # it would stop
-            stream = [[record for record in part if record[1] not in REJECTED] for part in STREAM]
+            stream = [[record for record in part if record.key not in REJECTED] for part in STREAM]
         broker = broker_with(stream, *scenario.topics)
         ran = run(settings_of(directory / "snapshots", **sections), broker)
         files = sorted((directory / "snapshots").rglob("*"))

@@ -14,7 +14,7 @@ from streamdedup.kafka.topics import FOREVER
 from tests.broker.base import Broker
 from tests.broker.needs import AHEAD
 from tests.broker.topics import create_topic, unique_name
-from tests.kafka.test_limits import HOUR_MS, NOW_MS, limits, stamped
+from tests.kafka.test_limits import HOUR_MS, events, limits, sent, stamped
 
 
 @pytest.mark.broker
@@ -25,12 +25,14 @@ def test_a_broker_draws_the_line_at_the_same_byte(broker: Broker, compression: s
     create_topic(broker.bootstrap_servers, topic, 1, max_message_bytes=2000)
     narrow = limits(compression, {"max.message.bytes": "2000"})
     noise = np.random.default_rng(6).bytes(3000)
-    sizes = range(1500, 2000)
-    taken = [narrow.takes((NOW_MS, b"k", noise[:size], [("h", b"v")])) for size in sizes]
-    first_refused = sizes[taken.index(False)]
+    now_ms, sizes = int(time.time() * 1000), range(1500, 2000)
+    batch = events(*((now_ms, b"k", noise[:size], [("h", b"v")]) for size in sizes))
+    first_refused = narrow.fitting(batch).tolist().index(False)
     answers = [
-        asyncio.run(offered(broker.bootstrap_servers, topic, noise[:size], compression))
-        for size in (first_refused - 1, first_refused)
+        asyncio.run(
+            offered(broker.bootstrap_servers, topic, sent(batch.take(np.array([row])), compression))
+        )
+        for row in (first_refused - 1, first_refused)
     ]
     assert answers == [None, MessageSizeTooLargeError]
 
@@ -61,20 +63,12 @@ async def test_a_broker_draws_the_line_at_the_same_age(broker: Broker, ahead_ms_
     assert refused == ([3, 4] if ahead_ms_max == HOUR_MS else [])
 
 
-async def offered(
-    bootstrap: str, topic: str, value: bytes, compression: str
-) -> type[KafkaError] | None:
-    """The error by which the broker refuses a batch of one record, or None."""
-    producer: Any = AIOKafkaProducer(
-        bootstrap_servers=bootstrap,
-        max_batch_size=1 << 20,
-        compression_type=None if compression == "none" else compression,
-    )
+async def offered(bootstrap: str, topic: str, batch: Any) -> type[KafkaError] | None:
+    """The error by which the broker refuses a record batch of ours, or None."""
+    producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap, max_batch_size=1 << 20)
     await producer.start()
     try:
-        batch = producer.create_batch()
-        now_ms = int(time.time() * 1000)
-        batch.append(timestamp=now_ms, key=b"k", value=value, headers=[("h", b"v")])
+        batch.close()
         await (await producer.send_batch(batch, topic, partition=0))
     except KafkaError as error:
         return type(error)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamdedup.events import Column
 from streamdedup.kafka.records import walk, write
 from streamdedup.kafka.records.encoding import BatchEncoder
-from streamdedup.kafka.records.headers import RawHeaders
+from streamdedup.kafka.records.headers import RawHeaders, appended
 from streamdedup.kafka.records.wire import (
     HEAD_BYTES,
     DamagedBatchError,
@@ -178,10 +178,11 @@ def damage_checked() -> None:
         else:
             encoded(records, bytes_max=chance.randint(70, 200))
             sizes = records.bodies.starts + records.bodies.sizes - records.header_starts
-            headers = RawHeaders(Column(records.bodies.buffer, records.header_starts, sizes))
+            raw = RawHeaders(Column(records.bodies.buffer, records.header_starts, sizes))
             rows = np.arange(len(records))
             tails = [(("name", b"value"), ("", None))]
-            headers.appended(records.bodies, rows, tails, rows * 0, {"offset": records.offsets})
+            numbers = {"offset": records.offsets}
+            appended(records.bodies, raw.starts, rows, tails, rows * 0, numbers)
     assert 1000 < refused < 6000
 
 

@@ -38,7 +38,7 @@ MUTANTS = (
         "duplicates-copied-with-their-batch",
         "a record batch is copied as a whole only where all of it survives (invariant 4)",
         lambda: replaced(OpenBatches.copy, _with_their_batch),
-        ("test_both_copy_the_same[none-none-a_tenth_of-exactly_once]",),
+        ("test_copies_are_what_was_copied[none-none-a_tenth_of-exactly_once]",),
     ),
     Mutant(
         "columns-not-checked",

@@ -1,7 +1,6 @@
 """How a member of the group is broken: its place, its assignments, its consumer, its end."""
 
 import asyncio
-from collections.abc import Collection
 from typing import Any
 from unittest.mock import ANY, patch
 
@@ -14,10 +13,10 @@ from streamdedup.delivery.consume import InputReader
 from streamdedup.events import EventBatch
 from streamdedup.kafka import source
 from streamdedup.kafka.client import assignor
-from streamdedup.kafka.client.patience import Patience
-from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.client.columns import ColumnarConsumer
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
-from streamdedup.kafka.source import NOWHERE, KafkaMember, KafkaSource
+from streamdedup.kafka.source import NOWHERE, KafkaMember
 from streamdedup.settings.meaning import Meaning
 from streamdedup.worker.worker import Worker
 
@@ -25,13 +24,13 @@ MUTANTS = (
     Mutant(
         "not-asked-before-fencing",
         "a worker that lost its place shuts nobody out (rule 10)",
-        lambda: replaced(KafkaSource.confirms, _unasked),
+        lambda: replaced(KafkaMember.confirms, _unasked),
         ("test_a_member_that_was_thrown_out_shuts_nobody_out",),
     ),
     Mutant(
         "stale-assignment-served",
         "events of an assignment that is over are dropped (rule 11)",
-        lambda: replaced(KafkaSource.read, _read_in_any_epoch),
+        lambda: replaced(KafkaMember.read, _read_in_any_epoch),
         ("test_a_stale_assignments_events_are_dropped",),
     ),
     Mutant(
@@ -61,7 +60,7 @@ MUTANTS = (
     Mutant(
         "offset-chosen-by-the-client",
         "the consumer chooses no offset (rule 12)",
-        lambda: replaced(KafkaMember.__init__, _init_at_the_earliest),
+        lambda: patch.object(source, "ColumnarConsumer", _at_the_earliest),
         ("test_an_input_trimmed_under_a_running_worker_is_no_jump",),
     ),
     Mutant(
@@ -80,18 +79,18 @@ MUTANTS = (
 
 HOURS_S = 100_000.0
 
-_init, _read, _poll = KafkaMember.__init__, KafkaSource.read, KafkaMember.poll
+_read, _poll = KafkaMember.read, KafkaMember.poll
 _read_until, _shut_down = InputReader.read_until, Worker._shut_down
 
 
-async def _unasked(_self: KafkaSource, _epoch: int) -> bool:
+async def _unasked(_self: KafkaMember, _epoch: int) -> bool:
     return True
 
 
 async def _read_in_any_epoch(
-    self: KafkaSource, partition: int, _epoch: int, *more: Any
+    self: KafkaMember, where: InputPartition, _epoch: int, *more: Any
 ) -> EventBatch | PendingDecode | None:
-    return await _read(self, partition, ANY, *more)
+    return await _read(self, where, ANY, *more)
 
 
 async def _poll_for_events_only(
@@ -103,19 +102,8 @@ async def _poll_for_events_only(
     return await _poll(self, where, wait_s, *more)
 
 
-def _init_at_the_earliest(
-    self: KafkaMember,
-    options: KafkaOptions,
-    topics: Collection[str],
-    patience: Patience,
-    make: Any,
-    *more: str,
-) -> None:
-    def at_the_earliest(**given: Any) -> Any:
-        return make(**{**given, "auto_offset_reset": "earliest"})
-
-    made: Any = at_the_earliest
-    _init(self, options, topics, patience, made, *more)
+def _at_the_earliest(**given: Any) -> ColumnarConsumer:
+    return ColumnarConsumer(**{**given, "auto_offset_reset": "earliest"})
 
 
 async def _shut_down_at_leisure(self: Worker, ends_at: float) -> None:

@@ -8,7 +8,6 @@ from unittest.mock import patch
 from proof.mutants.mutant import Mutant
 from proof.mutants.patches import replaced
 from streamdedup.commands.audit.read import PartitionReader
-from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.events import Column
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from streamdedup.rules.lists import BlockedRows, Lists, ScreenResult
@@ -38,14 +37,6 @@ MUTANTS = (
         "lists are looked up by the hash that partitions share",
         lambda: replaced(Lists.screen, _as_given),
         ("test_a_list_of_murmur3_stands_over_filters_with_secrets",),
-    ),
-    Mutant(
-        "murmur3-given-up",
-        "without the log, a snapshot of murmur3 is kept if the hash was left to the default",
-        lambda: replaced(FoldedMemory._would_miss, lambda *_: False),
-        (
-            "test_without_the_log_a_snapshot_of_murmur3_is_kept_if_the_hash_was_left_to_the_default[default]",
-        ),
     ),
 )
 

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from streamdedup.delivery import schemas as delivery
+from streamdedup.kafka.records.records import Record
 from streamdedup.keys.formats import schemas as formats
 from streamdedup.keys.formats.schema_registry import VALUE_HEADER
 from streamdedup.registry.client import RegistryAwayError
@@ -57,7 +58,9 @@ def test_what_stands_for_guids_that_nobody_has_is_bounded(
             for turn in range(8):
                 guids = (UUID(int=turn << 64 | at) for at in range(1, 6))
                 headers = [((VALUE_HEADER, b"\1" + guid.bytes),) for guid in guids]
-                log.append([(stage.broker.now_ms(), None, b"\2x", each) for each in headers], None)
+                log.append(
+                    [Record.of(stage.broker.now_ms(), None, b"\2x", each) for each in headers], None
+                )
                 await worker.consumed(5 * turn + 5)
         assert len(stage.reasons()) == 40
         assert max(held) <= 6 + 2 * 5

@@ -9,6 +9,7 @@ import pytest
 from streamdedup.commands.audit import audit
 from streamdedup.commands.trial import tried
 from streamdedup.errors import DeliveryError
+from streamdedup.kafka.records.records import Record
 from streamdedup.keys.formats import programs
 from streamdedup.keys.formats.schema_registry import VALUE_HEADER
 from streamdedup.registry import registry
@@ -102,7 +103,7 @@ def test_ids_in_headers_are_read_by_a_worker_and_a_fold(
             for key in keys:
                 for header, number in ((b"\0\0\0\0\1", 1), (b"\1" + guid.bytes, 2)):
                     headers = (("before", b""), (VALUE_HEADER, header))
-                    event = (stage.broker.now_ms(), None, value(number, key)[5:], headers)
+                    event = Record.of(stage.broker.now_ms(), None, value(number, key)[5:], headers)
                     stage.broker.log(stage.deployment.source, 0).append([event], None)
 
         feed("a", "b")

@@ -8,6 +8,7 @@ import pytest
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.records.origin_header import ORIGIN
+from streamdedup.kafka.records.records import Record
 from streamdedup.repartition.foreign import WAITS
 from streamdedup.repartition.inputs import PatternWatch
 from streamdedup.repartition.middle import ANY_MS
@@ -144,7 +145,7 @@ async def test_a_forged_origin_takes_no_input_away(stage: MemoryStage) -> None:
     """Anyone who may write to an input can write that header; the settings of a middle topic they cannot."""
     reads(stage, topics=[EU])
     feed(stage, EU, ["a"])
-    event = (stage.broker.now_ms(), None, value("b"), ((ORIGIN, b"in/0/0/somebody"),))
+    event = Record.of(stage.broker.now_ms(), None, value("b"), ((ORIGIN, b"in/0/0/somebody"),))
     stage.broker.log(EU, 0).append([event], None)
     async with stage.start() as worker:
         await worker.consumed(2)

@@ -11,6 +11,7 @@ import pytest
 from typing_extensions import override
 
 from streamdedup.events import EventBatch, Integers
+from streamdedup.kafka.base import Source
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.repartition.skew import (
@@ -22,7 +23,6 @@ from streamdedup.repartition.skew import (
     heads_of,
     must_publish,
 )
-from streamdedup.testing.source import MemorySource
 from tests.local import LocalWorker
 from tests.memory import over
 from tests.repartition.test_skew import FAR, MAX_SKEW, P, times
@@ -168,11 +168,11 @@ async def test_a_large_event_of_the_present_leaves_no_other_late(
 ) -> None:
     """The record batch after it shows where its partition stands, undecoded. Large ones begin at offset `first`."""
     larges: dict[int, Large] = {}
-    read = MemorySource.read
+    read = Source.read
     log = stage.broker.log(stage.source, 0)
 
     async def reading(
-        source: MemorySource, partition: int, *given: Any
+        source: Source, partition: int, *given: Any
     ) -> EventBatch | PendingDecode | None:
         offset = source.position(partition)
         if source._topic != stage.source or partition or not first <= offset < log.end:
@@ -181,7 +181,7 @@ async def test_a_large_event_of_the_present_leaves_no_other_late(
         large = larges.setdefault(offset, Large(offset, logged.timestamp))
         return await read(source, partition, *given) if large.is_decoded else large
 
-    monkeypatch.setattr(MemorySource, "read", reading)
+    monkeypatch.setattr(Source, "read", reading)
     hours = [((DAYS * 24 - 6 * at) * HOUR_MS, f"h{at}") for at in range(DAYS * 4)]
     twice = [event for event in hours for _ in range(2)]
     feed(stage, 0, [*twice[:40], (0, "crafted"), *twice[40:]])

@@ -167,7 +167,7 @@ class Driver:
             marked = self._plan.shadowed and chance.random() < 0.3
             headers = ((MARK, chance.choice(MARKS)),) if marked else ()
             records: list[Record] = [
-                (self._time_ms(value), key, value, headers) for key, value in made
+                Record.of(self._time_ms(value), key, value, headers) for key, value in made
             ]
             world.broker.append("in", partition, records, None)
             self._oracle.fed[partition].update(key for key, _ in made if key is not None)
@@ -262,7 +262,7 @@ class Driver:
         partition = chance.randrange(self._world.partitions)
         keys = [b"key-%d" % chance.randrange(self._plan.keys) for _ in range(chance.randint(1, 3))]
         records: list[Record] = [
-            (self._time_ms(FOREIGN), key, FOREIGN + b"-%d" % next(self._numbers), ())
+            Record.of(self._time_ms(FOREIGN), key, FOREIGN + b"-%d" % next(self._numbers))
             for key in keys
         ]
         self._oracle.fed[partition].update(keys)

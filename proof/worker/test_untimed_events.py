@@ -9,6 +9,7 @@ import pytest
 
 from streamdedup.commands.audit import audit
 from streamdedup.events import NO_TIMESTAMP, Verdict
+from streamdedup.kafka.records.records import Record
 from streamdedup.settings import load
 from streamdedup.testing import connected_to
 from tests.memory import over
@@ -25,7 +26,7 @@ async def test_an_audit_finds_an_untimed_event_that_is_there_twice(stage: Stage)
     report = await stage.audited()
     assert report.total.doubled == 0, report.as_text()
     for twice in ("a", "d"):
-        record = (NO_TIMESTAMP, twice.encode(), b"value", ())
+        record = Record.of(NO_TIMESTAMP, twice.encode(), b"value")
         stage.broker.append(stage.sink, 0, [record], None)
     assert (await stage.audited()).total.doubled == 2
 
@@ -104,7 +105,8 @@ async def test_with_a_first_stage_each_key_passes_once(stage: MemoryStage, tmp_p
                 topic, INPUTS if topic == stage.source else PLACES, retention_ms=-1
             )
     records = [
-        (NO_TIMESTAMP if n % 3 else NOW_MS + n * 1000, b"r", value(n % 40), ()) for n in range(240)
+        Record.of(NO_TIMESTAMP if n % 3 else NOW_MS + n * 1000, b"r", value(n % 40))
+        for n in range(240)
     ]
     for n, record in enumerate(records):
         stage.broker.append(stage.source, n * 7 % INPUTS, [record], None)

@@ -9,7 +9,6 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +18,7 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.kinds import GROWABLE
+from streamdedup.units import nearest
 
 if TYPE_CHECKING:  # our own import numba, for which `open` is early enough
     from scrapy import Request
@@ -67,8 +67,8 @@ class Options:
         names = {_setting(field.name): field.name for field in fields(cls)}
         for name in map(str, settings):
             if name.startswith(PREFIX) and name not in names:
-                near = get_close_matches(name, names, 1) or sorted(names)
-                raise ConfigError(f"{name} is unknown; did you mean {' or '.join(near)}?")
+                near = nearest(name, names) or " or ".join(sorted(names))
+                raise ConfigError(f"{name} is unknown; did you mean {near}?")
         given = {field: settings.get(name) for name, field in names.items()}
         return cls(**{field: value for field, value in given.items() if value is not None})
 

@@ -14,7 +14,9 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Damage, EventBatch
+from streamdedup.kafka.old_format import OldRecordsError
 from streamdedup.kafka.records.decoding import PendingDecode
+from streamdedup.kafka.records.records import skipped
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.source import UnreadableError
 
@@ -85,6 +87,9 @@ class InputReader:
             batch = await self._source.read(
                 self._partition, self._epoch, wait_s, 1 if one_by_one else events_max
             )
+        except OldRecordsError:
+            self._stay()
+            raise
         except asyncio.CancelledError:
             # The consumer may have passed aborted events meanwhile; what it stands at then is no doubt.
             self._stay()
@@ -155,7 +160,7 @@ class InputReader:
             self._source.go_to(self._partition, reached)
         self.next_offset, self._tries, self._one_by_one = reached, 0, 0
         self._meters.skip(damage)
-        return EventBatch.skipped(self._topic, self._partition, damage, reached)
+        return skipped(self._topic, self._partition, damage, reached)
 
     async def read_until(
         self, ends_at: float, events_max: int, leaving: asyncio.Event
@@ -174,7 +179,7 @@ class InputReader:
         ):
             try:
                 batch = await self.read(min(left_s, IDLE_WAIT_S), events_max)
-            except (UnreadableError, StrangerError):
+            except (UnreadableError, StrangerError, OldRecordsError):
                 # Raised here, it would take back the events that were read before; so the next `read` raises it.
                 self.stuck = True
                 return None

@@ -22,6 +22,7 @@ from streamdedup.delivery.transactions import DecidedBatch, InFlight, Transactio
 from streamdedup.delivery.turns import beside, digests_of, is_large, is_long, keys_of
 from streamdedup.events import EventBatch
 from streamdedup.kafka.header_limits import within_limits
+from streamdedup.kafka.old_format import OldRecordsError
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.source import UnreadableError
 from streamdedup.keys.extract import Keys
@@ -103,7 +104,7 @@ class Decider:
             return await self._reader.read(
                 IDLE_WAIT_S, min(self._pace.events_max, self._extractor.rows_a_turn)
             )
-        except (UnreadableError, StrangerError):
+        except (UnreadableError, StrangerError, OldRecordsError):
             await in_flight.all_committed()  # raised now, it would take back the events before it
             raise
 

@@ -41,7 +41,6 @@ from streamdedup.kafka.records.marks import marks_of
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Keys
-from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot import Identity, Snapshot
 from streamdedup.snapshot.fingerprint import contradiction, doubt_of
 from streamdedup.snapshot.header import Log
@@ -206,10 +205,7 @@ class FoldedMemory(Memory):
         """Return the shard in memory, if its filter is the fold of this very log; else None."""
         if self.shard is None or self._folded is None:
             return None
-        # Its hash and kind are right: this process chose them. It took those of a snapshot, if these are not named.
-        own = replace(identity, hash=self._folded.hash, hash_check=self._folded.hash_check)
-        own = own.of_kind(self._folded.kind)
-        if own.differences(self._folded):
+        if identity.differences(self._folded):
             return None
         held = await self._in_place_of(self._fingerprint)
         if reason := contradiction(self._fingerprint, held):
@@ -231,10 +227,7 @@ class FoldedMemory(Memory):
         """
         if not is_short(shard.label, found):
             return False
-        identity = await self._with_kind_of_snapshot(identity)
         newest = await self.snapshots.newest_label(identity)
-        if without_secret := self._without_secret(identity):
-            newest = max(newest, await self.snapshots.newest_label(without_secret))
         if newest <= shard.label:
             return False
         self._log.info("memory_outdone", label=shard.label, newest=newest)
@@ -273,28 +266,13 @@ class FoldedMemory(Memory):
 
     async def _restore(self, identity: Identity, found: Found, topology: Topology) -> Shard:
         """Replace the shard in memory by one from the newest snapshot of this log, or by an empty one."""
-        of_settings, identity = identity, await self._with_kind_of_snapshot(identity)
-        whole = not self._would_miss(found, topology)
-        or_else = None if whole else self._without_secret(identity)
-        snapshot = await self._loaded(identity, found, or_else, whole=whole)
-        if snapshot and or_else and snapshot.filter.hash == MURMUR3:
-            identity = or_else
-            self._warn_not_secret(snapshot)
+        snapshot = await self._loaded(identity, found, whole=not self._would_miss(found, topology))
         if snapshot is None:
-            identity = of_settings
             make = partial(self._recipe.empty_filter, self._services.random)
             memory = self._services.threads.memory
             filter_ = await memory.run(self.snapshots.name, "memory for its filter", make)
         else:
             filter_ = self._recipe.adopt(snapshot.filter)
-            if identity.kind != of_settings.kind:
-                self._log.info(
-                    "kind_kept",
-                    kind=identity.kind,
-                    default=of_settings.kind,
-                    reason="the snapshot is of this kind, and the configuration names none",
-                    remedy=f"none; to change it, set filter.kind: {of_settings.kind}, and the output is folded again",
-                )
             if self._extractor.schemas is not None:
                 self._extractor.schemas.expect(snapshot.schemas)
         shard = shard_over(filter_, self._recipe, self._services, self._partition)
@@ -305,9 +283,7 @@ class FoldedMemory(Memory):
         self._fingerprint, self._replaced = snapshot.fingerprint if snapshot else None, False
         return shard
 
-    async def _loaded(
-        self, identity: Identity, found: Found, or_else: Identity | None, *, whole: bool
-    ) -> Snapshot | None:
+    async def _loaded(self, identity: Identity, found: Found, *, whole: bool) -> Snapshot | None:
         """Return the newest usable snapshot. `whole` says that the output holds all that any snapshot holds."""
 
         async def doubt(snapshot: Snapshot) -> str | None:
@@ -317,40 +293,12 @@ class FoldedMemory(Memory):
                 return "its filter took more keys than filter.max_size allowed, so it errs too often; it may grow now"
             return doubt_of(snapshot, identity, await self._in_place_of(snapshot.fingerprint))
 
-        leaves_gap = partial(is_short, found=found)
-        return await self.snapshots.load(identity, found.output_end, doubt, or_else, leaves_gap)
+        return await self.snapshots.load(identity, found.output_end, doubt)
 
     def _would_miss(self, found: Found, topology: Topology) -> bool:
         """Return whether a fold of the whole output would miss events that were deleted from it."""
         floor = found.floor or 0
         return is_short(floor, found) and not self._is_outlived(found, topology)
-
-    def _without_secret(self, identity: Identity) -> Identity | None:
-        """Return the identity with murmur3 if the operator did not choose the hash: it was the default once."""
-        if not self._settings.filter.draws_secret or self._settings.filter.names_hash:
-            return None
-        return replace(identity, hash=MURMUR3.name, hash_check=MURMUR3.check)
-
-    async def _with_kind_of_snapshot(self, identity: Identity) -> Identity:
-        """Return the identity with the kind of the newest snapshot, unless the operator chose a kind.
-
-        So another default in a later version takes no snapshot away, which an output may not replace.
-        """
-        if self._settings.filter.names_kind:
-            return identity
-        others = filter(None, [identity, self._without_secret(identity)])
-        kind = await self.snapshots.kind([*others])
-        return identity if kind is None else identity.of_kind(kind)
-
-    def _warn_not_secret(self, snapshot: Snapshot) -> None:
-        self._log.warning(
-            "hash_not_secret",
-            path=str(snapshot.path),
-            reason="the snapshot's hash is murmur3, so whoever chooses keys can have others taken for duplicates; it is"
-            " kept, because the output no longer holds everything that it holds",
-            remedy="set filter.hash: murmur3 if no outsider chooses keys; or begin anew with another kafka.group_id and"
-            " sink.topic",
-        )
 
     async def _fold(self, shard: Shard, found: Found, foreign: tuple[int, int] | None) -> None:
         start = max(shard.label, found.output_start)

@@ -157,7 +157,6 @@ from streamdedup.kafka.client.patience import Backoff, is_away
 from streamdedup.kafka.doubt_causes import IF_REPEATED, doubt_cause
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
-from streamdedup.keys.hashing import MURMUR3
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import ShardMeters
 from streamdedup.settings.meaning import shown_check
@@ -238,16 +237,6 @@ class Delivery:
     def shard(self) -> Shard | None:
         """The shard in memory; None before the first fold."""
         return self._memory.shard
-
-    @property
-    def hash_not_secret(self) -> bool:
-        """Whether the filter's hash is murmur3, kept from a snapshot, although filters are to draw secrets."""
-        shard = self.shard
-        return (
-            shard is not None
-            and self._settings.filter.draws_secret
-            and shard.filter.hash == MURMUR3
-        )
 
     @property
     def snapshots(self) -> ShardSnapshots | None:

@@ -175,8 +175,7 @@ class Recipe:
                 "probe": settings.filter.probe,
                 "grows": settings.filter.on_full == "grow",
                 "retention": settings.filter.retention,
-                # Other kinds have none; the number is that of the versions which wrote it for them, too.
-                "generations": settings.filter.generations if windowed else 8,
+                "generations": settings.filter.generations,
                 "max_jump": settings.filter.max_jump,
             },
             topic=output.name,

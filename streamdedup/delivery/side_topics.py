@@ -1,6 +1,6 @@
 """Letters: events on a side topic, with headers that say where each came from and why, stamped with the broker's time.
 
-Events that were read as columns are sent as columns. A letter that is too large for its topic is cut, but it always
+A letter that is too large for its topic is cut, but it always
 names the event that it is about.
 """
 
@@ -19,10 +19,10 @@ from streamdedup.kafka.base import Sender
 from streamdedup.kafka.limits import ENVELOPE_BYTES_MAX, Limits
 from streamdedup.kafka.records.cuts import emptied, without_values
 from streamdedup.kafka.records.marks import appended
-from streamdedup.kafka.records.records import copies
+from streamdedup.kafka.records.records import Record, batch_of
 
-LETTERS_A_TURN = 4_000  # as columns, in one turn of the event loop
-OBJECTS_A_TURN = 500  # as objects, or with many reasons, made one by one
+LETTERS_A_TURN = 4_000  # in one turn of the event loop
+REASONS_A_TURN = 500  # encoded one by one
 SKIPPED_BYTES_MAX = 900_000  # of a record batch that was skipped; as much as a record batch of ours
 SKIPPED_HEADERS_BYTES_MAX = 2_048  # a topic's name has at most 249 bytes, a reason less than 300
 
@@ -71,17 +71,13 @@ class _Form(NamedTuple):
 
 async def send(writer: Sender, limits: Limits, part: DecidedBatch, letters: Letters) -> None:
     """Send letters about events of `part`, in their order, to the topic that `limits` belong to."""
-    by_objects = part.batch.bodies is None or len(letters.whys) > OBJECTS_A_TURN
     takes_long = is_large(part.batch) or limits.takes_long_for(part.batch)
-    for turn in letters.turns(OBJECTS_A_TURN if by_objects else LETTERS_A_TURN):
+    has_many = len(letters.whys) > REASONS_A_TURN
+    for turn in letters.turns(REASONS_A_TURN if has_many else LETTERS_A_TURN):
         forms = await beside(takes_long, _forms, part, turn, limits)
         _log_cut(part, turn, limits, forms)
         for lettered, positions in _in_order(forms, len(turn.rows)):
-            if lettered.bodies is None:
-                records = list(copies(lettered, positions))
-                await writer.send(limits.topic, records, limits.bytes_max)
-            else:
-                await writer.copy(limits.topic, lettered, positions, limits.bytes_max)
+            await writer.copy(limits.topic, lettered, positions, limits.bytes_max)
             await asyncio.sleep(0)
 
 
@@ -98,7 +94,11 @@ async def send_skipped(writer: Sender, limits: Limits, part: DecidedBatch, damag
     kept = bytes(damage.raw[: max(0, min(SKIPPED_BYTES_MAX, limits.bytes_max - besides))])
     if len(kept) < len(damage.raw):
         headers = (*headers, (_CUT, b"value"))
-    await writer.send(limits.topic, [(part.letter_ms, None, kept, headers)], limits.bytes_max)
+    record = Record.of(part.letter_ms, None, kept, headers)
+    letter = batch_of(
+        batch.topic, batch.partition, [damage.first_offset], [record], batch.next_offset
+    )
+    await writer.copy(limits.topic, letter, np.zeros(1, dtype=np.int64), limits.bytes_max)
 
 
 def _forms(part: DecidedBatch, letters: Letters, limits: Limits) -> list[_Form]:

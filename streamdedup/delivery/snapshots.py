@@ -164,39 +164,19 @@ class ShardSnapshots:
             return await self._read("the logs of its snapshots", newest)
         return []
 
-    async def kind(self, identities: Sequence[Identity]) -> str | None:
-        """Return the kind of the newest snapshot, if it is of one of these `identities` but for its kind; else None."""
-        with suppress(SnapshotError):
-            log = await self._read("the kind of its newest snapshot", self._store.newest_log)
-            found = log.identity if log else None
-            for identity in identities:
-                if found and not identity.of_kind(found.kind).differences(found):
-                    return found.kind
-        return None
-
     async def load(
         self,
         identity: Identity,
         end: int,
         doubt: Callable[[Snapshot], Awaitable[str | None]],
-        or_else: Identity | None = None,
-        is_short: Callable[[int], bool] = lambda _label: False,
     ) -> Snapshot | None:
         """Return the newest snapshot that is intact, has this `identity`, is not ahead of `end`, and has no `doubt`.
 
         `end` is the output's end. `doubt` returns the reason why a snapshot does not belong to this log, None if it
-        does. If `or_else` is given, and no such snapshot exists, or its label `is_short`, a newer one of the identity
-        `or_else` goes before it. Return None if there is none, or the disk answers with an error: the shard then folds
+        does. Return None if there is none, or the disk answers with an error: the shard then folds
         the whole output. Each refusal is counted, and the newest is logged as `snapshot_refused`.
         """
         snapshot, refusals = await self._newest(identity, end, doubt)
-        if or_else is not None and (snapshot is None or is_short(snapshot.label)):
-            other: Snapshot | None = None
-            if await self.newest_label(or_else) > (snapshot.label if snapshot else 0):
-                other, others = await self._newest(or_else, end, doubt)
-            if other is not None:
-                identity, snapshot = or_else, other
-                refusals = {path: refusals.get(path, others[path]) for path in others}
         self._log_refused(
             sorted(refusals.values(), key=_age, reverse=True), identity, used=snapshot is not None
         )

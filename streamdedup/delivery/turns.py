@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from streamdedup.delivery.schemas import resolved
-from streamdedup.events import Column, EventBatch, HeaderColumn
+from streamdedup.events import Column, EventBatch
 from streamdedup.kafka.records.decoding import CHUNK_BYTES
 from streamdedup.keys.extract import BYTES_A_TURN, Extractor, Keys
 from streamdedup.keys.hashing import Digests, Hash
@@ -97,11 +97,9 @@ def is_long(keys: Column) -> bool:
 def is_large(batch: EventBatch) -> bool:
     """Return whether to read `batch` in a thread: its events, or their headers, are more than one turn may take.
 
-    Its sizes alone decide. Events that were read as objects are never large: to make the objects took longer.
+    Its sizes alone decide.
     """
-    if batch.bodies is None:
-        return False
-    of_headers = batch.headers.sizes.sum() if isinstance(batch.headers, HeaderColumn) else 0
+    of_headers = batch.headers.sizes.sum()
     return bool(of_headers > HEADER_BYTES_A_TURN or batch.bodies.sizes.sum() > CHUNK_BYTES)
 
 

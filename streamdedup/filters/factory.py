@@ -1,7 +1,6 @@
 """`build` checks each option that it is given against those the kind accepts, before it makes a filter from them."""
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, cast
@@ -10,7 +9,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable
 from streamdedup.filters.digest_filter import CAPACITY_MAX, is_rate
 from streamdedup.filters.kinds import GROWABLE, KINDS, LOADED, OPTIONS, STATIC, hash_of, kind_of
-from streamdedup.units import parse_count
+from streamdedup.units import nearest, parse_count
 
 if TYPE_CHECKING:  # it imports numpy, which an error in the options does not need
     from streamdedup.keys.hashing import Hash
@@ -125,8 +124,8 @@ def _check(kind: str, name: object) -> None:
             f"filter.{name} is not for filter.kind {kind}, but for {', '.join(takers)}; leave it out, or choose"
             f" {'that kind' if len(takers) == 1 else 'one of these'}"
         )
-    near = get_close_matches(str(name), ("kind", *own), 1)
-    advice = f"did you mean {near[0]}?" if near else f"{kind} takes {', '.join(own)}"
+    near = nearest(str(name), ("kind", *own))
+    advice = f"did you mean {near}?" if near else f"{kind} takes {', '.join(own)}"
     raise ConfigError(f"filter.{name!s:.{SHOWN_MAX}} is unknown; {advice}")
 
 

@@ -199,16 +199,6 @@ class FilterOptions(BaseModel):
         """Whether each filter that begins empty gets a secret of its own."""
         return self.remembers and self.hash == "siphash" and self.hash_key is None
 
-    @property
-    def names_hash(self) -> bool:
-        """Whether the operator chose the hash, rather than to leave it at its default."""
-        return "hash" in self.model_fields_set
-
-    @property
-    def names_kind(self) -> bool:
-        """Whether the operator chose the kind, rather than to leave it at its default."""
-        return "kind" in self.model_fields_set
-
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield each contradiction: the options concerned, the faulty one first, and the reason."""
         yield from conflicting_secrets(self, "filter", "hash_key")

@@ -5,10 +5,10 @@ one topic; the writer of one output partition; the writer of any partition for w
 function that connects to a cluster by the settings.
 """
 
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from streamdedup.events import EventBatch, Fingerprint, Integers
 from streamdedup.kafka.broker_clock import Stamp
@@ -19,7 +19,7 @@ from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
-from streamdedup.kafka.records.records import Record
+from streamdedup.kafka.records.records import CHUNK_EVENTS
 from streamdedup.kafka.topics import Changes, Topic, Topology
 
 ANSWER_S_MAX = 60.0  # the time-out that callers set on a question to the cluster
@@ -79,49 +79,16 @@ class Member(Protocol):
         """Have the group assign its partitions anew; return False if its leader does so by itself."""
 
 
-class Source(Member, Protocol):
-    """What one member of the consumer group reads of one topic."""
+class Reach(NamedTuple):
+    """How far a partition is read, as of the last fetch.
 
-    @property
-    def assigned(self) -> frozenset[int] | None:
-        """The partitions assigned to this member in this epoch; None while the group rebalances."""
+    `position` is the offset of the next read. It lies after the events read so far, and after the markers and aborted
+    events that follow them. `stable` is the last stable offset, `end` the end of the log.
+    """
 
-    def grown(self, partitions: int) -> None:
-        """Note that the topic has `partitions` partitions now; have the group assign the new ones, once."""
-
-    def hold(self, partition: int) -> None:
-        """Fetch nothing from `partition` until `go_to` is called for it."""
-
-    def go_to(self, partition: int, offset: int) -> None:
-        """Continue to read `partition` at `offset`."""
-
-    async def read(
-        self, partition: int, epoch: int, wait_s: float, events_max: int = ...
-    ) -> EventBatch | PendingDecode | None:
-        """Return the next events of `partition`, at most `events_max` of them; or a large record batch in their place.
-
-        The latter is returned until it is decoded; then its events are. Return None if none arrived within `wait_s`
-        seconds, or if the current epoch is no longer `epoch`. Raise UnreadableError if the fetched bytes cannot be
-        parsed; the position is then before the damage, or after it.
-        """
-
-    def position(self, partition: int) -> int:
-        """Return the offset of the next read.
-
-        It lies after the events read so far, and after the markers and aborted events that follow them.
-        """
-
-    def lag(self, partition: int) -> int:
-        """Return the number of offsets between the position and the end of the input."""
-
-    def held_at(self, partition: int) -> int | None:
-        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
-
-    def stands_at_end(self, partition: int) -> int | None:
-        """Return the position if it is the end of the input, as of the last fetch; None if it is not, or unknown."""
-
-    async def commit(self, partition: int, offset: int, metadata: str) -> None:
-        """Commit an offset outside of a transaction."""
+    position: int
+    stable: int
+    end: int
 
 
 class Sources(Member, Protocol):
@@ -131,21 +98,128 @@ class Sources(Member, Protocol):
     def assigned(self) -> frozenset[InputPartition] | None:
         """The partitions assigned to this member in this epoch; None while the group rebalances."""
 
-    def of(self, topic: str) -> Source:
-        """Return what it reads of `topic`."""
+    def assigned_of(self, topic: str) -> frozenset[int] | None:
+        """Return the numbers of the partitions of `topic` that are assigned; None while the group rebalances."""
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Read these topics from now on. The epoch ends, and the group assigns anew."""
+
+    def grown(self, topic: str, partitions: int) -> None:
+        """Note that `topic` has `partitions` partitions now; have the group assign the new ones, once."""
+
+    def hold(self, where: InputPartition) -> None:
+        """Fetch nothing from a partition until `go_to` is called for it."""
+
+    def go_to(self, where: InputPartition, offset: int) -> None:
+        """Continue to read a partition at `offset`."""
+
+    async def read(
+        self, where: InputPartition, epoch: int, wait_s: float, events_max: int
+    ) -> EventBatch | PendingDecode | None:
+        """Return the next events of a partition, at most `events_max` of them; or a large record batch in their place.
+
+        The latter is returned until it is decoded; then its events are. Return None if none arrived within `wait_s`
+        seconds, or if the current epoch is no longer `epoch`. Raise UnreadableError if the fetched bytes cannot be
+        parsed: the position is then before the damage, or after it. Raise OldRecordsError if they are of a format from
+        before Kafka 0.11.
+        """
+
+    def position(self, where: InputPartition) -> int:
+        """Return the offset of the next read, as in `Reach`."""
+
+    def reach(self, where: InputPartition) -> Reach | None:
+        """Return how far a partition is read; None if it is not assigned, or was not fetched yet."""
+
+    async def commit(self, where: InputPartition, offset: int, metadata: str) -> None:
+        """Commit an offset outside of a transaction."""
+
+
+class Source:
+    """What one member of a consumer group reads of one topic; in all else, that member."""
+
+    def __init__(self, member: Sources, topic: str) -> None:
+        self._member, self._topic = member, topic
+        self.start, self.stop, self.keep_alive = member.start, member.stop, member.keep_alive
+        self.confirms, self.topics, self.assign_anew = (
+            member.confirms,
+            member.topics,
+            member.assign_anew,
+        )
+
+    @property
+    def epoch(self) -> int:
+        """The number of assignments and revocations so far."""
+        return self._member.epoch
+
+    @property
+    def assigned(self) -> frozenset[int] | None:
+        """The partitions assigned to this member in this epoch; None while the group rebalances."""
+        return self._member.assigned_of(self._topic)
+
+    @property
+    def membership(self) -> Membership | None:
+        """That of the member."""
+        return self._member.membership
+
+    @property
+    def refused_since(self) -> float | None:
+        """That of the member."""
+        return self._member.refused_since
+
+    def grown(self, partitions: int) -> None:
+        """Note that the topic has `partitions` partitions now; have the group assign the new ones, once."""
+        self._member.grown(self._topic, partitions)
+
+    def hold(self, partition: int) -> None:
+        """Fetch nothing from `partition` until `go_to` is called for it."""
+        self._member.hold(self._at(partition))
+
+    def go_to(self, partition: int, offset: int) -> None:
+        """Continue to read `partition` at `offset`."""
+        self._member.go_to(self._at(partition), offset)
+
+    async def read(
+        self, partition: int, epoch: int, wait_s: float, events_max: int = CHUNK_EVENTS
+    ) -> EventBatch | PendingDecode | None:
+        """Return what `Sources.read` does."""
+        return await self._member.read(self._at(partition), epoch, wait_s, events_max)
+
+    def position(self, partition: int) -> int:
+        """Return the offset of the next read, as in `Reach`."""
+        return self._member.position(self._at(partition))
+
+    def lag(self, partition: int) -> int:
+        """Return the number of offsets between the position and the end of the input, as of the last fetch."""
+        reach = self._member.reach(self._at(partition))
+        return 0 if reach is None else max(0, reach.end - reach.position)
+
+    def held_at(self, partition: int) -> int | None:
+        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
+        reach = self._member.reach(self._at(partition))
+        held = reach is not None and reach.stable <= reach.position < reach.end
+        return reach.position if reach is not None and held else None
+
+    def stands_at_end(self, partition: int) -> int | None:
+        """Return the position if it is the end of the input, as of the last fetch; None if it is not, or unknown."""
+        reach = self._member.reach(self._at(partition))
+        return reach.end if reach is not None and reach.position == reach.end else None
+
+    async def commit(self, partition: int, offset: int, metadata: str) -> None:
+        """Commit an offset outside of a transaction."""
+        await self._member.commit(self._at(partition), offset, metadata)
+
+    def _at(self, partition: int) -> InputPartition:
+        return InputPartition(self._topic, partition)
 
 
 class Sender(Protocol):
     """Appends to one partition of the topics that are written."""
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; otherwise like `send`."""
+        """Append the events of `rows` (ascending) of `batch` to this partition of `topic`, byte for byte.
 
-    async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
-        """Append `records` to this partition of `topic`, which takes record batches of at most `bytes_max` bytes."""
+        The topic takes record batches of at most `bytes_max` bytes.
+        """
 
 
 class Writer(Sender, Protocol):
@@ -231,12 +305,10 @@ class GroupWriter(Protocol):
     async def copy(
         self, topic: str, partition: int, batch: EventBatch, rows: Integers, bytes_max: int
     ) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; otherwise like `send`."""
+        """Append the events of `rows` (ascending) of `batch` to `partition` of `topic`, byte for byte.
 
-    async def send(
-        self, topic: str, partition: int, records: Iterable[Record], bytes_max: int
-    ) -> None:
-        """Append `records` to `partition` of `topic`, which takes record batches of at most `bytes_max` bytes."""
+        The topic takes record batches of at most `bytes_max` bytes.
+        """
 
     async def settle(self) -> None:
         """Wait until the broker has acknowledged every record.
@@ -400,6 +472,9 @@ class Cluster(Protocol):
 
     async def stable_offsets(self, topic: str, partitions: Collection[int]) -> Mapping[int, int]:
         """Return the last stable offsets of those partitions that answer at once; one request to each leader."""
+
+    async def is_old(self, topic: str, partition: int, offset: int) -> bool:
+        """Return whether the log holds `offset` in a format from before Kafka 0.11."""
 
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
         """Return the fingerprint of the record batch that contains `offset`, whether it is decided or not.

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
-import aiokafka
 import structlog
 from aiokafka.errors import KafkaError
 
@@ -14,7 +13,6 @@ from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import broker_settings, groups, log, offsets, topics
 from streamdedup.kafka.base import AWAY_S_MAX, GroupWriter, Source, Sources, Writer
 from streamdedup.kafka.broker_clock import Stamp
-from streamdedup.kafka.client import creation
 from streamdedup.kafka.client.closing import close_client
 from streamdedup.kafka.client.connection import bootstrap, refusal
 from streamdedup.kafka.client.patience import Patience, is_away, start_patiently
@@ -24,7 +22,6 @@ from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaMember
 from streamdedup.kafka.topics import Changes, Topic, Topology
@@ -41,22 +38,15 @@ class KafkaCluster:
     def __init__(self, options: KafkaOptions, client: Any, patience: Patience) -> None:
         self.patience, self.large = patience, LargeBatches()
         self._options, self._client = options, client
-        columnar = _columnar() if options.record_path == "columns" else None
-        _warn_of_creation()
-        self._make_consumer = columnar or EventConsumer
 
     def source(self, topic: str, assignor: str, *, group: str | None = None) -> Source:
         """Return a new member of the group, which joins when it is started, under the assignor of that name."""
-        member = KafkaMember(
-            self._options, [topic], self.patience, self._make_consumer, assignor, group=group
-        )
-        return member.of(topic)
+        member = KafkaMember(self._options, [topic], self.patience, assignor, group=group)
+        return Source(member, topic)
 
     def sources(self, topics: Collection[str], assignor: str, *, group: str) -> Sources:
         """Return a new member of `group`, which reads `topics`."""
-        return KafkaMember(
-            self._options, topics, self.patience, self._make_consumer, assignor, group=group
-        )
+        return KafkaMember(self._options, topics, self.patience, assignor, group=group)
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """Return a new writer, which may write once it has fenced all others."""
@@ -146,6 +136,10 @@ class KafkaCluster:
         """Return the last stable offsets of those partitions that answer at once."""
         return await log.offsets_at(self._client, topic, partitions, LATEST, READ_COMMITTED)
 
+    async def is_old(self, topic: str, partition: int, offset: int) -> bool:
+        """Return whether the log holds `offset` in a format from before Kafka 0.11."""
+        return await log.is_old(self._client, topic, partition, offset)
+
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
         """Return the fingerprint of the record batch that contains `offset`; None if there is none."""
         return await log.batch_at(self._client, topic, partition, offset)
@@ -200,40 +194,6 @@ class KafkaCluster:
             end,
             stall_s=stall_s,
             large=self.large,
-            make_consumer=self._make_consumer,
-        )
-
-
-def _columnar() -> type[EventConsumer] | None:
-    """Return the consumer that reads columns.
-
-    If it does not know the installed aiokafka, log a warning and return None.
-    """
-    try:
-        # This import fails if aiokafka lacks a class that it extends.
-        from streamdedup.kafka.client import columns
-
-        if (reason := columns.unfit()) is None:
-            return columns.ColumnarConsumer
-    except (ImportError, AttributeError) as error:
-        reason = f"aiokafka {aiokafka.__version__}: {error}"
-    logger.warning(
-        "record_path_objects",
-        reason=reason,
-        instead="every event is read as an object, which is slower",
-        remedy="install an aiokafka that this version knows, or set kafka.record_path: objects",
-    )
-    return None
-
-
-def _warn_of_creation() -> None:
-    """Log a warning if our clients cannot forbid brokers to create topics with the installed aiokafka."""
-    if reason := creation.lacking():
-        logger.warning(
-            "topics_may_be_created",
-            reason=f"aiokafka {aiokafka.__version__}: {reason}",
-            instead="a topic that is deleted under the worker may come back, with the broker's number of partitions",
-            remedy="install an aiokafka that this version knows, or set auto.create.topics.enable=false on the brokers",
         )
 
 

@@ -21,7 +21,6 @@ from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.partitions import InputPartition
-from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import DoubtError, RefusedError, TransactionalProducer
 
 
@@ -81,13 +80,14 @@ class KafkaGroupWriter(TransactionalProducer):
     async def copy(
         self, topic: str, partition: int, batch: EventBatch, rows: Integers, bytes_max: int
     ) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; otherwise like `send`.
+        """Append the events of `rows` (ascending) of `batch` to `partition` of `topic`, byte for byte.
 
+        Record batches have at most `bytes_max` bytes; full ones are sent at once.
         What would hold up the event loop is copied and compressed in a thread, also if it comes in many small calls.
         """
         open_batches = self._of(partition)
         copying = open_batches.copy(topic, batch, rows, self._size_max(bytes_max))
-        self._loop_bytes += 0 if batch.bodies is None else int(batch.bodies.sizes[rows].sum())
+        self._loop_bytes += int(batch.bodies.sizes[rows].sum())
         if self._loop_bytes <= open_batches.loop_bytes_max:
             for full in copying:
                 await self._post(topic, partition, full)
@@ -95,16 +95,6 @@ class KafkaGroupWriter(TransactionalProducer):
         self._loop_bytes = 0
         # If this is cancelled, the thread goes on, and only with these open batches: `drop` puts others in their place.
         for full in await asyncio.to_thread(list, copying):
-            await self._post(topic, partition, full)
-
-    async def send(
-        self, topic: str, partition: int, records: Iterable[Record], bytes_max: int
-    ) -> None:
-        """Append `records` to `partition` of `topic`, which takes record batches of at most `bytes_max` bytes.
-
-        Full batches are sent at once.
-        """
-        for full in self._of(partition).send(topic, records, self._size_max(bytes_max)):
             await self._post(topic, partition, full)
 
     async def settle(self) -> None:

@@ -4,15 +4,11 @@ A record of a few kB on the wire may hold millions of headers. An event above a 
 nothing after this can take long with them. A fold of the output has no such limit: what was emitted stays known.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from streamdedup.events import EventBatch, HeaderColumn, Headers, Integers
-from streamdedup.kafka.limits import bytes_most
+from streamdedup.events import EventBatch, Integers
 from streamdedup.kafka.options import SourceOptions
 from streamdedup.kafka.records.cuts import without_headers
-from streamdedup.kafka.records.headers import size_of
 
 TOO_MANY = "above source.headers_max"
 TOO_LARGE = "above source.headers_bytes_max"
@@ -32,21 +28,7 @@ def within_limits(batch: EventBatch, options: SourceOptions) -> tuple[EventBatch
 def _above(batch: EventBatch, options: SourceOptions) -> tuple[Integers, Integers]:
     """Return the rows with too many headers, and those with too large ones."""
     headers, count_max, bytes_max = batch.headers, options.headers_max, options.headers_bytes_max
-    if not isinstance(headers, HeaderColumn):
-        return _objects_above(headers, count_max, bytes_max)
     perhaps = np.flatnonzero(headers.sizes > HEADER_BYTES_MIN * count_max)
     if len(perhaps):
         perhaps = perhaps[headers.take(perhaps).counts() > count_max]
     return perhaps, np.flatnonzero(headers.sizes > bytes_max)
-
-
-def _objects_above(
-    headers: Sequence[Headers], count_max: int, bytes_max: int
-) -> tuple[Integers, Integers]:
-    counts = np.fromiter(map(len, headers), np.int64, len(headers))
-    large = [
-        row
-        for row in np.flatnonzero((counts > 0) & (counts <= count_max)).tolist()
-        if bytes_most(headers[row]) > bytes_max and size_of(headers[row]) > bytes_max
-    ]
-    return np.flatnonzero(counts > count_max), np.array(large, dtype=np.int64)

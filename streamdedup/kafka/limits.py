@@ -3,19 +3,17 @@
 This is checked before an event is decided, because a refusal by the broker fails the whole batch.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from streamdedup.events import NO_TIMESTAMP, EventBatch, Integers
 from streamdedup.kafka.broker_clock import Span
 from streamdedup.kafka.client.open_batches import loop_bytes_max
 from streamdedup.kafka.records.codecs import CODECS, NONE
 from streamdedup.kafka.records.encoding import BatchEncoder
-from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import FOREVER, Topic
 
 TOO_LARGE = "too large"
@@ -84,7 +82,7 @@ class Limits:
         """
         if self.codec == NONE:
             return False
-        compressed = _record_bytes(batch)[self._perhaps_too_large(batch, SEVERAL_BYTES)]
+        compressed = batch.bodies.sizes[self._perhaps_too_large(batch, SEVERAL_BYTES)]
         return int(compressed.sum()) > loop_bytes_max(self.codec)
 
     def earliest_ms(self, now_ms: int) -> int:
@@ -103,13 +101,9 @@ class Limits:
     def fitting(self, batch: EventBatch) -> npt.NDArray[np.bool_]:
         """Return which events are small enough if each is alone in a record batch, as a mask (n,).
 
-        Sizes alone decide it for most. The others are encoded, byte for byte as they would be sent; no header is read
-        if the events were read as columns.
+        Sizes alone decide it for most. The others are encoded, byte for byte as they would be sent; no header is read.
         """
         bodies = batch.bodies
-        if bodies is None:
-            cells = zip(batch.keys, batch.values, batch.headers, strict=True)
-            return np.array([self.takes((0, *event)) for event in cells], dtype=np.bool_)
         fits = np.asarray(bodies.sizes + ENVELOPE_BYTES_MAX <= self.bytes_max)
         unsure = ~fits if self.codec != NONE else ~fits & (bodies.sizes < self.bytes_max)
         for row in np.flatnonzero(unsure).tolist():
@@ -126,19 +120,9 @@ class Limits:
         reasons = dict.fromkeys(ahead.tolist(), ahead_reason(self.topic))
         return reasons | dict.fromkeys(behind.tolist(), behind_reason(self.topic))
 
-    def takes(self, record: Record) -> bool:
-        """Return whether a record batch of this record alone is small enough."""
-        timestamp, key, value, headers = record
-        size = len(key or b"") + len(value or b"") + bytes_most(headers)
-        if size + ENVELOPE_BYTES_MAX <= self.bytes_max:
-            return True
-        batch = DefaultRecordBatchBuilder(2, self.codec, 1, -1, -1, 0, self.bytes_max)
-        batch.append(0, timestamp=timestamp, key=key, value=value, headers=list(headers))
-        return len(batch.build()) <= self.bytes_max
-
     def _perhaps_too_large(self, batch: EventBatch, added_bytes_max: int) -> Integers:
         besides = ENVELOPE_BYTES_MAX + added_bytes_max
-        return np.flatnonzero(_record_bytes(batch) + besides > self.bytes_max)
+        return np.flatnonzero(batch.bodies.sizes + besides > self.bytes_max)
 
 
 def ahead_reason(topic: str) -> str:
@@ -149,18 +133,3 @@ def ahead_reason(topic: str) -> str:
 def behind_reason(topic: str) -> str:
     """Return the reason of an event that is too old for `topic`, or for its retention."""
     return f"older than {topic} takes or keeps"
-
-
-def _record_bytes(batch: EventBatch) -> Integers:
-    """Return the most bytes that each event takes in a record batch, without its envelope, (n,)."""
-    if batch.bodies is not None:
-        return batch.bodies.sizes
-    sizes = np.maximum(batch.keys.sizes, 0) + np.maximum(batch.values.sizes, 0)
-    if any(batch.headers):
-        sizes = sizes + np.fromiter(map(bytes_most, batch.headers), np.int64, len(batch))
-    return sizes
-
-
-def bytes_most(headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """Return the most bytes that these headers take in a record."""
-    return sum(4 * len(name) + len(value or b"") + HEADER_BYTES_MAX for name, value in headers)

@@ -24,14 +24,21 @@ from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.closing import close_consumer, starting
+from streamdedup.kafka.client.columns import ColumnarConsumer
 from streamdedup.kafka.client.connection import asked_again, client_arguments
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.protocol import READ_UNCOMMITTED, fetch_one, list_offsets
 from streamdedup.kafka.large import LargeBatches
+from streamdedup.kafka.old_format import refusal
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.decoding import CHUNK_BYTES, PendingDecode
-from streamdedup.kafka.records.records import EventConsumer
-from streamdedup.kafka.records.wire import HEAD, MAGIC, record_batches
+from streamdedup.kafka.records.wire import (
+    HEAD,
+    MAGIC,
+    OldFormatError,
+    is_old_format,
+    record_batches,
+)
 
 RETRY_S = 0.05
 DELETE_MS_MAX = 10_000  # a leader answers once all replicas have deleted, or after this time
@@ -130,6 +137,12 @@ async def delete_records(client: Any, topic: str, before: Mapping[int, int]) -> 
     if failed:
         client.force_metadata_update()  # in the background, for the next time
     return failed
+
+
+async def is_old(client: Any, topic: str, partition: int, offset: int) -> bool:
+    """Return whether the log holds `offset` in a format from before Kafka 0.11."""
+    _, content = await _fetched(client, topic, partition, offset, HEAD.size)
+    return is_old_format(content)
 
 
 async def batch_at(client: Any, topic: str, partition: int, offset: int) -> Fingerprint | None:
@@ -232,7 +245,6 @@ async def committed_events(
     *,
     stall_s: float,
     large: LargeBatches,
-    make_consumer: type[EventConsumer],
 ) -> AsyncGenerator[EventBatch]:
     """Yield the events of committed transactions at offsets from `start` to `end` (exclusive).
 
@@ -243,7 +255,7 @@ async def committed_events(
         return
     where = TopicPartition(topic, partition)
     consumer = never_creating(
-        make_consumer(
+        ColumnarConsumer(
             **await client_arguments(options),
             isolation_level="read_committed",
             auto_offset_reset="none",
@@ -266,6 +278,8 @@ async def committed_events(
                     raise TrimmedError(
                         f"{topic}/{partition} no longer holds offset {position}"
                     ) from None
+                except OldFormatError as error:
+                    raise DeliveryError(refusal(topic, partition, error.offset)) from None
                 if isinstance(batch, PendingDecode):
                     await held.aclose()
                     await held.enter_async_context(large.decoded(f"{topic}/{partition}", batch))

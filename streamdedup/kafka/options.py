@@ -13,7 +13,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SecretStr,
     ValidationInfo,
     field_validator,
 )
@@ -27,11 +26,13 @@ from streamdedup.secret import (
     AuthoritiesFile,
     CertificateFile,
     RegularFile,
+    Secret,
     SecretFile,
     conflicting_secrets,
     half_certificates,
     is_loopback,
-    read_secret,
+    secret,
+    secret_file,
     sent_in_clear,
 )
 from streamdedup.units import count, milliseconds, seconds, size_bytes
@@ -128,14 +129,8 @@ class KafkaOptions(BaseModel):
     ssl_check_hostname: bool = Field(
         default=True, description="Whether the broker's certificate must contain its host name."
     )
-    ssl_password_file: SecretFile | None = Field(
-        default=None, description="A file holding the passphrase of `ssl_keyfile`."
-    )
-    ssl_password: SecretStr | None = Field(
-        default=None,
-        validate_default=True,
-        description="The passphrase of `ssl_keyfile`. Secret: only from the environment.",
-    )
+    ssl_password_file: SecretFile | None = secret_file("the passphrase of `ssl_keyfile`")
+    ssl_password: Secret = secret("the passphrase of `ssl_keyfile`")
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None = (
         Field(
             default=None,
@@ -145,25 +140,14 @@ class KafkaOptions(BaseModel):
     sasl_plain_username: str | None = Field(
         default=None, min_length=1, description="The user for PLAIN and SCRAM."
     )
-    sasl_plain_password_file: SecretFile | None = Field(
-        default=None, description="A file holding the password for PLAIN and SCRAM."
-    )
-    sasl_plain_password: SecretStr | None = Field(
-        default=None,
-        validate_default=True,
-        description="The password for PLAIN and SCRAM. Secret: only from the environment.",
-    )
+    sasl_plain_password_file: SecretFile | None = secret_file("the password for PLAIN and SCRAM")
+    sasl_plain_password: Secret = secret("the password for PLAIN and SCRAM")
     sasl_oauth_token_provider: Annotated[str, AfterValidator(_check_factory)] | None = Field(
         default=None,
         description="For OAUTHBEARER, `package.module:factory`: a callable without arguments that "
         "returns an aiokafka `AbstractTokenProvider`.",
     )
     allow_plaintext: AllowPlaintext = False
-    record_path: Literal["columns", "objects"] = Field(
-        default="columns",
-        description="How events are read and copied: `columns`, by kernels over the bytes of whole record "
-        "batches, or `objects`, one object for each event, which is several times slower.",
-    )
     give_up_after_s: Annotated[float | None, seconds(1, 31_536_000)] = Field(
         default=None,
         description="How long brokers may be away before the worker ends with status 1; not set, it "
@@ -186,8 +170,6 @@ class KafkaOptions(BaseModel):
         default=None,
         description="The Schema Registry that has the schemas of `key.format`.",
     )
-
-    _read_secrets = field_validator("ssl_password", "sasl_plain_password")(read_secret)
 
     @field_validator("consumer", "producer", mode="before")
     @classmethod

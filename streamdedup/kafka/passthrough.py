@@ -3,7 +3,6 @@
 Names and types are aiokafka's own, read from its signatures. aiokafka is imported only when needed.
 """
 
-import difflib
 import functools
 import inspect
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from streamdedup.units import parse_bytes, parse_count, parse_milliseconds
+from streamdedup.units import nearest, parse_bytes, parse_count, parse_milliseconds
 
 Client = Literal["consumer", "producer"]
 OptionValue = str | int | bool
@@ -147,7 +146,7 @@ def resembles_option(name: str) -> bool:
     """Whether a name is that of an option of aiokafka or Kafka, refused ones included, or nearly so."""
     plain = name.replace(".", "_")
     known = {*client_options("consumer"), *client_options("producer"), *_REFUSED}
-    return name in KAFKA_NAMES or bool(difflib.get_close_matches(plain, known, n=1))
+    return name in KAFKA_NAMES or nearest(plain, known) is not None
 
 
 def _read_option(client: Client, name: str, raw: object) -> OptionValue:
@@ -193,9 +192,9 @@ def _unknown_option(client: Client, name: str) -> str:
     other: Client = "producer" if client == "consumer" else "consumer"
     if plain in client_options(other):
         return f"is an option of kafka.{other}; set kafka.{other}.{plain} instead"
-    near = difflib.get_close_matches(plain, client_options(client), n=1)
+    near = nearest(plain, client_options(client))
     hint = (
-        f"did you mean {near[0]}?"
+        f"did you mean {near}?"
         if near
         else f"choose one of those of aiokafka's {client}, or delete it"
     )

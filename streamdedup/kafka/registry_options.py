@@ -11,12 +11,14 @@ from streamdedup.secret import (
     AuthoritiesFile,
     CertificateFile,
     RegularFile,
+    Secret,
     SecretFile,
     conflicting_secrets,
     half_certificates,
     is_loopback,
     is_word,
-    read_secret,
+    secret,
+    secret_file,
     sent_in_clear,
 )
 
@@ -49,22 +51,10 @@ class SchemaRegistryOptions(BaseModel):
     basic_auth_user: str | None = Field(
         default=None, min_length=1, description="The user, if the registry asks for a password."
     )
-    basic_auth_password_file: SecretFile | None = Field(
-        default=None, description="A file holding the password of `basic_auth_user`."
-    )
-    basic_auth_password: SecretStr | None = Field(
-        default=None,
-        validate_default=True,
-        description="The password of `basic_auth_user`. Secret: only from the environment.",
-    )
-    bearer_token_file: SecretFile | None = Field(
-        default=None, description="A file holding the token, if the registry asks for one."
-    )
-    bearer_token: SecretStr | None = Field(
-        default=None,
-        validate_default=True,
-        description="The token, if the registry asks for one. Secret: only from the environment.",
-    )
+    basic_auth_password_file: SecretFile | None = secret_file("the password of `basic_auth_user`")
+    basic_auth_password: Secret = secret("the password of `basic_auth_user`")
+    bearer_token_file: SecretFile | None = secret_file("the token, if the registry asks for one")
+    bearer_token: Secret = secret("the token, if the registry asks for one")
     ssl_cafile: AuthoritiesFile = None
     ssl_certfile: CertificateFile = None
     ssl_keyfile: RegularFile | None = Field(
@@ -72,8 +62,6 @@ class SchemaRegistryOptions(BaseModel):
     )
 
     allow_plaintext: AllowPlaintext = False
-
-    _read_secrets = field_validator("basic_auth_password", "bearer_token")(read_secret)
 
     @field_validator("bearer_token")
     @classmethod

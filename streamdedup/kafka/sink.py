@@ -42,7 +42,6 @@ from streamdedup.kafka.client.protocol import InvalidRecordError
 from streamdedup.kafka.client.requests import encode_in_one_piece
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.records.codecs import CODECS
-from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import sink_topics
 
 # Below the default of max.message.bytes, with room for the batch's header.
@@ -307,25 +306,18 @@ class KafkaWriter(TransactionalProducer):
         )
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; otherwise like `send`.
+        """Append the events of `rows` (ascending) of `batch` to this partition of `topic`, byte for byte.
 
+        Record batches have at most `bytes_max` bytes; full ones are sent at once.
         What would hold up the event loop is copied and compressed in a thread.
         """
         copying = self._open.copy(topic, batch, rows, self._size_max(bytes_max))
-        if batch.bodies is None or int(batch.bodies.sizes[rows].sum()) <= self._open.loop_bytes_max:
+        if int(batch.bodies.sizes[rows].sum()) <= self._open.loop_bytes_max:
             for full in copying:
                 await self._post(topic, full)
             return
         # If this is cancelled, the thread goes on, and only with these open batches: `drop` puts others in their place.
         for full in await asyncio.to_thread(list, copying):
-            await self._post(topic, full)
-
-    async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
-        """Append `records` to this partition of `topic`, which takes record batches of at most `bytes_max` bytes.
-
-        Full batches are sent at once.
-        """
-        for full in self._open.send(topic, records, self._size_max(bytes_max)):
             await self._post(topic, full)
 
     async def settle(self, expected: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""One member of the consumer group: which partitions are ours (`KafkaMember`), and their events (`KafkaSource`).
+"""One member of the consumer group: which partitions are ours, and their events.
 
 The listener only notes an assignment and increments the epoch. A reader compares epochs, and drops what belongs to an
 earlier one. `auto_offset_reset` is "none": only the shard decides where reading begins.
@@ -37,9 +37,10 @@ from typing_extensions import override
 
 from streamdedup.errors import DeliveryError, StreamdedupError
 from streamdedup.events import Damage, EventBatch
-from streamdedup.kafka.base import Membership
+from streamdedup.kafka.base import Membership, Reach
 from streamdedup.kafka.client.assignor import sticky_assignor
 from streamdedup.kafka.client.closing import close_consumer, starting
+from streamdedup.kafka.client.columns import ColumnarConsumer
 from streamdedup.kafka.client.connection import client_arguments
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.patience import Patience, start_patiently
@@ -49,11 +50,12 @@ from streamdedup.kafka.client.tasks import (
     how_it_ended,
     rejoin_after_error,
 )
+from streamdedup.kafka.old_format import OldRecordsError, refusal
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import CHUNK_BYTES, PendingDecode
-from streamdedup.kafka.records.records import CHUNK_EVENTS, EventConsumer
-from streamdedup.kafka.records.wire import DamagedBatchError
+from streamdedup.kafka.records.records import CHUNK_EVENTS
+from streamdedup.kafka.records.wire import DamagedBatchError, OldFormatError
 
 # FETCH_BYTES of a partition come at once, and are decided together: the Python of a decision takes as long for few
 # events as for many. An answer has ANSWER_BYTES, however many partitions it covers: it is decoded in one turn of the
@@ -96,13 +98,12 @@ class KafkaMember:
         options: KafkaOptions,
         topics: Collection[str],
         patience: Patience,
-        make_consumer: type[EventConsumer],
         assignor: str,
         *,
         group: str | None = None,
     ) -> None:
         self._options, self._topics, self._patience = options, frozenset(topics), patience
-        self._make_consumer, self._assignor = make_consumer, assignor
+        self._assignor = assignor
         self._group = group or options.group_id
         # The name under which it waits for brokers, one for each group of the process.
         self._waits_as = _GROUP if group is None else f"{_GROUP} {group}"
@@ -125,15 +126,6 @@ class KafkaMember:
     def assigned(self) -> frozenset[InputPartition] | None:
         """The partitions assigned to this member in this epoch; None while the group rebalances."""
         return self._listener.partitions
-
-    @property
-    def consumer(self) -> Any:
-        """The consumer that has joined, or joins; None before `start`."""
-        return self._consumer
-
-    def of(self, topic: str) -> "KafkaSource":
-        """Return what it reads of `topic`."""
-        return KafkaSource(self, topic)
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Read these topics from now on. The epoch ends, and the group assigns anew."""
@@ -238,6 +230,57 @@ class KafkaMember:
             coordinator.request_rejoin()
         return True
 
+    def hold(self, where: InputPartition) -> None:
+        """Fetch nothing from a partition until `go_to` is called for it."""
+        with suppress(IllegalStateError):  # it went to another member
+            self._consumer.pause(TopicPartition(*where))
+
+    def go_to(self, where: InputPartition, offset: int) -> None:
+        """Continue to read a partition at `offset`."""
+        self._consumer.seek(TopicPartition(*where), offset)
+        self._consumer.resume(TopicPartition(*where))
+
+    async def read(
+        self, where: InputPartition, epoch: int, wait_s: float, events_max: int
+    ) -> EventBatch | PendingDecode | None:
+        """Return the next events of a partition, as `kafka.base.Sources` says."""
+        if self.epoch != epoch:  # what waits to be raised concerns the group, and `keep_alive`
+            return None
+        try:
+            batch = await self.poll(TopicPartition(*where), wait_s, events_max)
+        except NoOffsetForPartitionError:  # raised for the time before our seek, delivered after it
+            return None
+        except (KafkaError, OSError) as error:
+            if isinstance(error, _OF_WHAT_IS_THERE):
+                raise UnreadableError(type(error).__name__) from error
+            raise
+        except OldFormatError as error:
+            raise OldRecordsError(refusal(*where, error.offset)) from None
+        except DamagedBatchError as error:
+            raise UnreadableError(str(error), error.damage) from error
+        except Exception as error:
+            raise UnreadableError(type(error).__name__) from error
+        return batch if self.epoch == epoch else None
+
+    def position(self, where: InputPartition) -> int:
+        """Return the offset of the next read."""
+        return int(self._consumer.reached(TopicPartition(*where)))
+
+    def reach(self, where: InputPartition) -> Reach | None:
+        """Return how far a partition is read; None if it is not assigned, or was not fetched yet."""
+        at = TopicPartition(*where)
+        try:
+            stable, end = self._consumer.last_stable_offset(at), self._consumer.highwater(at)
+            position = self.position(where)
+        except (IllegalStateError, AssertionError, AttributeError):
+            return None
+        return None if stable is None or end is None else Reach(position, stable, end)
+
+    async def commit(self, where: InputPartition, offset: int, metadata: str) -> None:
+        """Commit an offset outside of a transaction."""
+        committed = OffsetAndMetadata(offset, metadata)
+        await self._consumer.commit({TopicPartition(*where): committed})
+
     async def poll(
         self, where: TopicPartition, wait_s: float, events_max: int = CHUNK_EVENTS
     ) -> EventBatch | PendingDecode | None:
@@ -316,7 +359,7 @@ class KafkaMember:
             "rebalance_timeout_ms": 60_000,
         }
         consumer: Any = never_creating(
-            self._make_consumer(
+            ColumnarConsumer(
                 **{**defaults, **self._options.consumer, **await client_arguments(self._options)},
                 group_id=self._group,
                 group_instance_id=self._options.group_instance_id,
@@ -346,142 +389,6 @@ class KafkaMember:
                 self._lost()
                 raise GroupCoordinatorNotAvailableError(str(error)) from error
             raise
-
-
-class KafkaSource:
-    """What one member of the group reads of one topic."""
-
-    def __init__(self, member: KafkaMember, topic: str) -> None:
-        self._member, self._topic = member, topic
-
-    @property
-    def epoch(self) -> int:
-        """The number of assignments and revocations so far."""
-        return self._member.epoch
-
-    @property
-    def assigned(self) -> frozenset[int] | None:
-        """The partitions assigned to this member in this epoch; None while the group rebalances."""
-        return self._member.assigned_of(self._topic)
-
-    @property
-    def membership(self) -> Membership | None:
-        """The identity of this member in the group, as of `assigned`; None while the group rebalances."""
-        return self._member.membership
-
-    @property
-    def refused_since(self) -> float | None:
-        """When the group began to refuse us, because its members have another assignor; None if it does not."""
-        return self._member.refused_since
-
-    async def start(self) -> None:
-        """Join the group. This lasts until the members that have another assignor have left it."""
-        await self._member.start()
-
-    async def stop(self, within_s: float) -> bool:
-        """Leave the group; return False if the broker did not learn of it within `within_s` seconds."""
-        return await self._member.stop(within_s)
-
-    async def keep_alive(self, wait_s: float) -> None:
-        """Stay a member for `wait_s` seconds; raise any error that the group has reported for this member."""
-        await self._member.keep_alive(wait_s)
-
-    async def confirms(self, epoch: int) -> bool:
-        """Ask the group's coordinator now; return whether the assignment of `epoch` still holds."""
-        return await self._member.confirms(epoch)
-
-    def topics(self) -> dict[str, int]:
-        """Return the topics that its member reads, each with its number of partitions."""
-        return self._member.topics()
-
-    def assign_anew(self) -> bool:
-        """Have the group assign its partitions anew; return False if its leader does so by itself."""
-        return self._member.assign_anew()
-
-    def grown(self, partitions: int) -> None:
-        """Note that the topic has `partitions` partitions now; have the group assign the new ones, once."""
-        self._member.grown(self._topic, partitions)
-
-    def hold(self, partition: int) -> None:
-        """Fetch nothing from `partition` until `go_to` is called for it."""
-        with suppress(IllegalStateError):  # it went to another member
-            self._member.consumer.pause(TopicPartition(self._topic, partition))
-
-    def go_to(self, partition: int, offset: int) -> None:
-        """Continue to read `partition` at `offset`."""
-        where = TopicPartition(self._topic, partition)
-        self._member.consumer.seek(where, offset)
-        self._member.consumer.resume(where)
-
-    async def read(
-        self, partition: int, epoch: int, wait_s: float, events_max: int = CHUNK_EVENTS
-    ) -> EventBatch | PendingDecode | None:
-        """Return the next events of `partition`, at most `events_max` of them; or a large record batch in their place.
-
-        Return None if none arrived within `wait_s` seconds, or if the current epoch is no longer `epoch`. Raise
-        UnreadableError if the consumer cannot parse the fetched bytes; the position is then before the damage, or after
-        it.
-        """
-        if self.epoch != epoch:  # what waits to be raised concerns the group, and `keep_alive`
-            return None
-        where = TopicPartition(self._topic, partition)
-        try:
-            batch = await self._member.poll(where, wait_s, events_max)
-        except NoOffsetForPartitionError:  # raised for the time before our seek, delivered after it
-            return None
-        except (KafkaError, OSError) as error:
-            if isinstance(error, _OF_WHAT_IS_THERE):
-                raise UnreadableError(type(error).__name__) from error
-            raise
-        except DamagedBatchError as error:
-            raise UnreadableError(str(error), error.damage) from error
-        except Exception as error:
-            raise UnreadableError(type(error).__name__) from error
-        return batch if self.epoch == epoch else None
-
-    def position(self, partition: int) -> int:
-        """Return the offset of the next read.
-
-        It lies after the events read so far, and after the markers and aborted events that follow them.
-        """
-        return int(self._member.consumer.reached(TopicPartition(self._topic, partition)))
-
-    def lag(self, partition: int) -> int:
-        """Return the number of offsets between the position and the end of the input, as of the last fetch."""
-        where = TopicPartition(self._topic, partition)
-        try:
-            return max(0, (self._member.consumer.highwater(where) or 0) - self.position(partition))
-        except (IllegalStateError, AssertionError, AttributeError):  # not assigned, or not read yet
-            return 0
-
-    def held_at(self, partition: int) -> int | None:
-        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
-        where = TopicPartition(self._topic, partition)
-        try:
-            stable, end = (
-                self._member.consumer.last_stable_offset(where),
-                self._member.consumer.highwater(where),
-            )
-            position = self.position(partition)
-        except (IllegalStateError, AssertionError, AttributeError):
-            return None
-        if stable is None or end is None:
-            return None
-        return position if stable <= position < end else None
-
-    def stands_at_end(self, partition: int) -> int | None:
-        """Return the position if it is the end of the input, as of the last fetch; None if it is not, or unknown."""
-        where = TopicPartition(self._topic, partition)
-        try:
-            end = self._member.consumer.highwater(where)
-            return end if end is not None and end == self.position(partition) else None
-        except (IllegalStateError, AssertionError, AttributeError):
-            return None
-
-    async def commit(self, partition: int, offset: int, metadata: str) -> None:
-        """Commit an offset outside of a transaction."""
-        where = TopicPartition(self._topic, partition)
-        await self._member.consumer.commit({where: OffsetAndMetadata(offset, metadata)})
 
 
 class _Listener(ConsumerRebalanceListener):

@@ -28,7 +28,7 @@ from streamdedup.events import (
     Integers,
     concatenated,
 )
-from streamdedup.keys.cells import completed, each
+from streamdedup.keys.cells import completed
 from streamdedup.keys.formats.framed_keys import of_framed_field
 from streamdedup.keys.formats.json_fields import json_reader, name_of, of_one_field, steps_of
 from streamdedup.keys.formats.schema_registry import (
@@ -163,7 +163,7 @@ class Extractor:
 
     def keys_of(self, values: Column) -> tuple[Column, dict[int, str]]:
         """Return the keys of the fields of `values`, and why a row has none, in ascending order; without headers."""
-        return drained(self._of_parts(values, [[]] * len(values), self._known))
+        return drained(self._of_parts(values, None, self._known))
 
     @property
     def takes_long(self) -> bool:
@@ -205,7 +205,7 @@ class Extractor:
         few = Column(values.buffer, values.starts, np.minimum(values.sizes, HEAD_BYTES))
         return self._prefixed(few, batch.headers)
 
-    def _prefixed(self, values: Column, headers: Sequence[Headers] | None) -> Column:
+    def _prefixed(self, values: Column, headers: HeaderColumn | None) -> Column:
         """Return the values, each with the prefix that names its schema, if another frame does."""
         if self.framing == "prefix":
             return values
@@ -254,7 +254,7 @@ class Extractor:
         return (yield from _normalized(self.normalizer, *read))
 
     def _of_parts(
-        self, values: Column, headers: Sequence[Headers], known: Known | None
+        self, values: Column, headers: HeaderColumn | None, known: Known | None
     ) -> Steps[tuple[Column, dict[int, str]]]:
         """Return the keys of the parts, whatever the format of `values` is."""
         if self.format == "json_schema":
@@ -263,7 +263,9 @@ class Extractor:
             values = framing.unframed(self._prefixed(values, None))
         parts = self.parts
         fields = _of("json", parts)
-        read: dict[str, Reader] = {"header": partial(_header, headers)}
+        read: dict[str, Reader] = {}
+        if headers is not None:
+            read["header"] = partial(_header, headers)
         if fields and known is None:
             read["json"] = json_reader(fields, values)
         elif fields and known is not None:
@@ -350,16 +352,12 @@ def _present(cell: bytes | None, reason: str) -> bytes:
     return cell
 
 
-def _header(column: Sequence[Headers], name: str, rows: Integers | slice) -> Found:
+def _header(column: HeaderColumn, name: str, rows: Integers | slice) -> Found:
     """Return the last header of that name in each of `rows`.
 
-    A kernel finds it, or that there is none, if the headers are still in the wire format.
+    A kernel finds it, or that there is none.
     """
     read = partial(_last_header, name=name)
-    if not isinstance(column, HeaderColumn):
-        taken = column[rows] if isinstance(rows, slice) else [column[row] for row in rows.tolist()]
-        keys, malformed = each(read, taken)
-        return Found(keys, malformed, _nulls(keys))
     column = column.take(rows)
     found = column.located(name)
     without = [(ABSENT, f"the header {name} is missing"), (NULL, f"the header {name} is null")]
@@ -375,12 +373,9 @@ def _header(column: Sequence[Headers], name: str, rows: Integers | slice) -> Fou
     return Found(keys, malformed, _nulls(keys))
 
 
-def _cells_of(name: str, column: Sequence[Headers]) -> Column | None:
+def _cells_of(name: str, column: HeaderColumn) -> Column | None:
     """Return the last header of that name in each row, null if it has none; None if no row has one."""
     read = partial(_optional, name=name)
-    if not isinstance(column, HeaderColumn):
-        cells = [read(each) for each in column]
-        return Column.of(cells) if any(cell is not None for cell in cells) else None
     found = column.located(name)
     if (found.sizes <= NULL).all() and not (found.sizes == UNREAD).any():
         return None

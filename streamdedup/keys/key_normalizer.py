@@ -5,7 +5,6 @@ A filter that normalizes has a `NormalizingHash`, so whatever hashes a key norma
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple, Self, cast, get_args
 
@@ -27,6 +26,7 @@ from streamdedup.keys.hashing import (
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import EmailPreset, EmailRules, Normalization, UrlRules
+from streamdedup.units import nearest
 
 NAMES = tuple(name for name in get_args(Normalization) if name != "none")
 SHOWN_MAX = 60  # the characters of a value that a message shows
@@ -194,8 +194,8 @@ def _check_rule(name: Normalization, rule: str, value: object) -> None:
     """Raise ConfigError unless `rule` is one of the normalization `name`, and may have this value."""
     known = _RULES.get(name, ())
     if rule not in known:
-        near = get_close_matches(rule, known, 1)
-        advice = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
+        near = nearest(rule, known)
+        advice = f"did you mean {near}?" if near else f"it takes {', '.join(known) or 'none'}"
         raise ConfigError(f"normalize {name} has no rule {rule:.{SHOWN_MAX}}; {advice}")
     if rule == "ignore":
         if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):

@@ -10,7 +10,7 @@ input, so its partitions bound the number of series. No label and no value holds
 # 2. If it is counted when something happens: a field in `metrics/counts.py`, and the code that counts. A state, which
 #    is read at the scrape, needs neither.
 # 3. `server/exposition.py`: the entry in one of its tables, or a `yield` if it belongs to the whole worker.
-# 4. docs/metrics.md: the tables, which `reference_markdown` below returns; an alert, if one is worth having.
+# 4. docs/metrics.md: `make docs` writes the tables; an alert, if one is worth having.
 # 5. Tests: those of the page, of the alerts and of /metrics cover it: each name once, each served, none served that is
 #    not in the catalogue. Whether its value is right needs an assertion in `test_pages.py`, which runs a worker on a
 #    broker. The goldens of the metrics, and of the metrics as they are served, change.

@@ -14,7 +14,7 @@ from streamdedup.delivery.consume import InputReader
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.errors import ConfigError
-from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Sources
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Source, Sources
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topic_pattern import topic_pattern
 from streamdedup.kafka.topics import Topic, Topology, sink_topics
@@ -79,7 +79,7 @@ class Inputs:
     def lag(self) -> int:
         """How much of the partitions that are assigned is not copied yet: offsets that are not read, events in hand."""
         return sum(
-            self.sources.of(p.topic).lag(p.number) + self.meters(p).in_flight
+            Source(self.sources, p.topic).lag(p.number) + self.meters(p).in_flight
             for p in self.sources.assigned or ()
         )
 
@@ -89,7 +89,7 @@ class Inputs:
 
     def hold(self, partition: InputPartition) -> None:
         """Fetch nothing from `partition` until its reader begins."""
-        self.sources.of(partition.topic).hold(partition.number)
+        self.sources.hold(partition)
 
     def reader(self, partition: InputPartition) -> InputReader:
         """Return the reader of `partition`, the same for as long as its topic is read."""
@@ -97,7 +97,7 @@ class Inputs:
         if known is None:
             topic = partition.topic
             services = replace(
-                self._services, source=self.sources.of(topic), meters=self._meters_of(topic)
+                self._services, source=Source(self.sources, topic), meters=self._meters_of(topic)
             )
             recipe = Recipe(of_input(self._settings, topic), options_of(self._settings).partitions)
             known = self._readers[partition] = InputReader(recipe, services, partition.number)

@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 import structlog
 
 from streamdedup.errors import ConfigError
+from streamdedup.kafka import old_format
 from streamdedup.kafka.base import Cluster
-from streamdedup.kafka.topics import Topology
+from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.repartition.foreign import Foreign, refuse_foreign
 from streamdedup.repartition.inputs import topics_of
 from streamdedup.repartition.middle import (
@@ -45,7 +46,11 @@ class Selection:
         ConfigError, too, if no topic that matches the pattern suits.
         """
         topology, inputs = await self._chosen()
-        return await self._planned(topology, inputs)
+        plan = await self._planned(topology, inputs)
+        if self._written.source.pattern is None:
+            for name in inputs:
+                await self._check_format(topology[name])
+        return plan
 
     async def chosen(self) -> tuple[str, ...]:
         """Return the topics to read, apart from those that do not suit if they match a pattern.
@@ -107,6 +112,12 @@ class Selection:
                 instead=instead,
                 remedy="resolve that, or choose a source.pattern that it does not match",
             )
+
+    async def _check_format(self, topic: Topic) -> None:
+        """ConfigError if the next event of a partition is in a format from before Kafka 0.11."""
+        from_start = self._written.source.start == "earliest"
+        group = self._settings.kafka.group_id
+        await old_format.check(self._cluster, group, topic, from_start=from_start)
 
     async def _planned(self, topology: Topology, inputs: Sequence[str]) -> Plan:
         try:

@@ -6,7 +6,7 @@ partition stops.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -21,7 +21,6 @@ from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.kafka.base import GroupWriter, Membership
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.partitions import InputPartition
-from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.repartition.heads import Heads
@@ -78,9 +77,6 @@ class _PartitionWriter:
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
         if len(rows):
             await self._writer.copy(topic, self._partition, batch, rows, bytes_max)
-
-    async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
-        await self._writer.send(topic, self._partition, records, bytes_max)
 
 
 class Transfer:

@@ -70,13 +70,6 @@ def _warnings(status: Status) -> Iterator[str]:
         yield f"warning: {status.output_forgets}"
     for which, reason in status.lists.refused.items():
         yield f"warning: the {which} as its file is now is refused, and the one before is in force: {reason}"
-    deliveries = dict(status.deliveries)
-    for partition in sorted(assigned):
-        if (delivery := deliveries.get(partition)) and delivery.hash_not_secret:
-            yield (
-                f"warning: {status.topic}/{partition}: its filter has no secret, because it is from a snapshot of"
-                " murmur3 that the output cannot replace (hash_not_secret)"
-            )
     if evidence := status.watch.evidence:
         yield f"warning: {status.topic}: {evidence.text}; {REMEDY}"
     for where, prevailing in status.meters.prevailing():

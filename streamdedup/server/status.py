@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.leader_clocks import LeaderClocks
@@ -18,6 +18,11 @@ from streamdedup.kafka.base import Cluster, Member, Source, Sources
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.metrics.counts import Meters
+from streamdedup.repartition.purge import Purge
+from streamdedup.repartition.selection import Selection
+from streamdedup.repartition.stage import Stage
+from streamdedup.repartition.uncopied import Uncopied
+from streamdedup.repartition.unread import Unread
 from streamdedup.rules.lists import ListsInForce
 
 
@@ -42,78 +47,6 @@ class Held:
     whose: str
 
 
-class StageView(Protocol):
-    """What is shown of the first stage of `source.repartition`."""
-
-    @property
-    def trouble(self) -> str | None:
-        """Why the whole stage is stopped; None if it is not."""
-
-    @property
-    def stopped(self) -> Mapping[InputPartition, str]:
-        """The partitions of the inputs that are stopped, and why."""
-
-    @property
-    def waits(self) -> str | None:
-        """For what it waits before it can begin; None if it does not."""
-
-    @property
-    def paused(self) -> str | None:
-        """Why nothing is copied now; None if something may be."""
-
-    @property
-    def held(self) -> str | None:
-        """Which partitions wait for slower ones, and for which; None if none does."""
-
-    @property
-    def held_partitions(self) -> int:
-        """How many partitions wait for slower ones."""
-
-    @property
-    def copying(self) -> bool:
-        """Whether the partitions that are assigned are read."""
-
-    @property
-    def lag(self) -> int:
-        """How many offsets of its partitions of the inputs are not copied yet."""
-
-
-class SelectionView(Protocol):
-    """What is shown of the choice of the inputs."""
-
-    @property
-    def left_out(self) -> Mapping[str, str]:
-        """The topics that match `source.pattern` and are not read, and why."""
-
-
-class UnreadView(Protocol):
-    """What is shown of the middle topic."""
-
-    @property
-    def events(self) -> int:
-        """How many offsets of it are not read yet, in all partitions."""
-
-
-class UncopiedView(Protocol):
-    """What is shown of the first stage in a process that runs the second stage alone."""
-
-    @property
-    def offsets(self) -> int:
-        """How many offsets of the inputs the first stage has not committed."""
-
-    @property
-    def missing(self) -> str | None:
-        """That nobody copies although something waits; None if that is not so."""
-
-
-class PurgeView(Protocol):
-    """What is shown of the purge."""
-
-    @property
-    def failed(self) -> Mapping[int, str]:
-        """The partitions that could not be purged the last time, and the errors."""
-
-
 @dataclass
 class Copying:
     """The first stage of `source.repartition`, which copies to the topic `middle`.
@@ -127,9 +60,9 @@ class Copying:
     inputs: dict[str, "Status"] = field(default_factory=dict)
     copied_before: int = 0  # events of topics that are read no more
     sources: Sources | None = None
-    stage: StageView | None = None
-    unread: UnreadView | None = None
-    selection: SelectionView | None = None
+    stage: Stage | None = None
+    unread: Unread | None = None
+    selection: Selection | None = None
 
     @property
     def left_out(self) -> Mapping[str, str]:
@@ -231,8 +164,8 @@ class Status:
     waits: str | None = None  # for what a worker waits before it can join its group
     judges: bool = True  # whether there are shards; not in a process that only copies
     copying: Copying | None = None
-    uncopied: UncopiedView | None = None  # if another process copies
-    purge: PurgeView | None = None
+    uncopied: Uncopied | None = None  # if another process copies
+    purge: Purge | None = None
     began_at: float = field(default_factory=time.monotonic)
 
     @property

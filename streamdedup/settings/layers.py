@@ -115,6 +115,8 @@ class Layer:
         """Take a value written in YAML, whose name is given apart from it."""
         try:
             node = nodes.read_text(text) or nodes.NULL
+        except RecursionError:
+            self.refuse(place, path, "is nested too deeply; put the value in quotes")
         except yaml.YAMLError as error:
             why = f"is not YAML: {nodes.reason(error)}; put the value in quotes"
             self.refuse(place, path, why)

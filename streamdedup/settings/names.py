@@ -4,12 +4,11 @@ A path is a dotted name in parts: section, option, and a third part below a grou
 `source.repartition`, and below `kafka.consumer` and `kafka.producer`, where it is aiokafka's option.
 """
 
-import difflib
 import re
-from collections.abc import Iterable
 
 from streamdedup.kafka.passthrough import KAFKA_NAMES, client_options, refused, resembles_option
 from streamdedup.settings.tree import GROUPS, LEAVES, PASS_THROUGH, KeyPath, sections
+from streamdedup.units import nearest
 
 PREFIX = "STREAMDEDUP_"
 MASK = "********"
@@ -71,12 +70,12 @@ def suggest(path: KeyPath) -> str | None:
     """Return the option that was probably meant, or None. It is found by our names, aiokafka's or Kafka's."""
     if (written := ".".join(path)) in KAFKA_NAMES:
         return KAFKA_NAMES[written]
-    if path[0] not in sections() and (near := _nearest(path[0], sections())):
+    if path[0] not in sections() and (near := nearest(path[0], sections())):
         path = (near, *path[1:])
         if len(path) == 1:
             return near
     if path[:2] in GROUPS and len(path) == 3:
-        near = _nearest(path[2], [leaf[2] for leaf in LEAVES if leaf[:2] == path[:2]])
+        near = nearest(path[2], [leaf[2] for leaf in LEAVES if leaf[:2] == path[:2]])
         return near and ".".join((*path[:2], near))
     last = ".".join(path[1:]) or path[0]
     plain = last.replace(".", "_").replace("-", "_")
@@ -94,7 +93,7 @@ def _leaf(path: KeyPath, name: str) -> str | None:
             return ".".join(known_path)
     siblings = [leaf[1] for leaf in known_paths if leaf[0] == path[0] and len(leaf) == 2]
     longer = (known for known in siblings if len(path) > 1 and known.startswith(name))
-    near = next(longer, None) or _nearest(name, siblings)
+    near = next(longer, None) or nearest(name, siblings)
     return near and f"{path[0]}.{near}"
 
 
@@ -104,10 +103,6 @@ def _client_option(path: KeyPath, name: str) -> str | None:
             if name in client_options(client):
                 return f"kafka.{client}.{name}"
     return None
-
-
-def _nearest(name: str, known: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
 _NAME = re.compile(r"[\w.-]+")

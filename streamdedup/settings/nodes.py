@@ -13,6 +13,7 @@ from streamdedup.named_files import read_short
 
 Raw = str | list["Raw"] | dict[str, "Raw"] | None
 
+DEPTH_MAX = 100  # levels; so the limit is ours, and not that of the interpreter
 NULL = yaml.ScalarNode("tag:yaml.org,2002:null", "")
 
 
@@ -42,7 +43,10 @@ def read_file(path: Path) -> yaml.Node | None:
 
 
 def read_text(text: str) -> yaml.Node | None:
-    """Return the root of a YAML text, or None if it is empty. Raises YAMLError if it is not YAML."""
+    """Return the root of a YAML text, or None if it is empty. Raises YAMLError if it is not YAML.
+
+    Raises RecursionError if it is nested more than DEPTH_MAX levels deep.
+    """
     return yaml.compose(text, _Loader)
 
 
@@ -93,10 +97,17 @@ def repeats(node: yaml.Node) -> bool:
 class _Loader(yaml.SafeLoader):
     """Composes nodes, and refuses aliases: each value is written where it is used."""
 
+    _depth = 0
+
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call] # PyYAML's stub
             raise yaml.composer.ComposerError(
                 None, None, "an alias (*name) is not allowed; write the value itself", mark
             )
-        return super().compose_node(parent, index)
+        if self._depth > DEPTH_MAX:
+            raise RecursionError
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node

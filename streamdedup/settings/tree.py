@@ -7,16 +7,16 @@ section that are set together, or not at all. `Settings` reads no file and no en
 # How to add an option (paths are below `streamdedup/`, unless they begin with another folder)
 #
 # 1. The model of its section: `kafka/options.py`, `keys/options.py`, `filters/options.py` or `settings/sections.py`,
-#    with type, bounds, default and a description. The unit is the end of its name.
-# 2. The place that reads it. There is no option that does nothing.
-# 3. Here, if it contradicts options of other sections; in `conflicts` of its own model otherwise.
-# 4. config/dedup.yaml: a line, or a comment, unless it is rarely needed. A test fails if it is missing.
-# 5. docs/configuration.md: the tables, from
-#    python -c 'from streamdedup.settings import reference_markdown as r; print(r())'
-# 6. Tests: those of `tests/settings/` cover its bounds, its place in the file, the environment and the command line;
-#    one of them counts the numbers that have bounds. Its effect needs a test of its own.
-# 7. If it changes which key an event has, or what a filter holds: the identity in `delivery/recipe.py`.
-# 8. The golden of the schema: delete `proof/golden/records/configuration-schema.json`, run `python -m proof golden`.
+#    with type, bounds, default and a description. The unit is the end of its name. Contradictions with other options
+#    of the section are in `conflicts` of the model, those with options of other sections here.
+# 2. The place that reads it. There is no option that does nothing. One that changes which key an event has, or what a
+#    filter holds, is also read by the identity in `delivery/recipe.py`.
+# 3. config/dedup.yaml: a line, or a comment. A test fails if it is missing, and lists those that are rarely needed.
+# 4. A test of its effect. Those of `tests/settings/` take its place in the file, in the environment and on the command
+#    line from the model; `test_schema.py` counts the numbers, `test_errors.py` has a row for values that are refused.
+#
+# Tools write the rest: `make docs` the tables of docs/configuration.md, `python -m proof golden` the schema, once its
+# record is deleted.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain

@@ -76,18 +76,13 @@ class Identity:
         """The kind of the filter."""
         return str(self.filter["kind"])
 
-    def of_kind(self, kind: str) -> "Identity":
-        """Return the identity of the same log, and the same settings, with another kind of filter."""
-        return replace(self, filter={**self.filter, "kind": kind})
-
     def way_to(self, other: "Identity") -> str:
         """Return, for messages, which options to change so that this identity becomes `other`, of the same log."""
         names = [_OPTIONS.get(name, name) for name in self._differing(other)]
         ways = [_hash_of(other)] if _OPTIONS["hash_check"] in names else []
         ways += ["start the version of then"] if _TABLE in names else []
-        ways += (
-            [f"set {_KIND}: {other.kind}"] if _KIND in names else []
-        )  # the default may have changed
+        # If no kind was named, there is none to put back.
+        ways += [f"set {_KIND}: {other.kind}"] if _KIND in names else []
         others = [name for name in names if name not in (_OPTIONS["hash_check"], _TABLE, _KIND)]
         return " and ".join([*ways, *([f"put {', '.join(others)} back"] if others else [])])
 

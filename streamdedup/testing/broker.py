@@ -105,7 +105,7 @@ class MemoryBroker:
         name = f"test-{next(self._ids)}" if abort else None
         written = set()
         for partition, key, value in events:
-            self.log(topic, partition).append([(self.now_ms(), key, value, ())], name)
+            self.log(topic, partition).append([Record.of(self.now_ms(), key, value)], name)
             written.add(partition)
         for partition in sorted(written) if name else ():
             self.log(topic, partition).decide(name or "", committed=False)
@@ -167,10 +167,10 @@ class MemoryBroker:
         refused.
         """
         log, limits = self.log(topic, partition), self.topics[topic].topic
-        for timestamp, key, value, _headers in records:
+        for timestamp, body in records:
             if limits.ahead_ms_max < FOREVER and timestamp > self.now_ms() + limits.ahead_ms_max:
                 raise InvalidTimestampError
-            if len(key or b"") + len(value or b"") > limits.bytes_max:
+            if len(body) > limits.bytes_max:
                 raise MessageSizeTooLargeError
         if writer is None:
             return log.append(records)

@@ -34,7 +34,7 @@ from streamdedup.kafka.offsets import (
     writes_to,
 )
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
+from streamdedup.kafka.records.records import CHUNK_EVENTS
 from streamdedup.kafka.topics import (
     DELETE,
     Changes,
@@ -43,7 +43,7 @@ from streamdedup.kafka.topics import (
     changes,
 )
 from streamdedup.testing.broker import MemoryBroker
-from streamdedup.testing.log import Logged
+from streamdedup.testing.log import Logged, batch_of_logged
 from streamdedup.testing.source import MemoryMember
 from streamdedup.testing.writer import MemoryGroupWriter, MemoryWriter
 
@@ -79,7 +79,7 @@ class MemoryCluster:
         member = MemoryMember(
             self._broker, self._options, [topic], self.patience, assignor, group=group
         )
-        return member.of(topic)
+        return Source(member, topic)
 
     def sources(self, topics: Collection[str], assignor: str, *, group: str) -> Sources:
         """Return a new member of `group`, which reads `topics`."""
@@ -313,6 +313,10 @@ class MemoryCluster:
 
         return await self._ask("list_offsets", act)
 
+    async def is_old(self, topic: str, partition: int, offset: int) -> bool:  # noqa: ARG002 - of no record
+        """Return False: this broker keeps record bodies of today."""
+        return False
+
     async def batch_at(self, topic: str, partition: int, offset: int) -> Fingerprint | None:
         """Return the fingerprint of the entry at `offset`; None if the log does not hold it."""
         return await self._ask(
@@ -369,7 +373,7 @@ class MemoryCluster:
         while position < end:
             events, reached = await self._ask("fetch", act)
             if events := [event for event in events if event.offset < end]:
-                yield to_batch(topic, partition, events, reached)
+                yield batch_of_logged(topic, partition, events, reached)
             if reached > position:
                 position, moved_at = reached, loop.time()
             elif loop.time() - moved_at > stall_s:

@@ -10,19 +10,44 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from streamdedup.events import Fingerprint, Headers
-from streamdedup.kafka.records.records import Record
+from streamdedup.events import EventBatch, Fingerprint, Headers
+from streamdedup.kafka.records.records import Record, batch_of
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """An event in a log; `timestamp` is in ms since 1970."""
+    """An event in a log."""
 
     offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
+    record: Record
+
+    @property
+    def timestamp(self) -> int:
+        """The time of the event."""
+        return self.record.timestamp
+
+    @property
+    def key(self) -> bytes | None:
+        """The key; None if it is null."""
+        return self.record.key
+
+    @property
+    def value(self) -> bytes | None:
+        """The value; None if it is null."""
+        return self.record.value
+
+    @property
+    def headers(self) -> Headers:
+        """The headers, parsed."""
+        return self.record.headers
+
+
+def batch_of_logged(
+    topic: str, partition: int, events: Sequence[Logged], next_offset: int
+) -> EventBatch:
+    """Return consecutive `events` of a log as they are read; `next_offset` is that of the next read."""
+    offsets, records = [event.offset for event in events], [event.record for event in events]
+    return batch_of(topic, partition, offsets, records, next_offset)
 
 
 def producer_id_of(transactional_id: str) -> int:
@@ -71,8 +96,8 @@ class MemoryLog:
             span = self._open.setdefault(
                 transactional_id, _Span(base, producer_id_of(transactional_id))
             )
-        for offset, (timestamp, key, value, headers) in enumerate(records, base):
-            self._entries.append((Logged(offset, timestamp, key, value, headers), span))
+        for offset, record in enumerate(records, base):
+            self._entries.append((Logged(offset, record), span))
         self._wake()
         return base
 
@@ -128,7 +153,7 @@ class MemoryLog:
         if not self.start <= offset < self.end:
             return None
         logged, span = self._entries[offset]
-        content = (logged.key or b"") + b"\0" + (logged.value or b"") if logged else b"marker"
+        content = logged.record.body if logged else b"marker"
         stamped_ms = logged.timestamp if logged else 0
         return Fingerprint(
             offset=offset,

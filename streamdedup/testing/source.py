@@ -1,4 +1,4 @@
-"""One member of a consumer group over a broker in memory: implements `kafka.base.Sources` and `Source`.
+"""One member of a consumer group over a broker in memory: implements `kafka.base.Sources`.
 
 A task of its own keeps the membership, as in aiokafka: it sends heartbeats, and joins again if the group rebalances or
 has thrown it out. It only notes the new assignment. A group that refuses it is asked again every few seconds.
@@ -21,15 +21,15 @@ from aiokafka.errors import (
 )
 
 from streamdedup.events import EventBatch
-from streamdedup.kafka.base import Membership
+from streamdedup.kafka.base import Membership, Reach
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.partitions import InputPartition
-from streamdedup.kafka.records.records import CHUNK_EVENTS, to_batch
+from streamdedup.kafka.records.records import CHUNK_EVENTS
 from streamdedup.kafka.source import REJOIN_S_MAX, REJOIN_S_MIN
 from streamdedup.testing.broker import MemoryBroker
 from streamdedup.testing.groups import Member
-from streamdedup.testing.log import Logged
+from streamdedup.testing.log import Logged, batch_of_logged
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class MemoryMember:
         given = {**DEFAULTS, **options.consumer}
         self._session_s = float(given["session_timeout_ms"]) / 1000
         self._heartbeat_s = float(given["heartbeat_interval_ms"]) / 1000
-        self.fetching, self._keeping = broker.network.connect(), broker.network.connect()
+        self._fetching, self._keeping = broker.network.connect(), broker.network.connect()
         self._epoch = 0
         self._assigned: frozenset[InputPartition] | None = None
         self._member: Membership | None = None
@@ -89,9 +89,13 @@ class MemoryMember:
         """Return False: the group in memory compares its assignment with the topics at each heartbeat."""
         return False
 
-    def of(self, topic: str) -> "MemorySource":
-        """Return what it reads of `topic`."""
-        return MemorySource(self, topic)
+    def assigned_of(self, topic: str) -> frozenset[int] | None:
+        """Return the numbers of the partitions of `topic` that are assigned; None while the group rebalances."""
+        ours = self._assigned
+        return None if ours is None else frozenset(p.number for p in ours if p.topic == topic)
+
+    def grown(self, topic: str, partitions: int) -> None:
+        """Do nothing: each heartbeat checks the number of partitions."""
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Read these topics from now on. The epoch ends, and the group assigns anew."""
@@ -145,6 +149,43 @@ class MemoryMember:
             return False
         return self._epoch == epoch
 
+    def hold(self, where: InputPartition) -> None:
+        """Fetch nothing from a partition until `go_to` is called for it."""
+        self.held.add(where)
+
+    def go_to(self, where: InputPartition, offset: int) -> None:
+        """Continue to read a partition at `offset`."""
+        self.positions[where] = offset
+        self.held.discard(where)
+
+    async def read(
+        self, where: InputPartition, epoch: int, wait_s: float, events_max: int
+    ) -> EventBatch | None:
+        """Return the next events of a partition; None after `wait_s` seconds, or in another epoch."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        events_max = min(events_max, CHUNK_EVENTS, self.broker.fetch_events_max)
+        while True:
+            events: list[Logged] = []
+            if where in (self._assigned or ()) and where not in self.held:
+                events = await self._fetch(where, epoch, events_max)
+            if events and self.epoch == epoch:
+                return batch_of_logged(*where, events, self.positions[where])
+            if self.epoch != epoch or (left_s := until - loop.time()) <= 0:
+                await asyncio.sleep(0)
+                return None
+            await asyncio.wait([self.broker.log(*where).moved()], timeout=left_s)
+
+    def position(self, where: InputPartition) -> int:
+        """Return the offset of the next read."""
+        return self.positions[where]
+
+    def reach(self, where: InputPartition) -> Reach | None:
+        """Return how far a partition is read; None if it is not assigned, or was not fetched yet."""
+        if where not in self.positions or where not in self.ends:
+            return None
+        return Reach(self.positions[where], self.stable[where], self.ends[where])
+
     async def commit(self, partition: InputPartition, offset: int, metadata: str) -> None:
         """Commit an offset outside of a transaction."""
         name, generation = self._name or "", self._generation
@@ -158,6 +199,21 @@ class MemoryMember:
             group.offsets[partition] = (offset, metadata)
 
         await self._group("offset_commit", act)
+
+    async def _fetch(self, where: InputPartition, epoch: int, events_max: int) -> list[Logged]:
+        position = self.positions[where]
+
+        def act(_now: float) -> tuple[list[Logged], int, int, int]:
+            log = self.broker.log(*where)
+            if not log.start <= position <= log.end:
+                raise OffsetOutOfRangeError
+            return *log.read(position, events_max), log.end, log.stable
+
+        events, reached, end, stable = await self.broker.request(self._fetching, "fetch", act)
+        if self.epoch != epoch or self.positions.get(where) != position:
+            return []  # fetched for another assignment, or before a seek
+        self.positions[where], self.stable[where], self.ends[where] = reached, stable, end
+        return events
 
     async def _keep(self) -> None:
         """Become a member, and remain one for as long as this object runs."""
@@ -252,146 +308,3 @@ class MemoryMember:
 
     def _group(self, call: str, act: Callable[[float], T]) -> "asyncio.Future[T]":
         return self.broker.request(self._keeping, call, act)
-
-
-class MemorySource:
-    """What one member of the group reads of one topic."""
-
-    def __init__(self, member: MemoryMember, topic: str) -> None:
-        self._member, self._topic = member, topic
-
-    @property
-    def epoch(self) -> int:
-        """The number of assignments and revocations so far."""
-        return self._member.epoch
-
-    @property
-    def assigned(self) -> frozenset[int] | None:
-        """The partitions assigned to this member in this epoch; None while the group rebalances."""
-        ours = self._member.assigned
-        return None if ours is None else frozenset(p.number for p in ours if p.topic == self._topic)
-
-    @property
-    def membership(self) -> Membership | None:
-        """Who this member was to the group when `assigned` was; None while the group rebalances."""
-        return self._member.membership
-
-    @property
-    def refused_since(self) -> float | None:
-        """When the group began to refuse us, because its members have another assignor; None if it does not."""
-        return self._member.refused_since
-
-    async def start(self) -> None:
-        """Begin to join the group."""
-        await self._member.start()
-
-    async def stop(self, within_s: float) -> bool:
-        """Leave the group; return False if the broker did not learn of it within `within_s` seconds."""
-        return await self._member.stop(within_s)
-
-    async def keep_alive(self, wait_s: float) -> None:
-        """Wait for `wait_s` seconds; raise the error that ended the membership, if there is one."""
-        await self._member.keep_alive(wait_s)
-
-    async def confirms(self, epoch: int) -> bool:
-        """Ask the group now; return whether the assignment of `epoch` still holds."""
-        return await self._member.confirms(epoch)
-
-    def topics(self) -> dict[str, int]:
-        """Return the topics that its member reads, each with its number of partitions."""
-        return self._member.topics()
-
-    def assign_anew(self) -> bool:
-        """Return False: the group in memory compares its assignment with the topics at each heartbeat."""
-        return self._member.assign_anew()
-
-    def grown(self, partitions: int) -> None:
-        """Do nothing: each heartbeat checks the number of partitions."""
-
-    def hold(self, partition: int) -> None:
-        """Fetch nothing from `partition` until `go_to` is called for it."""
-        self._member.held.add(self._at(partition))
-
-    def go_to(self, partition: int, offset: int) -> None:
-        """Continue to read `partition` at `offset`."""
-        self._member.positions[self._at(partition)] = offset
-        self._member.held.discard(self._at(partition))
-
-    async def read(
-        self, partition: int, epoch: int, wait_s: float, events_max: int = CHUNK_EVENTS
-    ) -> EventBatch | None:
-        """Return the next events of `partition`; None after `wait_s` seconds, or in another epoch."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + wait_s
-        events_max = min(events_max, CHUNK_EVENTS, self._member.broker.fetch_events_max)
-        while True:
-            events: list[Logged] = []
-            if partition in (self.assigned or ()) and self._at(partition) not in self._member.held:
-                events = await self._fetch(partition, epoch, events_max)
-            if events and self.epoch == epoch:
-                return to_batch(
-                    self._topic, partition, events, self._member.positions[self._at(partition)]
-                )
-            if self.epoch != epoch or (left_s := until - loop.time()) <= 0:
-                await asyncio.sleep(0)
-                return None
-            await asyncio.wait(
-                [self._member.broker.log(self._topic, partition).moved()], timeout=left_s
-            )
-
-    def position(self, partition: int) -> int:
-        """Return the offset of the next read."""
-        return self._member.positions[self._at(partition)]
-
-    def lag(self, partition: int) -> int:
-        """Return the number of offsets between the position and the end, as of the last fetch."""
-        position = self._member.positions.get(self._at(partition), 0)
-        return max(0, self._member.ends.get(self._at(partition), 0) - position)
-
-    def held_at(self, partition: int) -> int | None:
-        """Return the position if an open transaction keeps the next events back, as of the last fetch; else None."""
-        stable, end = (
-            self._member.stable.get(self._at(partition)),
-            self._member.ends.get(self._at(partition)),
-        )
-        position = self._member.positions.get(self._at(partition))
-        if stable is None or end is None or position is None:
-            return None
-        return position if stable <= position < end else None
-
-    def stands_at_end(self, partition: int) -> int | None:
-        """Return the position if it is the end, as of the last fetch; None if it is not, or unknown."""
-        end = self._member.ends.get(self._at(partition))
-        return (
-            end
-            if end is not None and end == self._member.positions.get(self._at(partition))
-            else None
-        )
-
-    async def commit(self, partition: int, offset: int, metadata: str) -> None:
-        """Commit an offset outside of a transaction."""
-        await self._member.commit(self._at(partition), offset, metadata)
-
-    async def _fetch(self, partition: int, epoch: int, events_max: int) -> list[Logged]:
-        position = self._member.positions[self._at(partition)]
-
-        def act(_now: float) -> tuple[list[Logged], int, int, int]:
-            log = self._member.broker.log(self._topic, partition)
-            if not log.start <= position <= log.end:
-                raise OffsetOutOfRangeError
-            return *log.read(position, events_max), log.end, log.stable
-
-        events, reached, end, stable = await self._member.broker.request(
-            self._member.fetching, "fetch", act
-        )
-        if self.epoch != epoch or self._member.positions.get(self._at(partition)) != position:
-            return []  # fetched for another assignment, or before a seek
-        self._member.positions[self._at(partition)], self._member.ends[self._at(partition)] = (
-            reached,
-            end,
-        )
-        self._member.stable[self._at(partition)] = stable
-        return events
-
-    def _at(self, partition: int) -> InputPartition:
-        return InputPartition(self._topic, partition)

@@ -21,7 +21,7 @@ from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.group_sink import StaleGenerationError
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.partitions import InputPartition
-from streamdedup.kafka.records.records import Record, copies
+from streamdedup.kafka.records.records import Record, records_of
 from streamdedup.kafka.sink import (
     BATCH_BYTES_MAX,
     RefusedError,
@@ -192,12 +192,8 @@ class MemoryWriter(MemoryProducer):
         )
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, bytes_max: int) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`."""
-        await self.send(topic, copies(batch, rows), bytes_max)
-
-    async def send(self, topic: str, records: Iterable[Record], bytes_max: int) -> None:
-        """Append `records` to this partition of `topic`; send a batch once it is full."""
-        await self._append(topic, self._partition, records, bytes_max)
+        """Append the events of `rows` (ascending) of `batch` to this partition, byte for byte; send what is full."""
+        await self._append(topic, self._partition, records_of(batch, rows), bytes_max)
 
     async def settle(self, label: int | None) -> int | None:
         """Wait until the broker has acknowledged every record; return the output offset after our last event.
@@ -263,14 +259,8 @@ class MemoryGroupWriter(MemoryProducer):
     async def copy(
         self, topic: str, partition: int, batch: EventBatch, rows: Integers, bytes_max: int
     ) -> None:
-        """Append the events of `rows` (ascending) of `batch`, byte for byte; in all else like `send`."""
-        await self.send(topic, partition, copies(batch, rows), bytes_max)
-
-    async def send(
-        self, topic: str, partition: int, records: Iterable[Record], bytes_max: int
-    ) -> None:
-        """Append `records` to `partition` of `topic`; send a batch once it is full."""
-        await self._append(topic, partition, records, bytes_max)
+        """Append the events of `rows` (ascending) of `batch` to `partition`, byte for byte; send what is full."""
+        await self._append(topic, partition, records_of(batch, rows), bytes_max)
 
     async def settle(self) -> None:
         """Wait until the broker has acknowledged every record.
@@ -320,6 +310,4 @@ class MemoryGroupWriter(MemoryProducer):
 
 
 def _size_bytes(record: Record) -> int:
-    _timestamp, key, value, headers = record
-    names = sum(len(name) + len(cell or b"") for name, cell in headers)
-    return len(key or b"") + len(value or b"") + names + ENVELOPE_BYTES
+    return len(record.body) + ENVELOPE_BYTES

@@ -17,7 +17,7 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import registry_of
 from streamdedup.delivery.services import Services, wall_clock_ms
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect, Sources
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect, Source, Sources
 from streamdedup.kafka.broker_clock import BrokerClock
 from streamdedup.kafka.client.patience import start_patiently
 from streamdedup.kafka.cluster import kafka_cluster
@@ -127,7 +127,7 @@ class Copier:
         services = Services(
             cluster=cluster,
             clocks=clocks,
-            source=source.of(self._topics[0]),
+            source=Source(source, self._topics[0]),
             now_ms=self._now_ms,
             meters=status.meters,
             threads=self._threads,
@@ -232,7 +232,7 @@ class Copier:
         known = self.copying.inputs.get(topic)
         if known is None:
             known = Status(topic, {}, Meters(), epoch=self.copying.status.epoch)
-            known.source = self._sources.of(topic) if self._sources else None
+            known.source = Source(self._sources, topic) if self._sources else None
             self.copying.inputs[topic] = known
         return known
 

@@ -12,6 +12,7 @@ import structlog
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Growing
+from streamdedup.kafka import old_format
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records import encoding, origin_header
@@ -151,6 +152,13 @@ async def _check(settings: Settings, cluster: Cluster, topology: Topology) -> No
         by_event_time=settings.filter.by_event_time,
         is_middle=settings.source.repartition is not None,
     )
+    if settings.source.repartition is None:  # else what is read is the middle topic, which is ours
+        await old_format.check(
+            cluster,
+            settings.kafka.group_id,
+            topology[settings.source.topic],
+            from_start=settings.source.start == "earliest",
+        )
     await _check_guarantee(settings, cluster)
     await _check_transaction_timeout(settings, cluster)
 

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from streamdedup.kafka.base import Connect
 from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.kafka.records.records import Record
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.broker.base import DEADLINE_S, Broker, client_config
 from tests.broker.needs import AHEAD, FEATURES, served_by
@@ -86,7 +87,7 @@ class MemoryLab(Lab):
         log, transaction = self.broker.log(topic, partition), self.broker.transaction("foreign")
         epoch = transaction.fence(DEADLINE_S)
         transaction.add(epoch, log, asyncio.get_running_loop().time())
-        transaction.produce(epoch, log, [(NOW_MS, b"foreign", None, ())])
+        transaction.produce(epoch, log, [Record.of(NOW_MS, b"foreign", None, ())])
         yield
         transaction.end(epoch, commit=True)
 

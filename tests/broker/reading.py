@@ -1,5 +1,6 @@
-"""Reads and copies topics by columns and by objects, on a real broker; the objects are the oracle."""
+"""Reads and copies topics as columns, on a real broker; and reads them by aiokafka's own consumer, the oracle."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -7,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from streamdedup.delivery.fence import wait_decided
 from streamdedup.events import EventBatch
@@ -20,8 +21,6 @@ from tests.broker.topics import create_topic, unique_name
 STAMPED_MS = 1_750_000_000_000
 BYTES_MAX = 900_000
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-Path = Literal["columns", "objects"]
-PATHS: tuple[Path, Path] = ("columns", "objects")
 Keep = Callable[[EventBatch], Mask]
 Header = tuple[str, bytes | None]
 Cells = tuple[int, bytes | None, bytes | None, tuple[Header, ...]]
@@ -84,10 +83,10 @@ async def put(
 
 
 class Reader:
-    """Reads a topic both ways."""
+    """Reads a topic, by our consumer and by aiokafka's."""
 
-    def __init__(self, bootstrap: str, clusters: dict[str, KafkaCluster]) -> None:
-        self.bootstrap, self.clusters = bootstrap, clusters
+    def __init__(self, bootstrap: str, cluster: KafkaCluster) -> None:
+        self.bootstrap, self._cluster = bootstrap, cluster
 
     def topic(self, **config: str | int) -> str:
         """A new one, of one partition."""
@@ -95,47 +94,64 @@ class Reader:
         create_topic(self.bootstrap, name, 1, **config)
         return name
 
-    async def batches(self, path: str, topic: str, start: int = 0) -> list[EventBatch]:
-        """The committed events from `start` on."""
-        cluster = self.clusters[path]
-        end = await cluster.end_offset(topic, 0)
-        found = cluster.committed_events(topic, 0, start, end, stall_s=DEADLINE_S)
+    async def batches(self, topic: str, start: int = 0) -> list[EventBatch]:
+        """The committed events from `start` on, by our consumer."""
+        end = await self._end(topic)
+        found = self._cluster.committed_events(topic, 0, start, end, stall_s=DEADLINE_S)
         return [batch async for batch in found]
 
-    async def read(self, path: str, topic: str, start: int = 0) -> list[Event]:
-        """The same, one by one."""
-        return [event for batch in await self.batches(path, topic, start) for event in of(batch)]
+    async def theirs(self, topic: str, start: int = 0) -> list[Event]:
+        """The committed events from `start` on, by aiokafka's own consumer."""
+        where, end, found = TopicPartition(topic, 0), await self._end(topic), list[Event]()
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.bootstrap,
+            isolation_level="read_committed",
+            auto_offset_reset="none",
+        )
+        await consumer.start()
+        try:
+            consumer.assign([where])
+            consumer.seek(where, start)
+            async with asyncio.timeout(DEADLINE_S):
+                while await consumer.position(where) < end:
+                    records = await consumer.getmany(where, timeout_ms=100)
+                    found += [
+                        Event(r.offset, r.timestamp, r.key, r.value, tuple(r.headers))
+                        for r in records.get(where, ())
+                    ]
+        finally:
+            await consumer.stop()
+        return found
 
     async def same(self, topic: str, start: int = 0) -> list[Event]:
-        """What both ways agree on."""
-        ours, theirs = [await self.read(path, topic, start) for path in PATHS]
-        assert ours == theirs
+        """What both consumers agree on."""
+        ours = [event for batch in await self.batches(topic, start) for event in of(batch)]
+        assert ours == await self.theirs(topic, start)
         return ours
 
     async def _end(self, topic: str) -> int:
-        return await self.clusters["objects"].end_offset(topic, 0)
+        return await self._cluster.end_offset(topic, 0)
 
     async def copy(
         self,
-        path: str,
         source: str,
         keep: Keep,
         codec: Codec,
         *,
         exactly_once: bool,
     ) -> str:
-        """The topic that the kept events of `source` were copied to, by a writer over that path."""
+        """The topic that the kept events of `source` were copied to."""
         output = self.topic()
         sink = SinkOptions(topic=output, compression=codec)
-        writer = self.clusters[path].writer(sink, 0, exactly_once=exactly_once)
+        writer = self._cluster.writer(sink, 0, exactly_once=exactly_once)
         await writer.fence()
         await writer.begin()
-        for batch in await self.batches(path, source):
+        for batch in await self.batches(source):
             await writer.copy(output, batch, np.flatnonzero(keep(batch)), BYTES_MAX)
         await writer.settle(0)
         if exactly_once:
             await writer.commit(source, 1, "", "group")
-            await wait_decided(self.clusters[path], output, 0, await self._end(output), DEADLINE_S)
+            await wait_decided(self._cluster, output, 0, await self._end(output), DEADLINE_S)
         await writer.drop()
         return output
 
@@ -150,11 +166,8 @@ def of(batch: EventBatch) -> Iterator[Event]:
 
 @pytest.fixture
 async def reader(broker: Broker) -> AsyncIterator[Reader]:
-    """Connected both ways."""
+    """Connected."""
     servers = broker.bootstrap_servers
-    options = [
-        KafkaOptions(bootstrap_servers=servers, group_id="group", record_path=path)
-        for path in PATHS
-    ]
-    async with kafka_cluster(options[0]) as ours, kafka_cluster(options[1]) as theirs:
-        yield Reader(servers, dict(zip(PATHS, (ours, theirs), strict=True)))
+    options = KafkaOptions(bootstrap_servers=servers, group_id="group")
+    async with kafka_cluster(options) as cluster:
+        yield Reader(servers, cluster)

@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from streamdedup.kafka.base import Cluster, Source, Writer
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Committed, Note, UndecidedError
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.records.records import Record
+from streamdedup.kafka.records.records import Record, batch_of
 from streamdedup.kafka.sink import ForeignWriteError, KafkaWriter, RefusedError
 from streamdedup.kafka.source import REJOIN_S_MAX
 from streamdedup.kafka.topics import Changes, Topic, Topology
@@ -53,7 +52,11 @@ class Stage:
     async def send(self, writer: Writer, *keys: bytes) -> None:
         """Begin, and send events of those keys."""
         await writer.begin()
-        await writer.send(self.output, [record(key) for key in keys], BYTES_MAX)
+        await self.append(writer, *map(record, keys))
+
+    async def append(self, writer: Writer, *records: Record, bytes_max: int = BYTES_MAX) -> None:
+        """Send events of these records."""
+        await writer.copy(self.output, events_of(*records), np.arange(len(records)), bytes_max)
 
     async def emit(self, writer: Writer, label: int, *keys: bytes, offset: int = 1) -> int:
         """A whole transaction; the label after it."""
@@ -105,7 +108,12 @@ class Stage:
 
 def record(key: bytes | None, value: bytes | None = b"value") -> Record:
     """An event of that key."""
-    return NOW_MS, key, value, ()
+    return Record.of(NOW_MS, key, value)
+
+
+def events_of(*records: Record) -> EventBatch:
+    """Events that have these records."""
+    return batch_of("made", 0, range(len(records)), records, len(records))
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -155,9 +163,7 @@ async def read(source: Source, partition: int, wanted: int) -> tuple[list[bytes 
 
 
 class Claims:
-    """Claimed of every cluster; `lab` and the path of a record are what they differ in."""
-
-    record_path: Literal["columns", "objects"] = "columns"
+    """Claimed of every cluster; `lab` is what they differ in."""
 
     @pytest.fixture
     async def stage(self, lab: Lab) -> AsyncIterator[Stage]:
@@ -165,7 +171,6 @@ class Claims:
         options = KafkaOptions(
             bootstrap_servers=lab.bootstrap,
             group_id=unique_name("group"),
-            record_path=self.record_path,
             consumer={"session_timeout_ms": 1000 * SESSION_S, "heartbeat_interval_ms": 100},
         )
         async with lab.connect(options) as cluster:
@@ -201,29 +206,32 @@ class Claims:
 
     async def test_events_are_copied_byte_for_byte(self, stage: Stage) -> None:
         """Nulls, empty bytes, headers and timestamps come out as they went in."""
-        records: list[Record] = [
-            (NOW_MS, None, b"value", ()),
-            (NOW_MS + 1, b"key", None, (("name", b"cell"), ("name", None))),
-            (NOW_MS + 2, b"", b"", ()),
+        records = [
+            Record.of(NOW_MS, None, b"value"),
+            Record.of(NOW_MS + 1, b"key", None, (("name", b"cell"), ("name", None))),
+            Record.of(NOW_MS + 2, b"", b""),
         ]
         writer = await stage.writer()
         await writer.begin()
-        await writer.send(stage.output, records, BYTES_MAX)
+        await stage.append(writer, *records)
         await writer.settle(0)
         await writer.commit(stage.source, 1, "", stage.group)
         await stage.decided()
         found = [
-            (int(batch.timestamps[row]), batch.keys[row], batch.values[row], batch.headers[row])
+            Record.of(
+                int(batch.timestamps[row]), batch.keys[row], batch.values[row], batch.headers[row]
+            )
             for batch in await stage.events()
             for row in range(len(batch))
         ]
-        assert [(t, k, v, tuple(h)) for t, k, v, h in found] == records
+        assert found == records
 
     async def test_many_batches_of_one_transaction_are_contiguous(self, stage: Stage) -> None:
         """What does not fit into one record batch goes out in several, one right behind the other."""
         writer = await stage.writer()
         await writer.begin()
-        await writer.send(stage.output, [record(b"%d" % n, b"v" * 200) for n in range(20)], 1000)
+        records = [record(b"%d" % n, b"v" * 200) for n in range(20)]
+        await stage.append(writer, *records, bytes_max=1000)
         assert await writer.settle(0) == 20
         await writer.commit(stage.source, 1, "", stage.group)
         assert await stage.decided() == 21
@@ -233,7 +241,7 @@ class Claims:
         """A transaction of an offset alone writes no marker there."""
         writer = await stage.writer()
         await writer.begin()
-        await writer.send(stage.output, [], BYTES_MAX)
+        await stage.append(writer)
         assert await writer.settle(0) is None
         await writer.commit(stage.source, 5, "", stage.group)
         assert await stage.decided() == 0
@@ -371,8 +379,8 @@ class Claims:
         writer = await stage.writer()
         await writer.begin()
         ahead_ms = 366 * 86_400_000
-        stamped: Record = (int(time.time() * 1000) + ahead_ms, b"a", b"value", ())
-        await writer.send(stage.output, [stamped], BYTES_MAX)
+        stamped = Record.of(int(time.time() * 1000) + ahead_ms, b"a", b"value")
+        await stage.append(writer, stamped)
         with pytest.raises(RefusedError):
             await writer.settle(0)
 
@@ -383,8 +391,8 @@ class Claims:
         await stage.emit(old, 0, b"a")  # stamped NOW_MS
         assert await stage.decided() == 2
         await old.begin()
-        ahead: Record = (began_ms + 366 * 86_400_000, b"b", b"value", ())
-        await old.send(stage.output, [ahead], BYTES_MAX)
+        ahead = Record.of(began_ms + 366 * 86_400_000, b"b", b"value")
+        await stage.append(old, ahead)
         with pytest.raises(RefusedError) as refused:
             await old.settle(2)
         assert refused.value.by_time

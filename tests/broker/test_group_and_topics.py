@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, Producer
 from streamdedup.commands.demo import MockBroker
 from streamdedup.delivery.lifecycle import State
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.kafka.source import KafkaMember, KafkaSource
+from streamdedup.kafka.source import KafkaMember
 from streamdedup.worker import topic_watch
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, client_config
 from tests.broker.proxy import Action, Api, Frame, Hold, Proxy
@@ -83,7 +83,7 @@ async def test_a_stale_assignments_events_are_dropped(
     """What was polled before a rebalance and comes after it belongs to nobody: it is read again by the new owner."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
     deployment.config["delivery"]["drain_s"] = 5
-    poll, read = KafkaMember.poll, KafkaSource.read
+    poll, read = KafkaMember.poll, KafkaMember.read
     polled = asyncio.Event()
     readers, given = list[object](), list[bool]()
 
@@ -98,14 +98,14 @@ async def test_a_stale_assignments_events_are_dropped(
             readers.append(asyncio.current_task())
         return records
 
-    async def watched_read(self: KafkaSource, *arguments: Any) -> Any:
+    async def watched_read(self: KafkaMember, *arguments: Any) -> Any:
         batch = await read(self, *arguments)
         if asyncio.current_task() in readers and not given:
             given.append(batch is None)
         return batch
 
     monkeypatch.setattr(KafkaMember, "poll", slow_poll)
-    monkeypatch.setattr(KafkaSource, "read", watched_read)
+    monkeypatch.setattr(KafkaMember, "read", watched_read)
     deployment.feed(keyed(range(100), 2))
     first = start(deployment)
     await until(polled.is_set, first.lines)

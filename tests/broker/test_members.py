@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.cimpl import NewPartitions
 
 from streamdedup.kafka.sink import DoubtError, KafkaWriter
-from streamdedup.kafka.source import KafkaSource
+from streamdedup.kafka.source import KafkaMember
 from tests.broker.base import DEADLINE_S, Broker, admin_client, wait_until
 from tests.broker.needs import AHEAD
 from tests.broker.topics import Event, committed, create_topic, read_all
@@ -25,34 +25,33 @@ async def test_a_member_that_was_thrown_out_shuts_nobody_out(
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     fences: list[object] = []
     asked: list[object] = []
-    fence, confirms = KafkaWriter.fence, KafkaSource.confirms
+    fence, confirms = KafkaWriter.fence, KafkaMember.confirms
 
     async def counted(self: KafkaWriter) -> None:
         fences.append(self)
         await fence(self)
 
-    async def counted_too(self: KafkaSource, epoch: int) -> bool:
+    async def counted_too(self: KafkaMember, epoch: int) -> bool:
         asked.append(self)
         return await confirms(self, epoch)
 
     monkeypatch.setattr(KafkaWriter, "fence", counted)
-    monkeypatch.setattr(KafkaSource, "confirms", counted_too)
+    monkeypatch.setattr(KafkaMember, "confirms", counted_too)
     async with start(deployment) as sleeper:
         await sleeper.live(1)
-        consumer = sleeper.worker._source._member.consumer  # type: ignore[union-attr]
+        assert sleeper.worker._source is not None
+        member: Any = sleeper.worker._source._member
 
         async def dreams() -> bool:  # it believes to be a member, as after a long pause
             return True
 
-        monkeypatch.setattr(consumer._coordinator, "_do_heartbeat", dreams)
+        monkeypatch.setattr(member._consumer._coordinator, "_do_heartbeat", dreams)
         async with start(deployment) as successor:
             await successor.live(1)
             deployment.feed(keyed(range(100), 1))
             await successor.consumed(100)
             await sleeper.live(0)
-            await sleeper.until(
-                lambda: len(fences) > 2 or asked.count(sleeper.worker._source) > 2, "question"
-            )
+            await sleeper.until(lambda: len(fences) > 2 or asked.count(member) > 2, "question")
             assert len(fences) == 2, "the one that was thrown out fenced again"
             deployment.feed(keyed(range(50, 200), 1))
             await successor.consumed(250)
@@ -204,6 +203,6 @@ async def test_the_group_confirms_only_what_holds(deployment: Deployment, start:
     async with start(deployment) as worker:
         await worker.live(1)
         source = worker.worker._source
-        assert isinstance(source, KafkaSource)
+        assert source is not None
         assert await source.confirms(source.epoch)
         assert not await source.confirms(source.epoch - 1)

@@ -208,7 +208,7 @@ def copy(stage: MemoryStage, name: str, events: list[tuple[int, Logged]]) -> Non
     if name not in stage.broker.topics:
         stage.broker.create_topic(name, PLACES)
     for partition, one in events:
-        record = (one.timestamp, one.key, one.value, one.headers)
+        record = one.record
         stage.broker.log(name, partition).append([record])
 
 

@@ -15,6 +15,7 @@ from streamdedup.commands import trial
 from streamdedup.delivery.cross_partition import REMEDY
 from streamdedup.errors import ConfigError
 from streamdedup.events import Verdict
+from streamdedup.kafka.records.records import Record
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.deployment import Deployment
@@ -354,7 +355,7 @@ async def test_a_key_of_parts_is_predicted_as_a_worker_decides(stage: Stage, sta
     for number, events in enumerate(partitions):
         for tenant, value in events:
             headers = () if tenant is None else (("tenant", tenant),)
-            record = (broker.now_ms(), None, json.dumps(value).encode(), headers)
+            record = Record.of(broker.now_ms(), None, json.dumps(value).encode(), headers)
             broker.log(source, number).append([record], None)
     found = await tried(load(stage.deployment.write_config()), 1000, connected_to(broker))
     assert (found.distinct, found.in_several, found.unseen) == (6, 1, 1)

@@ -21,7 +21,7 @@ from streamdedup.events import Column, EventBatch, Integers
 from streamdedup.kafka.broker_clock import Span
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.encoding import BatchEncoder
-from streamdedup.kafka.records.records import Record, copies
+from streamdedup.kafka.records.records import Record, records_of
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.settings import Settings
 from tests.kafka.test_columns import fetched
@@ -73,20 +73,14 @@ class Sent:
 
     def __init__(self) -> None:
         self._sent: list[tuple[str, EventBatch, Integers]] = []
-        self._records: list[tuple[str, list[Record]]] = []
 
     async def copy(self, topic: str, batch: EventBatch, rows: Integers, _bytes_max: int) -> None:
         """Keep the events of `rows`."""
         self._sent.append((topic, batch, rows))
 
-    async def send(self, topic: str, records: Sequence[Record], _bytes_max: int) -> None:
-        """Keep the records."""
-        self._records.append((topic, list(records)))
-
     def of(self, topic: str) -> list[Record]:
         """What was sent to `topic`."""
-        columns = [r for to, batch, rows in self._sent if to == topic for r in copies(batch, rows)]
-        return columns + [r for to, records in self._records if to == topic for r in records]
+        return [r for to, batch, rows in self._sent if to == topic for r in records_of(batch, rows)]
 
 
 class _Known(LeaderClocks):
@@ -107,7 +101,7 @@ class Way:
         self.sent, self.parts = Sent(), list[DecidedBatch]()
         recipe, absent = Recipe(settings, 1), None
         services = Services(cluster=absent, source=absent, clocks=_Known())  # type: ignore[arg-type] # not asked
-        self._emitter = Emitter(settings, self.sent)  # type: ignore[arg-type] # it is only given events
+        self._emitter = Emitter(settings, self.sent)
         limit = {"max.message.bytes": str(bytes_max)}
         topics = {name: Topic(name, None, 1, 1, settings=limit) for name in ("out", "letters")}
         self._emitter.observe(Topology(None, topics))

@@ -13,9 +13,10 @@ from aiokafka.errors import RequestTimedOutError
 from streamdedup.delivery.consume import UNREADABLE_TRIES
 from streamdedup.delivery.side_topics import SKIPPED_BYTES_MAX
 from streamdedup.events import Damage, EventBatch
+from streamdedup.kafka.base import Source
+from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.source import UnreadableError
-from streamdedup.testing.source import MemorySource
 from streamdedup.testing.writer import MemoryWriter
 from tests import memory
 from tests.deployment import keyed
@@ -52,12 +53,12 @@ class Damaged:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool) -> None:
         self._goes_on = goes_on
         self._places: list[tuple[int, int, Damage | None]] = []
-        self._read = MemorySource.read
+        self._read = Source.read
 
-        async def reading(source: MemorySource, *given: Any) -> EventBatch | None:
+        async def reading(source: Source, *given: Any) -> EventBatch | PendingDecode | None:
             return await self._reading(source, *given)
 
-        monkeypatch.setattr(MemorySource, "read", reading)
+        monkeypatch.setattr(Source, "read", reading)
 
     def add(
         self,
@@ -79,8 +80,8 @@ class Damaged:
         self._places.append((first, last, damage if is_known else None))
 
     async def _reading(
-        self, source: MemorySource, partition: int, *given: Any
-    ) -> EventBatch | None:
+        self, source: Source, partition: int, *given: Any
+    ) -> EventBatch | PendingDecode | None:
         position = source.position(partition)
         for first, last, damage in self._places:
             if first <= position <= last:
@@ -89,7 +90,7 @@ class Damaged:
                 raise UnreadableError(REASON, damage)
         batch = await self._read(source, partition, *given)
         start = min((first for first, *_ in self._places if first > position), default=None)
-        if batch is None or start is None or batch.next_offset <= start:
+        if not isinstance(batch, EventBatch) or start is None or batch.next_offset <= start:
             return batch
         source.go_to(partition, start)
         return batch.head(start - position)
@@ -241,12 +242,12 @@ async def test_a_letter_that_is_refused_stops_the_partition(
     stage: Stage, damaged: Damaged, monkeypatch: pytest.MonkeyPatch, events: int
 ) -> None:
     """And is not taken for an event that is refused: none of those around it is rejected."""
-    send, settle, refused = MemoryWriter.send, MemoryWriter.settle, set[MemoryWriter]()
+    copy, settle, refused = MemoryWriter.copy, MemoryWriter.settle, set[MemoryWriter]()
 
-    async def sending(writer: MemoryWriter, topic: str, *given: Any) -> None:
+    async def copying(writer: MemoryWriter, topic: str, *given: Any) -> None:
         if topic == "letters":
             refused.add(writer)
-        await send(writer, topic, *given)
+        await copy(writer, topic, *given)
 
     async def settling(writer: MemoryWriter, expected: int | None) -> int | None:
         if writer in refused:
@@ -254,7 +255,7 @@ async def test_a_letter_that_is_refused_stops_the_partition(
             raise RefusedError("letters", "a policy")
         return await settle(writer, expected)
 
-    monkeypatch.setattr(MemoryWriter, "send", sending)
+    monkeypatch.setattr(MemoryWriter, "copy", copying)
     monkeypatch.setattr(MemoryWriter, "settle", settling)
     damaged.add(events, events)
     stage.feed(range(2 * events + 1))

@@ -68,7 +68,7 @@ class Stage(memory.Stage):
 
     def send(self, values: Iterable[bytes], partition: int = 0) -> None:
         """Append events of these values to the input."""
-        events: list[Record] = [(NOW_MS, None, value, ()) for value in values]
+        events = [Record.of(NOW_MS, None, value) for value in values]
         self.broker.append(self.source, partition, events, None)
 
     @override

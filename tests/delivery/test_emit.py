@@ -1,33 +1,32 @@
 """Claims about emission: what malformed events cost the loop, and what the operator is told of them."""
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from structlog.testing import capture_logs
 
 from streamdedup.delivery.emit import Emitter
-from streamdedup.delivery.side_topics import OBJECTS_A_TURN
+from streamdedup.delivery.side_topics import LETTERS_A_TURN
 from streamdedup.delivery.transactions import DecidedBatch
-from streamdedup.events import Verdict
+from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.kafka import limits as limits_module
-from streamdedup.kafka.records.records import Record
+from streamdedup.kafka.records.encoding import BatchEncoder
+from streamdedup.kafka.records.records import Record, batch_of, records_of
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.logs import EVERY_S
 from streamdedup.rules.lists import BlockedRows, Lists, Match
 from streamdedup.settings import Settings
 from streamdedup.testing.clock import VirtualLoop
-from tests.kafka.test_limits import NOW_MS, events, limits
+from tests.kafka.test_limits import NOW_MS, limits
 from tests.lists.listed import Listed
 
 REASON = "the field id is missing"
 
 
 class Sent:
-    """A writer that keeps what is sent, and counts the turns of the loop between two sends."""
+    """A writer that keeps what goes to side topics, and counts the turns of the loop between two sends."""
 
     def __init__(self) -> None:
         self.records: list[tuple[str, Record]] = []
@@ -41,14 +40,12 @@ class Sent:
             self._turn += 1
             await asyncio.sleep(0)
 
-    async def copy(self, *_arguments: Any) -> None:
-        """Nothing passes."""
-
-    async def send(self, topic: str, records: Iterable[Record], _bytes_max: int) -> None:
+    async def copy(self, topic: str, batch: EventBatch, rows: Integers, _bytes_max: int) -> None:
         """Without awaiting anything."""
-        records = list(records)
-        self.records += [(topic, record) for record in records]
-        self.sizes.append(len(records))
+        if topic == "out":
+            return
+        self.records += [(topic, record) for record in records_of(batch, rows)]
+        self.sizes.append(len(rows))
         self.turns.append(self._turn)
 
 
@@ -82,9 +79,14 @@ def emission_to(
     return made
 
 
+def events(*records: Record) -> EventBatch:
+    """Events of an input whose records are these."""
+    return batch_of("in", 0, range(len(records)), records, len(records))
+
+
 def malformed_part(count: int) -> DecidedBatch:
     """A part of which no event has a key."""
-    batch = events(*((NOW_MS, b"secret", b"{}", ()) for _ in range(count)))
+    batch = events(*[Record.of(NOW_MS, b"secret", b"{}")] * count)
     verdicts = np.full(count, Verdict.MALFORMED, dtype=np.uint8)
     return DecidedBatch(
         batch=batch,
@@ -98,14 +100,14 @@ def malformed_part(count: int) -> DecidedBatch:
 @pytest.mark.parametrize("kind", ["malformed", "blocked"])
 async def test_letters_leave_the_loop_its_turns(kind: str) -> None:
     """They are made so many at a time, and others run in between."""
-    writer, count = Sent(), 2 * OBJECTS_A_TURN + 1
+    writer, count = Sent(), 2 * LETTERS_A_TURN + 1
     part = (
         malformed_part(count) if kind == "malformed" else blocked_part(*range(count), count=count)
     )
     turning = asyncio.create_task(writer.turning())
     await emission_to(writer, blocked_bytes_max=1_000_000).emit(part)
     turning.cancel()
-    assert writer.sizes == [OBJECTS_A_TURN, OBJECTS_A_TURN, 1]
+    assert writer.sizes == [LETTERS_A_TURN, LETTERS_A_TURN, 1]
     assert writer.turns[0] < writer.turns[1] < writer.turns[2]
 
 
@@ -113,15 +115,16 @@ def test_what_fits_anyway_is_not_built_to_be_measured(monkeypatch: pytest.Monkey
     """Most records are far below the limit: only the others are made and compressed to be weighed."""
     built = []
 
-    def noted(*arguments: Any) -> Any:
+    def noted(**options: Any) -> Any:
         built.append(1)
-        return DefaultRecordBatchBuilder(*arguments)
+        return BatchEncoder(**options)
 
-    monkeypatch.setattr(limits_module, "DefaultRecordBatchBuilder", noted)
-    narrow = limits("none", {"max.message.bytes": "1000"})
-    assert narrow.takes((NOW_MS, b"k", b"x" * 800, [("h", b"v")]))
+    monkeypatch.setattr(limits_module, "BatchEncoder", noted)
+    narrow = limits("zstd", {"max.message.bytes": "1000"})
+    assert narrow.fitting(events(Record.of(NOW_MS, b"k", b"x" * 800, (("h", b"v"),)))).all()
     assert not built
-    assert not narrow.takes((NOW_MS, b"k", b"x" * 1000, []))
+    noise = np.random.default_rng(1).bytes(1000)
+    assert not narrow.fitting(events(Record.of(NOW_MS, b"k", noise))).any()
     assert built
 
 
@@ -150,7 +153,8 @@ def test_the_operator_is_told_that_events_have_no_key(dead_letters: bool) -> Non
 
 def blocked_part(*rows: int, value: bytes = b"{}", count: int = 4) -> DecidedBatch:
     """A part of `count` events, of which these rows are blocked by address, but the last by domain."""
-    batch = events(*((NOW_MS - 7, b"k%d" % row, value, [("own", b"h")]) for row in range(count)))
+    own = (("own", b"h"),)
+    batch = events(*(Record.of(NOW_MS - 7, b"k%d" % row, value, own) for row in range(count)))
     verdicts = np.zeros(count, dtype=np.uint8)
     verdicts[list(rows)] = Verdict.BLOCKED
     matches = np.full(len(rows), Match.ADDRESS, dtype=np.uint8)
@@ -174,8 +178,8 @@ async def test_what_is_blocked_is_sent_whole_with_list_version_and_rule() -> Non
     await emission_to(writer, blocked_bytes_max=1_000_000).emit(part)
     (to, first), (_, second) = writer.records
     assert to == "blocked"
-    assert first[:3] == (NOW_MS, b"k1", b"{}")
-    assert list(first[3]) == [
+    assert (first.timestamp, first.key, first.value) == (NOW_MS, b"k1", b"{}")
+    assert list(first.headers) == [
         ("own", b"h"),
         ("streamdedup.topic", b"in"),
         ("streamdedup.partition", b"0"),
@@ -185,7 +189,7 @@ async def test_what_is_blocked_is_sent_whole_with_list_version_and_rule() -> Non
         ("streamdedup.offset", b"1"),
         ("streamdedup.timestamp", b"%d" % (NOW_MS - 7)),
     ]
-    assert dict(second[3])["streamdedup.rule"] == b"domain"
+    assert dict(second.headers)["streamdedup.rule"] == b"domain"
 
 
 async def test_a_blocked_event_is_cut_to_what_its_topic_takes() -> None:
@@ -195,10 +199,10 @@ async def test_a_blocked_event_is_cut_to_what_its_topic_takes() -> None:
         await emission_to(writer, blocked_bytes_max=1000).emit(
             blocked_part(1, value=np.random.default_rng(1).bytes(2000))
         )
-    ((_, (_, key, value, headers)),) = writer.records
-    assert (key, value) == (b"k1", None)
-    assert dict(headers)["streamdedup.cut"] == b"value"
-    assert dict(headers)["streamdedup.list"] == b"spam"
+    ((_, letter),) = writer.records
+    assert (letter.key, letter.value) == (b"k1", None)
+    assert dict(letter.headers)["streamdedup.cut"] == b"value"
+    assert dict(letter.headers)["streamdedup.list"] == b"spam"
     (line,) = lines
     assert (line["event"], line["first_offset"]) == ("blocked_cut", 1)
     assert line["remedy"] == "raise max.message.bytes of blocked"

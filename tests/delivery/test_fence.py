@@ -10,6 +10,7 @@ import pytest
 from typing_extensions import override
 
 from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.records.records import Record
 from streamdedup.testing import MemoryBroker
 from streamdedup.testing.network import DirectNetwork
 from tests import memory
@@ -83,7 +84,7 @@ async def test_anothers_commit_behind_the_outputs_end_is_no_lost_end(stage: Stag
 async def test_what_is_undecided_in_the_output_is_waited_for(stage: Stage) -> None:
     """A transaction that is open on the output may still be committed: its key is known before anything is decided."""
     output = stage.broker.log(stage.sink, 0)
-    output.append([(stage.broker.now_ms(), b"a", b"value", ())], "foreign")
+    output.append([Record.of(stage.broker.now_ms(), b"a", b"value")], "foreign")
 
     def commit() -> None:
         output.decide("foreign", committed=True)

@@ -5,6 +5,7 @@ import shutil
 from typing import Any
 
 from streamdedup.events import Headers
+from streamdedup.kafka.records.records import Record
 from tests.memory import over
 from tests.staged import INPUTS, MemoryStage
 
@@ -25,7 +26,7 @@ async def test_all_stages_and_the_fold_find_the_same_key(stage: MemoryStage) -> 
             headers: Headers = (("tenant", tenant.encode()),)
             value = json.dumps(change).encode()
             log = stage.broker.log(stage.source, at % INPUTS)
-            log.append([(stage.broker.now_ms(), None, value, headers)], None)
+            log.append([Record.of(stage.broker.now_ms(), None, value, headers)], None)
         async with stage.start() as worker:
             await worker.consumed(len(changes))
         shutil.rmtree(stage.deployment.directory / "snapshots")

@@ -16,9 +16,9 @@ from typing_extensions import override
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch
 from streamdedup.kafka import large as large_module
+from streamdedup.kafka.base import Source
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.records.decoding import PendingDecode
-from streamdedup.testing.source import MemorySource
 from streamdedup.testing.writer import MemoryWriter
 from tests import memory
 from tests.deployment import keyed
@@ -40,17 +40,17 @@ class Stage(memory.Stage):
         self.live: set[Whole] = set()
         self.most_live = 0
         self.given_back_early = 0  # without the commit of all events
-        self._pending: dict[tuple[MemorySource, int, int], Whole] = {}
-        self._read = MemorySource.read
+        self._pending: dict[tuple[Source, int, int], Whole] = {}
+        self._read = Source.read
 
     def permit(self, monkeypatch: pytest.MonkeyPatch, most: int = 1) -> None:
         """Fill the input, of which a worker may have so many batches in memory."""
 
-        async def reading(source: MemorySource, *given: Any) -> EventBatch | PendingDecode | None:
+        async def reading(source: Source, *given: Any) -> EventBatch | PendingDecode | None:
             return await self._reading(source, *given)
 
         monkeypatch.setattr(LargeBatches.__init__, "__defaults__", (most,))
-        monkeypatch.setattr(MemorySource, "read", reading)
+        monkeypatch.setattr(Source, "read", reading)
         self.feed(range(ALL))
 
     def committed_in(self, partition: int) -> int:
@@ -70,7 +70,7 @@ class Stage(memory.Stage):
         assert not self.live
 
     async def _reading(
-        self, source: MemorySource, partition: int, *given: Any
+        self, source: Source, partition: int, *given: Any
     ) -> EventBatch | PendingDecode | None:
         position = source.position(partition)
         number = position // EVENTS
@@ -81,7 +81,7 @@ class Stage(memory.Stage):
             await asyncio.sleep(0)
             return whole
         batch = await self._read(source, partition, *given)
-        if batch is None or batch.next_offset <= whole.last_offset + 1:
+        if not isinstance(batch, EventBatch) or batch.next_offset <= whole.last_offset + 1:
             return batch
         source.go_to(partition, whole.last_offset + 1)
         return batch.head(whole.last_offset + 1 - position)

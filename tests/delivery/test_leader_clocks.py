@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from streamdedup.kafka.records.records import Record
 from streamdedup.testing import MemoryBroker
 from streamdedup.testing.log import Logged
 from tests import memory
@@ -39,7 +40,7 @@ class Stage(memory.Stage):
     def send(self, values: list[bytes], later_ms: int = 0) -> None:
         """Append to the input, stamped so much later than now."""
         stamp = self.now_ms() + later_ms
-        self.broker.append(self.source, 0, [(stamp, None, v, ()) for v in values], None)
+        self.broker.append(self.source, 0, [Record.of(stamp, None, v) for v in values], None)
 
     @property
     def letters(self) -> list[Logged]:

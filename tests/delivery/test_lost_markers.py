@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.records.records import Record
 from streamdedup.testing.transactions import LOGS, OFFSETS
 from tests import memory
 from tests.lists.files import list_file
@@ -72,7 +73,7 @@ async def test_it_ends_as_it_had_ended(
     transaction = stage.broker.transaction(f"{stage.sink}/0")
     epoch = transaction.fence(60.0)
     transaction.add(epoch, output, now())
-    transaction.produce(epoch, output, [(stage.broker.now_ms(), b"b", b"value", ())])
+    transaction.produce(epoch, output, [Record.of(stage.broker.now_ms(), b"b", b"value")])
     noted = Note.decode(group.offsets[stage.source, 0][1])
     assert noted is not None
     note = replace(noted, label=output.end).encode()

@@ -15,6 +15,7 @@ from streamdedup.delivery.middle import REMEDY
 from streamdedup.events import Headers
 from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records.origin_header import ORIGIN
+from streamdedup.kafka.records.records import Record
 from streamdedup.repartition.middle import settings_for
 from tests import memory
 from tests.delivery.test_damaged import REASON, Damaged
@@ -70,7 +71,7 @@ class Stage(memory.Stage):
     ) -> int:
         """Append one event; return its offset."""
         log = self.broker.log(topic, partition)
-        log.append([(self.broker.now_ms(), key, value, headers)])
+        log.append([Record.of(self.broker.now_ms(), key, value, headers)])
         return log.end - 1
 
     def copy(self, key: bytes | None, *, into: int | None = None, own: Headers = ()) -> int:

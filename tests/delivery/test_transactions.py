@@ -10,7 +10,9 @@ import pytest
 
 from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.transactions import DecidedBatch, InFlight, Transaction, run_together
-from streamdedup.events import Column, EventBatch
+from streamdedup.events import EventBatch
+from streamdedup.kafka.records.records import Record
+from streamdedup.kafka.records.records import batch_of as batch_of_records
 from streamdedup.kafka.sink import DoubtError
 from tests.deployment import keyed
 from tests.local import Start, on_virtual_clock
@@ -19,18 +21,8 @@ from tests.memory_deployment import MemoryDeployment
 
 def batch_of(offsets: list[int]) -> EventBatch:
     """Events without key and value at these offsets."""
-    count = len(offsets)
-    empty, at = Column.of([None] * count), np.array(offsets, dtype=np.int64)
-    return EventBatch(
-        topic="t",
-        partition=0,
-        offsets=at,
-        timestamps=np.zeros(count, np.int64),
-        keys=empty,
-        values=empty,
-        headers=[()] * count,
-        next_offset=at[-1] + 1,
-    )
+    records = [Record.of(0, None, None)] * len(offsets)
+    return batch_of_records("t", 0, offsets, records, offsets[-1] + 1)
 
 
 def part_of(offsets: list[int]) -> DecidedBatch:

@@ -16,7 +16,6 @@ from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.log import committed_events
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaMember
 from streamdedup.kafka.topics import Topic, create
@@ -65,16 +64,7 @@ async def mute() -> AsyncIterator[tuple[Mute, KafkaOptions]]:
 
 async def fold(options: KafkaOptions) -> None:
     """Read an output."""
-    events = committed_events(
-        options,
-        "out",
-        0,
-        0,
-        1,
-        stall_s=DEADLINE_S,
-        large=LargeBatches(),
-        make_consumer=EventConsumer,
-    )
+    events = committed_events(options, "out", 0, 0, 1, stall_s=DEADLINE_S, large=LargeBatches())
     async for _ in events:
         pass
 
@@ -83,9 +73,7 @@ STARTS: dict[str, Callable[[KafkaOptions], Awaitable[object]]] = {
     "bare": bootstrap,
     "fold": fold,
     "append": lambda options: append(options, "control", [(b"key", None)]),
-    "join": lambda options: KafkaMember(
-        options, ["in"], Patience(), EventConsumer, "a-meaning"
-    ).start(),
+    "join": lambda options: KafkaMember(options, ["in"], Patience(), "a-meaning").start(),
     "fence": lambda options: KafkaWriter(
         options, SinkOptions(topic="out"), 0, Patience(), exactly_once=True
     ).fence(),

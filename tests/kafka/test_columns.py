@@ -1,4 +1,4 @@
-"""What was fetched, as columns: positions, chunks, joined and damaged record batches, formats of before."""
+"""What was fetched, as columns: positions, chunks, joined and damaged record batches; formats of before are refused."""
 
 import asyncio
 import random
@@ -18,7 +18,9 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 
 from proof.kafka import framings
+from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch
+from streamdedup.kafka.base import Source
 from streamdedup.kafka.client.columns import (
     TOGETHER_MAX,
     ColumnarConsumer,
@@ -31,10 +33,11 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records import decoding
 from streamdedup.kafka.records.decoding import CHUNK_BYTES, LOOP_BYTES_MAX, PendingDecode
 from streamdedup.kafka.records.encoding import VERBATIM_BYTES_MIN
-from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.records.wire import (
     HEAD_BYTES,
+    MAGIC_AT,
     DamagedBatchError,
+    OldFormatError,
     RecordBatch,
     Records,
     decode,
@@ -107,18 +110,66 @@ def as_events(batches: Sequence[EventBatch]) -> list[tuple[Any, ...]]:
     ]
 
 
+def of_before(magic: int, codec: int) -> tuple[bytes, int]:
+    """A message set from before Kafka 0.11 that follows offset 1, and the offset that it begins with."""
+    return legacy(2, [b"c", b"d"], magic, codec), 3 if codec else 2
+
+
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_formats_of_before_are_read_as_objects(magic: int, codec: int) -> None:
-    """Message sets that were written before Kafka 0.11."""
-    data = legacy(5, [b"a", b"b", b"c", b"d"], magic, codec)
-    records = fetched(data, 6, events_max=2)
-    found = list(records)
-    assert as_events(found) == as_objects(data, 6)
-    assert [len(one) for one in found] == [2, 1]
-    assert [one.next_offset for one in found] == [8, 9]
-    assert all(one.bodies is None for one in found)
-    assert records.next_fetch_offset == 9
+def test_formats_of_before_are_refused(magic: int, codec: int) -> None:
+    """With the offset, after the events before them, whole or cut short; the position stays before them."""
+    old, offset = of_before(magic, codec)
+    for data in (old, old[:-1], old[: MAGIC_AT + 1], old + batch(4, [b"e"])):
+        for before, events_max in (([], 1), ([b"a", b"b"], 1), ([b"a", b"b"], 1000)):
+            records = fetched(batch(0, before) + data if before else data, events_max=events_max)
+            assert records._records.has_next()
+            found: list[EventBatch] = []
+            with pytest.raises(OldFormatError, match=f"offset {offset} are of a format") as error:
+                found.extend(records)
+            assert [key for one in found for key in one.keys] == before
+            assert error.value.offset == offset
+            assert records.next_fetch_offset == len(before)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_formats_of_before_are_no_damage(magic: int, codec: int) -> None:
+    """Nothing says what could be skipped: not of them, nor of a damaged batch whose end only they would show."""
+    old, offset = of_before(magic, codec)
+    records = fetched(framings.batch(b"", count=1, base=1) + old, start=1)
+    damaged = next(records)
+    assert (damaged.damage.first_offset, damaged.damage.last_offset) == (1, 1)
+    with pytest.raises(OldFormatError) as error:
+        next(records)
+    assert (error.value.offset, error.value.damage) == (offset, None)
+    broken = bytearray(batch(1, [b"b"]))
+    broken[-1] ^= 1
+    with pytest.raises(DamagedBatchError, match="offset 1 is damaged") as unsure:
+        next(fetched(bytes(broken) + old))
+    assert unsure.value.damage is None
+
+
+async def test_a_member_refuses_formats_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as what cannot be read, which `source.on_damaged` may pass over: with topic, offset and remedy, each time."""
+    consumer = ColumnarConsumer.__new__(ColumnarConsumer)
+    consumer._events_max = {}
+
+    async def getmany(*_: object, **__: object) -> dict[TopicPartition, list[Any]]:
+        return {HERE: [next(fetched(legacy(7, [b"h"], 1), 7))]}
+
+    monkeypatch.setattr(consumer, "getmany", getmany)
+    options = KafkaOptions(bootstrap_servers="localhost:1", group_id="group")
+    member = KafkaMember(options, ["topic"], Patience(), "assignor")
+    member._consumer = consumer
+    source = Source(member, "topic")
+    for _ in range(2):
+        with pytest.raises(
+            DeliveryError, match=r"topic/3 has records of a format .* offset 7"
+        ) as error:
+            await source.read(3, source.epoch, 0.1)
+        assert "copy the topic" in str(error.value)
+        assert "let retention remove them" in str(error.value)
 
 
 def test_small_batches_come_together_and_large_ones_in_chunks() -> None:
@@ -536,25 +587,11 @@ async def test_what_aiokafka_cannot_read_is_unreadable(error: type[KafkaError]) 
             raise error
 
     options = KafkaOptions(bootstrap_servers="localhost:1", group_id="group")
-    member = KafkaMember(options, ["topic"], Patience(), EventConsumer, "assignor")
+    member = KafkaMember(options, ["topic"], Patience(), "assignor")
     member._consumer = Consumer()
-    source = member.of("topic")
+    source = Source(member, "topic")
     with pytest.raises(UnreadableError, match=error.__name__):
         await source.read(3, source.epoch, 0.1)
-
-
-def test_a_message_set_that_is_cut_is_told_from_a_whole_one() -> None:
-    """Aiokafka asks for both, and raises where one is larger than a fetch."""
-    short = legacy(0, [b"k"], 1)
-    assert len(short) < HEAD_BYTES
-    for data, has_next in (
-        (short, True),
-        (short[:-1], False),
-        (short + b"rest", True),
-        (b"", False),
-    ):
-        assert RawRecords(data).has_next() == MemoryRecords(data).has_next() == has_next
-        assert RawRecords(data).size_in_bytes() == len(data)
 
 
 def test_headers_are_read_where_they_are_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""Claims about clients that forbid brokers to create topics: all of ours do, and an aiokafka that cannot is noticed."""
+"""Claims about clients that forbid brokers to create topics: all of ours do."""
 
 import ast
 from collections.abc import Callable
@@ -11,22 +11,16 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.cluster import ClusterMetadata
-from aiokafka.protocol import metadata
 from aiokafka.structs import BrokerMetadata
-from structlog.testing import capture_logs
 
 import streamdedup
-from streamdedup.kafka.client import creation
+from streamdedup.kafka.client.columns import ColumnarConsumer
 from streamdedup.kafka.client.creation import never_creating
-from streamdedup.kafka.client.patience import Patience
-from streamdedup.kafka.cluster import KafkaCluster
-from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.records.records import EventConsumer
 
 PACKAGE = Path(streamdedup.__file__).parent
 CLIENTS = {
     *("AIOKafkaClient", "AIOKafkaProducer", "AIOKafkaAdminClient"),
-    *("AIOKafkaConsumer", "EventConsumer", "ColumnarConsumer", "make_consumer", "_make_consumer"),
+    *("AIOKafkaConsumer", "ColumnarConsumer"),
 }
 
 
@@ -45,7 +39,7 @@ class Connection:
 MAKE: dict[str, Callable[[], Any]] = {
     "bare": lambda: never_creating(AIOKafkaClient()),
     "admin": lambda: never_creating(AIOKafkaAdminClient()),
-    "consumer": lambda: never_creating(EventConsumer()),
+    "consumer": lambda: never_creating(ColumnarConsumer()),
     "producer": lambda: never_creating(AIOKafkaProducer()),
 }
 
@@ -71,7 +65,7 @@ async def test_no_request_for_topics_lets_the_broker_create_one(kind: str) -> No
 
 @pytest.mark.rule(12)
 def test_every_client_of_ours_goes_through_it() -> None:
-    """Wherever one is made, also by a function that was passed on."""
+    """Wherever one is made."""
     made = 0
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text("utf-8"))
@@ -88,43 +82,3 @@ def test_every_client_of_ours_goes_through_it() -> None:
                 made += 1
                 assert id(call) in forbidding, f"{path}:{call.lineno} makes an {name}"
     assert made == 6
-
-
-def _closure() -> Any:
-    topics = ["in"]
-
-    async def update(_self: object) -> object:
-        return metadata.MetadataRequest(topics)
-
-    return update
-
-
-async def _other_names(_self: object) -> None:
-    return None
-
-
-def test_the_installed_aiokafka_has_all_that_is_needed() -> None:
-    """Else nothing would be forbidden."""
-    assert creation.lacking() is None
-
-
-@pytest.mark.parametrize("update", [None, lambda: None, _other_names, _closure()])
-async def test_an_aiokafka_of_other_names_is_said_at_the_start(
-    monkeypatch: pytest.MonkeyPatch, update: Any
-) -> None:
-    """The worker goes on, by clients that are left as they are."""
-    monkeypatch.setattr(AIOKafkaClient, "_metadata_update", update)
-    client = never_creating(AIOKafkaClient())
-    assert "_metadata_update" not in vars(client)
-    options = KafkaOptions(bootstrap_servers="localhost:9092", group_id="group")
-    with capture_logs() as lines:
-        KafkaCluster(options, client, Patience())
-    (line,) = [line for line in lines if line["event"] == "topics_may_be_created"]
-    assert "auto.create.topics.enable=false" in line["remedy"]
-    assert "_metadata_update" in line["reason"]
-
-
-def test_a_request_without_the_flag_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be ignored, or refused."""
-    monkeypatch.setattr(creation, "MetadataRequest", lambda topics: topics)
-    assert creation.lacking() == "MetadataRequest has no allow_auto_topic_creation"

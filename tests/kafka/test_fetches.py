@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from streamdedup.kafka import source
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.source import KafkaMember
 
 MIB = 1 << 20
 
@@ -19,7 +19,9 @@ MIB = 1 << 20
         ({"max_partition_fetch_bytes": MIB}, MIB, 16 * MIB),
     ],
 )
-async def test_a_fetch_has_bounds(given: dict[str, int], of_a_partition: int, in_all: int) -> None:
+async def test_a_fetch_has_bounds(
+    given: dict[str, int], of_a_partition: int, in_all: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fetch asks for 4 MiB of a partition and 16 MiB in all, unless `kafka.consumer` says otherwise."""
     asked = dict[str, Any]()
 
@@ -27,10 +29,10 @@ async def test_a_fetch_has_bounds(given: dict[str, int], of_a_partition: int, in
         asked.update(arguments)
         raise LookupError
 
-    consumer: Any = make
+    monkeypatch.setattr(source, "ColumnarConsumer", make)
     options = KafkaOptions(bootstrap_servers="broker:9092", group_id="group", consumer=given)
     with pytest.raises(LookupError):
-        await KafkaMember(options, ["in"], Patience(), consumer, "a-meaning").start()
+        await source.KafkaMember(options, ["in"], Patience(), "a-meaning").start()
     assert (asked["max_partition_fetch_bytes"], asked["fetch_max_bytes"]) == (
         of_a_partition,
         in_all,

@@ -285,13 +285,13 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_rows_go_to_their_partitions_and_topics() -> None:
-    """Each in its order, whether copied or sent."""
+    """Each in its order."""
     writer, producer = a_writer()
     batch = await events(1, 2, 3, 4)
     await writer.begin()
     await writer.copy("out", 5, batch, np.array([0, 2]), BYTES_MAX)
     await writer.copy("out", 1, batch, np.array([1]), BYTES_MAX)
-    await writer.send("dead", 5, [(0, None, b"a" * 9, ())], BYTES_MAX)
+    await writer.copy("dead", 5, await events(9), np.array([0]), BYTES_MAX)
     await writer.copy("out", 5, batch, np.array([3]), BYTES_MAX)
     assert await sent(writer, producer) == {
         ("out", 5): [1, 3, 4],
@@ -333,6 +333,7 @@ async def test_many_small_copies_leave_the_loop_as_one_large_does(
 async def test_every_answer_is_waited_for_and_doubt_comes_before_a_refusal() -> None:
     """A refusal says that nothing else is in doubt."""
     writer, producer = a_writer()
+    batch = await events(1)
     for answers, expected in (
         ((MessageSizeTooLargeError(), KafkaConnectionError("gone"), 3), KafkaConnectionError),
         ((MessageSizeTooLargeError(), 2, 3), RefusedError),
@@ -341,7 +342,7 @@ async def test_every_answer_is_waited_for_and_doubt_comes_before_a_refusal() -> 
         producer.futures.clear()
         await writer.begin()
         for partition in range(3):
-            await writer.send("out", partition, [(0, None, b"a", ())], BYTES_MAX)
+            await writer.copy("out", partition, batch, np.array([0]), BYTES_MAX)
         settling = asyncio.create_task(writer.settle())
         await until(lambda: len(producer.futures) == 3)
         first, *rest = producer.futures

@@ -1,6 +1,7 @@
 """Claims about what a topic would refuse or not keep, asked first: sizes to the byte, times to the ms."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,12 +9,13 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.events import Column, EventBatch, Headers
+from streamdedup.events import EventBatch, Headers
 from streamdedup.kafka.broker_clock import Span
 from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.limits import RETENTION_MARGIN_MS, TOO_LARGE, Limits
 from streamdedup.kafka.records import headers as headers_module
 from streamdedup.kafka.records.codecs import CODECS
+from streamdedup.kafka.records.records import Record, batch_of
 from streamdedup.kafka.topics import DEFAULT_MESSAGE_BYTES_MAX, FOREVER, Topic
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import built
@@ -63,31 +65,34 @@ def test_the_limit_is_exact(
     compression: str, key: Cell, value: Cell, of_record: list[tuple[str, Cell]]
 ) -> None:
     """What makes a record batch of just the limit is taken, one byte less of a limit refuses it."""
-    size = sent_bytes(key, value, of_record, compression)
     batch = events((NOW_MS, key, value, of_record))
+    size = sent(batch, compression).size()
     assert limits(compression, {"max.message.bytes": f"{size}"}).rejected(batch, PRESENT) == {}
     one_less = limits(compression, {"max.message.bytes": f"{size - 1}"})
     assert one_less.rejected(batch, PRESENT) == {0: TOO_LARGE}
 
 
 @codecs
-def test_the_limit_is_exact_for_columns(compression: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `OpenBatches` sends of an event alone is what is measured, and to measure it no header is read."""
+def test_the_limit_is_exact_without_a_header_read(
+    compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of events as they are fetched: to measure one, none of its headers is made an object."""
     monkeypatch.setattr(headers_module, "read_headers", lambda *_: pytest.fail("it read headers"))
     noise = np.random.default_rng(4).bytes(3000)
     for value in (b"a" * 5000, noise, b"{}"):
         [found] = fetched(built([(0, NOW_MS, None, value, (("", b""),) * 2000)]))
-        batches = OpenBatches(CODECS[compression], transactional=False)
-        [sent] = [*batches.copy("out", found, np.arange(1), 900), *batches.finish("out")]
-        for size, reasons in ((sent.size(), {}), (sent.size() - 1, {0: TOO_LARGE})):
+        taken = sent(found, compression).size()
+        for size, reasons in ((taken, {}), (taken - 1, {0: TOO_LARGE})):
             narrow = limits(compression, {"max.message.bytes": f"{size}"})
             assert narrow.rejected(found, PRESENT) == reasons
 
 
 @given(cells, cells, headers)
 def test_a_size_follows_from_the_format(key: Cell, value: Cell, of_record: Headers) -> None:
-    """Uncompressed, aiokafka builds what the record format says; so neither is wrong with the other."""
-    assert sent_bytes(key, value, of_record, "none") == written_bytes(key, value, of_record)
+    """Uncompressed, we and aiokafka build what the record format says; so none is wrong with the others."""
+    size = written_bytes(key, value, of_record)
+    assert sent(events((NOW_MS, key, value, of_record)), "none").size() == size
+    assert len(built_by_aiokafka(key, value, of_record)) == size
 
 
 @codecs
@@ -236,18 +241,8 @@ def limits(compression: str, settings_of_topic: Mapping[str, str]) -> Limits:
 
 def events(*rows: Row) -> EventBatch:
     """A batch of (timestamp, key, value, headers)."""
-    stamps, keys, values, of_records = zip(*rows, strict=True)
-    count = len(rows)
-    return EventBatch(
-        topic="in",
-        partition=0,
-        offsets=np.arange(count),
-        timestamps=np.array(stamps, dtype=np.int64),
-        keys=Column.of(keys),
-        values=Column.of(values),
-        headers=of_records,
-        next_offset=count,
-    )
+    records = [Record.of(*row) for row in rows]
+    return batch_of("in", 0, range(len(rows)), records, next_offset=len(rows))
 
 
 def stamped(*stamps: int) -> EventBatch:
@@ -255,12 +250,19 @@ def stamped(*stamps: int) -> EventBatch:
     return events(*((stamp, b"k", b"v", []) for stamp in stamps))
 
 
-def sent_bytes(key: Cell, value: Cell, of_record: Headers, compression: str) -> int:
-    """The size of the batch that aiokafka's producer sends."""
-    builder = BatchBuilder(1 << 30, CODECS[compression], is_transactional=1)
+def sent(batch: EventBatch, compression: str) -> Any:
+    """The record batch that is sent for an event alone."""
+    batches = OpenBatches(CODECS[compression], transactional=False)
+    [made] = [*batches.copy("out", batch, np.arange(1), 900), *batches.finish("out")]
+    return made
+
+
+def built_by_aiokafka(key: Cell, value: Cell, of_record: Headers) -> bytes:
+    """The batch that aiokafka's producer sends."""
+    builder = BatchBuilder(1 << 30, CODECS["none"], is_transactional=1)
     builder.append(timestamp=NOW_MS, key=key, value=value, headers=list(of_record))
     builder.close()
-    return len(builder._build())
+    return bytes(builder._build())
 
 
 def written_bytes(key: Cell, value: Cell, of_record: Headers) -> int:

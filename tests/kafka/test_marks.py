@@ -1,7 +1,6 @@
 """Claims about marks: they are appended as a producer would write them, and read as a fold has to."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +10,10 @@ from hypothesis import strategies as st
 from streamdedup.events import Column, EventBatch, Headers, Integers, Verdict
 from streamdedup.kafka.client.open_batches import OpenBatches
 from streamdedup.kafka.options import MARK
-from streamdedup.kafka.records import walk
+from streamdedup.kafka.records import headers, walk
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.marks import appended, mark, marked_rows, marks_of
-from streamdedup.kafka.records.records import copies
+from streamdedup.kafka.records.records import Record, batch_of, records_of
 from tests.kafka.test_columns import as_events, as_objects, copied, fetched
 from tests.kafka.test_wire import NONE, NOW_MS, Row, built, rows_by_chance
 
@@ -29,20 +28,6 @@ def as_columns(rows: Sequence[Row]) -> EventBatch:
     return found  # type: ignore[no-any-return]
 
 
-def with_objects(batch: EventBatch) -> EventBatch:
-    """The same events, as they are made of objects."""
-    return EventBatch(
-        topic=batch.topic,
-        partition=batch.partition,
-        offsets=batch.offsets,
-        timestamps=batch.timestamps,
-        keys=Column.of(list(batch.keys)),
-        values=Column.of(list(batch.values)),
-        headers=[batch.headers[row] for row in range(len(batch))],
-        next_offset=batch.next_offset,
-    )
-
-
 def headed(*headers: Headers) -> list[Row]:
     """Rows of these headers."""
     return [(offset, NOW_MS, b"k", b"v", each) for offset, each in enumerate(headers)]
@@ -54,23 +39,21 @@ def headed(*headers: Headers) -> list[Row]:
 @pytest.mark.parametrize("count", [63, 64, 8_191])
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_appended_is_read_behind_all_else(seed: int, count: int) -> None:
-    """By aiokafka, of records of every shape, all of them or some: the same as where they are objects."""
+    """By aiokafka, of records of every shape, all of them or some; keys, values and the headers before it stay."""
     rows = rows_by_chance(seed, 300)
     rows[7] = (*rows[7][:4], tuple(("h", b"%d" % n) for n in range(count)))  # its count grows
     batch, chance = as_columns(rows), np.random.default_rng(seed)
     for some in (np.arange(300), np.flatnonzero(chance.random(300) < 0.3)):
         which = chance.integers(0, len(TAILS), len(some))
         longer = appended(batch, some, TAILS, which)
-        objects = appended(with_objects(batch), some, TAILS, which)
-        expected = {
-            row: TAILS[tail] for row, tail in zip(some.tolist(), which.tolist(), strict=True)
-        }
-        assert [headers for *_, headers in as_events([longer])] == [
-            (*row[4], *expected.get(at, ())) for at, row in enumerate(rows)
+        tails = {row: TAILS[tail] for row, tail in zip(some.tolist(), which.tolist(), strict=True)}
+        expected = [
+            (*event, (*headers, *tails.get(at, ())))
+            for at, (*event, headers) in enumerate(as_events([batch]))
         ]
-        assert as_events([longer]) == as_events([objects])
+        assert as_events([longer]) == expected
         sent = [event for one in copied(longer, np.arange(300)) for event in as_objects(one)]
-        assert [event[1:] for event in sent] == [event[1:] for event in as_events([objects])]
+        assert [event[1:] for event in sent] == [event[1:] for event in expected]
 
 
 NUMBERS = [0, 9, 10, 99, 12_345, -1, -10, (1 << 63) - 1, -(1 << 63), 1_700_000_000_000]
@@ -82,13 +65,11 @@ def test_numbers_are_written_in_decimal_digits() -> None:
     which = np.zeros(len(NUMBERS), dtype=np.int64)
     numbers = {"größe": np.array(NUMBERS), "": np.array(NUMBERS[::-1])}
     longer = appended(batch, rows, TAILS, which, numbers)
-    assert as_events([longer]) == as_events(
-        [appended(with_objects(batch), rows, TAILS, which, numbers)]
-    )
-    told = [headers[-2:] for *_, headers in as_events([longer])]
-    assert told == [
-        (("größe", b"%d" % one), ("", b"%d" % other))
-        for one, other in zip(NUMBERS, NUMBERS[::-1], strict=True)
+    digits = zip(NUMBERS, NUMBERS[::-1], strict=True)
+    told = [(("größe", b"%d" % one), ("", b"%d" % other)) for one, other in digits]
+    assert as_events([longer]) == [
+        (*event, (*headers, *TAILS[0], *its))
+        for (*event, headers), its in zip(as_events([batch]), told, strict=True)
     ]
 
 
@@ -129,7 +110,7 @@ def test_headers_outside_of_their_body_are_refused(head: int, size: int) -> None
     bodies = Column(b"\1\1\0" * 4, np.array([0]), np.array([size]))
     raw = RawHeaders(Column(bodies.buffer, np.array([head]), np.array([1])))
     with pytest.raises((ValueError, MemoryError)):
-        raw.appended(bodies, np.array([0]), TAILS, np.array([0]), {})
+        headers.appended(bodies, raw.starts, np.array([0]), TAILS, np.array([0]), {})
 
 
 # --- reading ---
@@ -141,15 +122,14 @@ cells = st.tuples(st.sampled_from([MARK, MARK + "s", "a"]), st.none() | texts)
 @given(st.lists(st.lists(cells, max_size=4).map(tuple), max_size=8))
 @example([((MARK, b"duplicate"), (MARK, b"pass")), ((MARK, b"blocked"), (MARK, None)), ()])
 @settings(deadline=None, max_examples=200)
-def test_the_last_mark_counts(headers: list[Headers]) -> None:
-    """Whatever stood before it; of columns as of objects; a null, or what is no verdict, marks as nothing does."""
+def test_the_last_mark_counts(given_headers: list[Headers]) -> None:
+    """Whatever stood before it; a null, or what is no verdict, marks as nothing does."""
     names = {verdict.name.lower().encode(): int(verdict) for verdict in Verdict}
-    last = [dict(each).get(MARK) for each in headers]
-    expected = [names.get(value or b"", PASS) for value in last]
-    made: Any = as_columns(headed(*headers)).headers if headers else []
-    for form in (headers, made):
-        assert marks_of(form).tolist() == expected
-        assert marked_rows(form).tolist() == [row for row, v in enumerate(last) if v is not None]
+    last = [dict(each).get(MARK) for each in given_headers]
+    records = [Record.of(NOW_MS, None, None, each) for each in given_headers]
+    made = batch_of("t", 0, range(len(records)), records, next_offset=len(records)).headers
+    assert marks_of(made).tolist() == [names.get(value or b"", PASS) for value in last]
+    assert marked_rows(made).tolist() == [row for row, v in enumerate(last) if v is not None]
 
 
 def test_an_event_that_brings_a_mark_gets_ours_behind_it() -> None:
@@ -160,4 +140,4 @@ def test_an_event_that_brings_a_mark_gets_ours_behind_it() -> None:
     ours = appended(batch, rows, [mark(Verdict.PASS)], np.zeros(2, dtype=np.int64))
     assert marks_of(batch.headers).tolist() == [DUPLICATE, PASS, BLOCKED]
     assert not marks_of(ours.headers).any()
-    assert [record[3] for record in copies(ours, np.arange(3))][1] == ()
+    assert [record.headers for record in records_of(ours, np.arange(3))][1] == ()

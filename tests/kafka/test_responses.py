@@ -2,16 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import AIOKafkaConnection, CloseReason
+from aiokafka.conn import CloseReason
 from structlog.testing import capture_logs
 
-from streamdedup.kafka.client import columns
 from streamdedup.kafka.client.responses import KEPT_BYTES, LEAST_BYTES, READ_BYTES, Responses
 from tests.broker.base import DEADLINE_S
 
@@ -289,21 +287,3 @@ async def test_what_cannot_be_read_is_told(peers: Peers) -> None:
     assert line["event"] == "answer_unreadable"
     assert "ValueError" in str(line)
     assert "secret" not in str(line)
-
-
-def test_what_is_relied_on_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a name is not there, or no longer used, answers are not read so, and events are read as objects."""
-    assert columns.unfit() is None
-    changes: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
-        lambda patch: patch.delattr(AIOKafkaClient, "_get_conn"),
-        lambda patch: patch.delattr(AIOKafkaConnection, "_handle_frame"),
-        lambda patch: patch.setattr(AIOKafkaConnection, "_handle_frame", Connection.close),
-        lambda patch: patch.setattr(AIOKafkaConnection, "close", Connection.__init__),
-        lambda patch: patch.setattr(AIOKafkaConnection, "connect", Connection.close),
-    )
-    for change in changes:
-        with monkeypatch.context() as patch:
-            change(patch)
-            why = columns.unfit()
-        assert why is not None
-        assert "AIOKafka" in why

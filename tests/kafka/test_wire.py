@@ -511,7 +511,8 @@ def test_batches_stand_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: built(ROWS)[:16] + b"\x01" + built(ROWS)[17:], "format is 1"),
+        (lambda: built(ROWS)[:16] + b"\x01" + built(ROWS)[17:], "a format from before Kafka 0.11"),
+        (lambda: built(ROWS)[:16] + b"\x03" + built(ROWS)[17:], "format is 3"),
         (lambda: built(ROWS)[:8] + bytes(4) + built(ROWS)[12:], "length is 0"),
         (lambda: built(ROWS)[:8] + b"\xff" * 4 + built(ROWS)[12:], "length is -1"),
         (lambda: built(ROWS)[:-1] + b"\x55", "CRC-32C"),

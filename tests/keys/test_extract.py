@@ -2,13 +2,14 @@
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, EventBatch, Headers
+from streamdedup.kafka.records import records as records_module
+from streamdedup.kafka.records.records import Record
 from streamdedup.keys.extract import BYTES_A_TURN, Extractor, json_keys
 from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.keys.normalizers import normalizer
@@ -298,16 +299,9 @@ def batch_of(
 ) -> EventBatch:
     """A batch of these values, with null keys and no headers where none are given."""
     count = len(values)
-    return EventBatch(
-        topic="t",
-        partition=0,
-        offsets=np.arange(count),
-        timestamps=np.zeros(count, np.int64),
-        keys=Column.of(keys or [None] * count),
-        values=Column.of(values),
-        headers=headers or [[] for _ in range(count)],
-        next_offset=count,
-    )
+    cells = zip(keys or [None] * count, values, headers or [()] * count, strict=True)
+    records = [Record.of(0, *each) for each in cells]
+    return records_module.batch_of("t", 0, range(count), records, next_offset=count)
 
 
 def test_several_large_integers() -> None:

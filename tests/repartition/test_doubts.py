@@ -27,7 +27,7 @@ class FailingBroker(MemoryBroker):
         if topic == "middle" and self.failures:
             self.failures -= 1
             raise KafkaConnectionError
-        if topic == "middle" and any(record[2] == REFUSED for record in records):
+        if topic == "middle" and any(record.value == REFUSED for record in records):
             raise MessageSizeTooLargeError
         return super().append(topic, partition, records, writer)
 

@@ -14,6 +14,7 @@ from streamdedup.commands.audit.report import Report
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.partitions import InputPartition
+from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topic_pattern import TopicPattern, refusal_of, topic_pattern
 from streamdedup.repartition.inputs import PatternWatch
 from streamdedup.settings import load
@@ -344,7 +345,7 @@ async def test_the_partitions_of_all_inputs_are_kept_together(stage: MemoryStage
     hours, now = 30 * 24, stage.broker.now_ms()
     for topic in (EU, US):
         for at in range(1, hours, 1 if topic == EU else 6):
-            event = (now - (hours - at) * hour_ms, None, value(f"{topic}{at}"), ())
+            event = Record.of(now - (hours - at) * hour_ms, None, value(f"{topic}{at}"))
             stage.broker.log(topic, 0).append([event], None)
     every = hours - 1 + len(range(1, hours, 6))
     async with stage.start(filter=window, delivery={"batch_events_max": 20}) as worker:

@@ -48,7 +48,7 @@ class RefusingBroker(MemoryBroker):
         records: list[Record],
         writer: tuple[str, int] | None,
     ) -> int:
-        if topic == "middle" and any(len(value or b"") > LARGE for _, _, value, _ in records):
+        if topic == "middle" and any(len(record.value or b"") > LARGE for record in records):
             raise MessageSizeTooLargeError
         return super().append(topic, partition, records, writer)
 

@@ -9,6 +9,7 @@ import pytest
 
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.kafka.offsets import Note
+from streamdedup.kafka.records.records import Record
 from streamdedup.settings import load
 from streamdedup.settings.stages import deduplicating, max_skew_ms
 from tests.local import LocalWorker
@@ -29,7 +30,7 @@ def feed(stage: MemoryStage, partition: int, events: Iterable[tuple[int, str]]) 
     """Append events: how many ms ago, and the id."""
     now = stage.broker.now_ms()
     log = stage.broker.log(stage.source, partition)
-    log.append([(now - ago, None, value(name), ()) for ago, name in events])
+    log.append([Record.of(now - ago, None, value(name), ()) for ago, name in events])
 
 
 def feed_backlog(stage: MemoryStage) -> None:
@@ -109,7 +110,7 @@ async def test_events_of_an_open_transaction_are_unread(stage: MemoryStage, hang
     epoch = transaction.fence(600)
     transaction.add(epoch, log, loop.time())
     first = stage.broker.now_ms() - DAYS * DAY_MS
-    transaction.produce(epoch, log, [(first, None, value("open"), ())])
+    transaction.produce(epoch, log, [Record.of(first, None, value("open"))])
     begun = loop.time()  # the first stage may read before the second is live
     async with start(stage) as worker:
         await worker.live(PLACES)

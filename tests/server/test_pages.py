@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamdedup.errors import ConfigError
+from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.metrics.catalogue import DOUBTS, TAKEN_BACK
 from streamdedup.server.pulse import Pulse
@@ -76,7 +77,7 @@ def test_what_is_undecided_in_the_output_keeps_it_from_being_ready(
 
     async def scene(start: Start) -> None:
         log = deployment.broker.log(deployment.sink, 1)
-        log.append([(deployment.broker.now_ms(), CANARY, b"v", ())], "foreign")
+        log.append([Record.of(deployment.broker.now_ms(), CANARY, b"v", ())], "foreign")
         async with start(deployment, connect=deployment.connect) as worker:
             await worker.live(1)
             assert get(worker, "/livez")[0] == 200

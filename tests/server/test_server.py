@@ -183,7 +183,6 @@ def shard(state: State, **parts: Any) -> Any:
         "trouble": None,
         "fold": None,
         "snapshots": snapshots,
-        "hash_not_secret": False,
         **parts,
     }
     more.setdefault("lookup_waits", lambda _above_s: None)

@@ -360,6 +360,11 @@ class TestRefusals:
             "put the value in quotes"
         ]
 
+    def test_a_value_that_is_nested_without_end_is_refused(self, file: Path) -> None:
+        """Wherever it is written, and however deep the interpreter could go."""
+        [problem] = problems(file, "kafka.consumer=" + "[" * 500)
+        assert problem == "--set: kafka.consumer: is nested too deeply; put the value in quotes"
+
     @pytest.mark.parametrize(
         ("override", "name"),
         [("nonsense", "KEY"), ("kafka.group_id a=b", "kafka.group_id"), ("=x", "KEY")],

@@ -1,11 +1,11 @@
-"""The JSON Schema and the reference in the documentation."""
+"""The JSON Schema."""
 
-from streamdedup.settings import reference_markdown, schema
-from tests.settings.minimal import ROOT, leaves, reference
+from streamdedup.settings import schema
+from tests.settings.minimal import leaves, reference
 
 
 class TestSchema:
-    """Each leaf can be looked up: in an editor, and in the documentation."""
+    """Each leaf can be looked up in an editor."""
 
     def test_every_leaf_is_described_and_no_other_is_allowed(self) -> None:
         """The schema describes each option for an editor, and allows no others."""
@@ -68,7 +68,3 @@ class TestSchema:
         registry = set(schema()["$defs"]["SchemaRegistryOptions"]["properties"])
         assert {"basic_auth_password", "bearer_token"}.isdisjoint(registry)
         assert {"basic_auth_password_file", "bearer_token_file"} <= registry
-
-    def test_the_documentation_is_generated_from_the_tree(self) -> None:
-        """docs/configuration.md holds the reference as the tree yields it."""
-        assert reference_markdown() in (ROOT / "docs" / "configuration.md").read_text()

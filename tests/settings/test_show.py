@@ -101,7 +101,6 @@ class TestShown:
             "kafka.ssl_check_hostname",
             "kafka.ssl_password_file",
             "kafka.sasl_oauth_token_provider",
-            "kafka.record_path",
             "kafka.allow_plaintext",
             "kafka.schema_registry.allow_plaintext",
             *(f"key.email_{rule}" for rule in ("preset", "tags", "dots", "aliases")),

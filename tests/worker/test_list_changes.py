@@ -14,6 +14,7 @@ import streamdedup.worker.list_changes as changes_module
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.records.records import Record
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.lists.control import Change, read_change
@@ -149,7 +150,7 @@ def test_a_running_worker_and_a_new_one_agree_after_partitions_were_added(
     def write(moves: int, value: bytes | None, at_ms: int) -> None:
         for n, key in enumerate(keys):
             memory.log(TOPIC, (n + moves * (n % 2 + 1)) % 3 if moves else n % 2).append(
-                [(at_ms, key, value, ())]
+                [Record.of(at_ms, key, value)]
             )
 
     async def scene() -> None:

@@ -10,7 +10,6 @@ from structlog.testing import capture_logs
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.source import KafkaMember
 from streamdedup.testing import VirtualLoop
 from streamdedup.worker.membership import TROUBLE_S_MAX, Membership
@@ -92,5 +91,5 @@ def test_a_join_that_is_cancelled_is_not_tried_again() -> None:
 def test_a_member_that_has_not_joined_knows_no_topics() -> None:
     """Its group is watched from the start: the first look comes before its consumer is made."""
     options = KafkaOptions(bootstrap_servers="127.0.0.1:1", group_id="group")
-    member = KafkaMember(options, ["topic"], Patience(), EventConsumer, "assignor")
+    member = KafkaMember(options, ["topic"], Patience(), "assignor")
     assert member.topics() == {}

@@ -44,7 +44,7 @@ class Stage(memory.Stage):
 
     def send(self, events: Sequence[Event]) -> None:
         """Append to the input."""
-        records: list[Record] = [(at, key.encode(), b"value", ()) for key, at in events]
+        records = [Record.of(at, key.encode(), b"value") for key, at in events]
         self.broker.append(self.source, 0, records, None)
 
     async def read(self, events: Sequence[Event]) -> LocalWorker:

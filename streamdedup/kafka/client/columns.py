@@ -6,19 +6,15 @@ Membership, positions, prefetching and seeks stay aiokafka's. We rely on these p
 `PartitionRecords`. `PartitionRecords` is an iterator that calls its `_unpack_records()` when it is made; it has `_tp`,
 `_records`, `_isolation_level`, `_aborted_producers`, `_consume_aborted_up_to` and `next_fetch_offset`. Further:
 `READ_COMMITTED`; and of `AIOKafkaConsumer`, `_client`, and `_fetcher`, which is set once, when the consumer starts.
-`answers` lists the private names of connections. `unfit` checks the version, and these names as far as that is
-possible from outside.
+`responses` lists the private names of connections; `fit` checks all.
 """
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from types import FunctionType, MethodType
 from typing import Any
 
-import aiokafka
 import numpy as np
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer import fetcher
 from typing_extensions import override
 
@@ -32,12 +28,8 @@ from streamdedup.kafka.records.decoding import (
     sound_columns,
 )
 from streamdedup.kafka.records.headers import RawHeaders
-from streamdedup.kafka.records.records import CHUNK_EVENTS as OBJECTS_MAX
-from streamdedup.kafka.records.records import EventConsumer, to_batch
+from streamdedup.kafka.records.records import skipped
 from streamdedup.kafka.records.wire import (
-    LENGTH_END,
-    MAGIC,
-    MAGIC_AT,
     DamagedBatchError,
     RecordBatch,
     Records,
@@ -52,21 +44,10 @@ CHUNK_EVENTS = 16_384  # handled in one turn of the loop: less than 10 ms
 TOGETHER_MAX = (
     500  # record batches inspected in one turn; each costs some 5 us, apart from its events
 )
-LEGACY_BYTES = 26  # the smallest message before Kafka 0.11
-KNOWN = "0.14."  # the versions of aiokafka that this module was written for
-_ARGUMENTS = (
-    *("tp", "records", "aborted_transactions", "fetch_offset"),
-    *("key_deserializer", "value_deserializer", "check_crcs", "isolation_level"),
-)
-_USED = {"PartitionRecords", "MemoryRecords", "has_next", "size_in_bytes"}
-_TAKEN = ("_consume_aborted_up_to", "_unpack_records", "__next__")
 
 
-class ColumnarConsumer(EventConsumer):
-    """An EventConsumer that works on columns.
-
-    Its `getmany` returns one EventBatch, which may be empty, in place of each record.
-    """
+class ColumnarConsumer(AIOKafkaConsumer):
+    """A consumer whose `getmany` returns one EventBatch, which may be empty, in place of each record."""
 
     def __init__(self, **options: Any) -> None:
         self._events_max: dict[TopicPartition, int] = {}  # the limit of the next EventBatch
@@ -74,16 +55,29 @@ class ColumnarConsumer(EventConsumer):
         super().__init__(**options)
         responses.read_in_one_piece(self._client)
 
-    @override
     async def next_batch(
         self, where: TopicPartition, timeout_ms: int, events_max: int = CHUNK_EVENTS
     ) -> EventBatch | PendingDecode | None:
+        """Return the next events of one partition, at most `events_max`; None if none arrive within `timeout_ms`.
+
+        A large record batch is returned as it is: the events are what the calls return once it is decoded.
+
+        DamagedBatchError if the fetched bytes contradict their format: the next call may then return what follows the
+        damage. OldFormatError if they are older than record batches.
+        """
         self._events_max[where] = min(events_max, CHUNK_EVENTS)
         polled = await self.getmany(where, timeout_ms=timeout_ms, max_records=1)
         [found] = polled.get(where, [None])
         if isinstance(found, EventBatch) and found.damage is not None:
             raise DamagedBatchError(found.damage.reason, found.damage)
         return found or None
+
+    def reached(self, where: TopicPartition) -> int:
+        """Return the offset of the next read.
+
+        It lies after the events read so far, and after the markers and aborted events that follow them.
+        """
+        return int(self._subscription.subscription.assignment.state_value(where).position)
 
     @property
     def _fetcher(self) -> Any:
@@ -97,27 +91,6 @@ class ColumnarConsumer(EventConsumer):
         self._own_fetcher = made
 
 
-def unfit() -> str | None:
-    """Return why this module cannot work with the installed aiokafka; None if it can."""
-    version = aiokafka.__version__
-    if not version.startswith(KNOWN):
-        return f"aiokafka {version} is not one of the versions {KNOWN}x"
-    records = getattr(fetcher, "PartitionRecords", None)
-    process = getattr(getattr(fetcher, "Fetcher", None), "_proc_fetch_request", None)
-    if not inspect.iscoroutinefunction(process) or not isinstance(records, type):
-        return "Fetcher._proc_fetch_request or PartitionRecords is of another kind than expected"
-    code = process.__code__
-    changed = {
-        "PartitionRecords takes other arguments": (
-            tuple(inspect.signature(records).parameters) != _ARGUMENTS
-        ),
-        "PartitionRecords lacks a name": not all(hasattr(records, name) for name in _TAKEN),
-        "Fetcher._proc_fetch_request uses other names": not set(code.co_names) >= _USED,
-        "Fetcher._proc_fetch_request is a closure": bool(code.co_freevars),
-    }
-    return next((what for what, is_so in changed.items() if is_so), None) or responses.lacking()
-
-
 class RawRecords:
     """The bytes of a fetch, in place of aiokafka's `MemoryRecords`."""
 
@@ -128,21 +101,12 @@ class RawRecords:
         """Return the number of fetched bytes."""
         return len(self.data)
 
-    @property
-    def is_old(self) -> bool:
-        """Whether the bytes begin in a format older than record batches (before Kafka 0.11)."""
-        return len(self.data) > MAGIC_AT and self.data[MAGIC_AT] < MAGIC
-
     def has_next(self) -> bool:
-        """Return whether there is something to read; in the old format, whether a whole message set is there.
+        """Return whether there is something to read; what is wrong with it, we report.
 
-        If this returns False, aiokafka reports a record that is too large and continues after the first offset. So we
-        return True for anything in the new format, and report what is wrong with it ourselves.
+        If this returns False, aiokafka reports a record that is too large and continues after the first offset.
         """
-        if not self.is_old:
-            return bool(self.data)
-        size = LENGTH_END + int.from_bytes(self.data[8:LENGTH_END], "big", signed=True)
-        return len(self.data) >= max(size, LEGACY_BYTES)
+        return bool(self.data)
 
 
 def _columnar(events_max: Callable[[TopicPartition], int]) -> Any:
@@ -172,9 +136,6 @@ class _PartitionColumns(fetcher.PartitionRecords):
 
         `next_fetch_offset` is after an EventBatch before that is yielded. At the end it is after all bytes.
         """
-        if self._records.is_old:
-            yield from self._of_objects()
-            return
         check_first(self._records.data)
         for together, behind in self._joined(self._visible()):
             if together:
@@ -182,13 +143,6 @@ class _PartitionColumns(fetcher.PartitionRecords):
             else:  # an empty batch, so that the loop gets a turn
                 yield self._batch(decode([]), slice(0), ())
             self.next_fetch_offset = max(self.next_fetch_offset, behind)
-
-    def _of_objects(self) -> Iterator[EventBatch]:
-        """Yield the events that were written before Kafka 0.11, as aiokafka parses them."""
-        self._records = fetcher.MemoryRecords(self._records.data)
-        parsed = super()._unpack_records()
-        while records := list(islice(parsed, min(OBJECTS_MAX, self._events_max(self._tp)))):
-            yield to_batch(self._tp.topic, self._tp.partition, records, self.next_fetch_offset)
 
     def _visible(self) -> Iterator[RecordBatch | int]:
         """Yield the record batches of committed events; for every other batch, yield the offset after it."""
@@ -258,7 +212,7 @@ class _PartitionColumns(fetcher.PartitionRecords):
                     raise
                 first, together = together[0], together[1:]
                 self.next_fetch_offset = first.last_offset + 1 if together else behind
-                yield EventBatch.skipped(self._tp.topic, self._tp.partition, error.damage)
+                yield skipped(self._tp.topic, self._tp.partition, error.damage)
                 continue
             taken, together = together[: len(parts)], together[len(parts) :]
             yield from self._cut(taken, records, taken[-1].last_offset + 1 if together else behind)

@@ -7,7 +7,7 @@ returns groups with members of the new group protocol, which DescribeGroups take
 returns share groups. DescribeGroups v3 (KIP-430) returns our rights on a group. Written after https://kafka.apache.org/protocol.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 from uuid import UUID
@@ -69,100 +69,190 @@ class Uuid:
         return str(value)
 
 
-def _by_partition(*columns: tuple[str, Any]) -> tuple[str, CompactArray]:
+_Field = tuple[str, Any]
+_TEXT = CompactString("utf-8")
+_TAGS: _Field = ("tags", TaggedFields)
+
+
+def _rows(*fields: _Field) -> CompactArray:
+    return CompactArray(*fields, _TAGS)
+
+
+def _by_partition(*columns: _Field) -> _Field:
     """Return the field `topics`: for each topic its partitions, and for each of these the `columns`."""
-    rows = CompactArray(("partition", Int32), *columns, ("tags", TaggedFields))
-    topic = ("topic", CompactString("utf-8"))
-    return "topics", CompactArray(topic, ("partitions", rows), ("tags", TaggedFields))
+    return "topics", _rows(("topic", _TEXT), ("partitions", _rows(("partition", Int32), *columns)))
 
 
-class _OffsetFetchResponseV7(Response):
-    API_KEY = 9
-    API_VERSION = 7
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
+def _version(
+    api_key: int, version: int, asked: Sequence[_Field], answered: Sequence[_Field]
+) -> type[RequestStruct]:
+    """Return a version of a request, of the fields that are `asked`, whose response has those that are `answered`."""
+    of_this = {"API_KEY": api_key, "API_VERSION": version}
+    response = type("_Answer", (Response,), {**of_this, "SCHEMA": Schema(*answered, _TAGS)})
+    asking = {"FLEXIBLE_VERSION": True, "RESPONSE_TYPE": response, "SCHEMA": Schema(*asked, _TAGS)}
+    return type("_Asked", (RequestStruct,), of_this | asking)
+
+
+_THROTTLE: _Field = ("throttle_time_ms", Int32)
+_OFFSET_FETCH = _version(
+    9,
+    7,
+    [
+        ("group_id", _TEXT),
+        ("topics", _rows(("topic", _TEXT), ("partitions", CompactArray(Int32)))),
+        ("require_stable", Boolean),
+    ],
+    [
+        _THROTTLE,
         _by_partition(
-            ("offset", Int64),
-            ("leader_epoch", Int32),
-            ("metadata", CompactString("utf-8")),
-            ("error_code", Int16),
+            ("offset", Int64), ("leader_epoch", Int32), ("metadata", _TEXT), ("error_code", Int16)
         ),
         ("error_code", Int16),
-        ("tags", TaggedFields),
-    )
-
-
-class _OffsetFetchRequestV7(RequestStruct):
-    API_KEY = 9
-    API_VERSION = 7
-    FLEXIBLE_VERSION = True
-    RESPONSE_TYPE = _OffsetFetchResponseV7
-    SCHEMA = Schema(
-        ("group_id", CompactString("utf-8")),
-        (
-            "topics",
-            CompactArray(
-                ("topic", CompactString("utf-8")),
-                ("partitions", CompactArray(Int32)),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("require_stable", Boolean),
-        ("tags", TaggedFields),
-    )
-
-
-class StableOffsetFetch(Request[_OffsetFetchRequestV7]):
-    """Asks for the committed offsets of some partitions, of each once no transaction on it is undecided."""
-
-    API_KEY = 9
-
-    def __init__(self, group: str, topic: str, partitions: Iterable[int]) -> None:
-        self._group, self._topic, self._partitions = group, topic, list(partitions)
-
-    @override
-    def build(self, request: type[_OffsetFetchRequestV7]) -> _OffsetFetchRequestV7:
-        return request(self._group, [(self._topic, self._partitions, {})], True, {})
-
-
-class _TxnOffsetCommitResponseV3(Response):
-    API_KEY = 28
-    API_VERSION = 3
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        _by_partition(("error_code", Int16)),
-        ("tags", TaggedFields),
-    )
-
-
-class _TxnOffsetCommitRequestV3(RequestStruct):
-    API_KEY = 28
-    API_VERSION = 3
-    FLEXIBLE_VERSION = True
-    RESPONSE_TYPE = _TxnOffsetCommitResponseV3
-    SCHEMA = Schema(
-        ("transactional_id", CompactString("utf-8")),
-        ("group_id", CompactString("utf-8")),
+    ],
+)
+_TXN_OFFSET_COMMIT = _version(
+    28,
+    3,
+    [
+        ("transactional_id", _TEXT),
+        ("group_id", _TEXT),
         ("producer_id", Int64),
         ("producer_epoch", Int16),
         ("generation_id", Int32),
-        ("member_id", CompactString("utf-8")),
-        ("group_instance_id", CompactString("utf-8")),
-        _by_partition(
-            ("offset", Int64), ("leader_epoch", Int32), ("metadata", CompactString("utf-8"))
+        ("member_id", _TEXT),
+        ("group_instance_id", _TEXT),
+        _by_partition(("offset", Int64), ("leader_epoch", Int32), ("metadata", _TEXT)),
+    ],
+    [_THROTTLE, _by_partition(("error_code", Int16))],
+)
+_METADATA = _version(
+    3,
+    10,
+    [
+        ("topics", _rows(("topic_id", Uuid), ("topic", _TEXT))),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_cluster_authorized_operations", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+    ],
+    [
+        _THROTTLE,
+        ("brokers", _rows(("node_id", Int32), ("host", _TEXT), ("port", Int32), ("rack", _TEXT))),
+        ("cluster_id", _TEXT),
+        ("controller_id", Int32),
+        (
+            "topics",
+            _rows(
+                ("error_code", Int16),
+                ("topic", _TEXT),
+                ("topic_id", Uuid),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    _rows(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)),
+                        ("isr", CompactArray(Int32)),
+                        ("offline", CompactArray(Int32)),
+                    ),
+                ),
+                ("authorized_operations", Int32),
+            ),
         ),
-        ("tags", TaggedFields),
-    )
+        ("cluster_authorized_operations", Int32),
+    ],
+)
+_DESCRIBED = [
+    ("groups", CompactArray(_TEXT)),
+    ("include_authorized_operations", Boolean),
+]
+_ASSIGNMENT = Schema(
+    (
+        "partitions",
+        _rows(("topic_id", Uuid), ("topic", _TEXT), ("partitions", CompactArray(Int32))),
+    ),
+    _TAGS,
+)
+_MEMBER_OF_SHARE_GROUP: Sequence[_Field] = [
+    ("member_id", _TEXT),
+    ("rack_id", _TEXT),
+    ("member_epoch", Int32),
+    ("client_id", _TEXT),
+    ("client_host", _TEXT),
+    ("topics", CompactArray(_TEXT)),
+    ("assignment", _ASSIGNMENT),
+]
+_MEMBER: Sequence[_Field] = [
+    ("member_id", _TEXT),
+    ("instance_id", _TEXT),
+    ("rack_id", _TEXT),
+    ("member_epoch", Int32),
+    ("client_id", _TEXT),
+    ("client_host", _TEXT),
+    ("topics", CompactArray(_TEXT)),
+    ("topic_regex", _TEXT),
+    ("assignment", _ASSIGNMENT),
+    ("target_assignment", _ASSIGNMENT),
+]
 
 
-class FencedOffsetCommit(Request[_TxnOffsetCommitRequestV3]):
+def _groups_of(*of_a_member: _Field) -> Sequence[_Field]:
+    """Return the fields of a response about groups whose members have these fields."""
+    return [
+        _THROTTLE,
+        (
+            "groups",
+            _rows(
+                ("error_code", Int16),
+                ("error_message", _TEXT),
+                ("group_id", _TEXT),
+                ("group_state", _TEXT),
+                ("group_epoch", Int32),
+                ("assignment_epoch", Int32),
+                ("assignor_name", _TEXT),
+                ("members", _rows(*of_a_member)),
+                ("authorized_operations", Int32),
+            ),
+        ),
+    ]
+
+
+_CONSUMER_GROUP_DESCRIBE = (
+    _version(69, 0, _DESCRIBED, _groups_of(*_MEMBER)),
+    _version(69, 1, _DESCRIBED, _groups_of(*_MEMBER, ("member_type", Int8))),
+)
+_SHARE_GROUP_DESCRIBE = _version(77, 1, _DESCRIBED, _groups_of(*_MEMBER_OF_SHARE_GROUP))
+
+
+class _Ours(Request[RequestStruct]):
+    """A request of these `versions`, ascending, and of the values of its fields."""
+
+    API_KEY = -1
+
+    def __init__(self, versions: Sequence[type[RequestStruct]], *values: object) -> None:
+        self.API_KEY, self._CLASSES = versions[0].API_KEY, tuple(versions)
+        self._values = values
+
+    @override
+    def build(self, request: type[RequestStruct]) -> RequestStruct:
+        return request(*self._values, _NO_TAGS)
+
+
+class StableOffsetFetch(_Ours):
+    """Asks for the committed offsets of some partitions, of each once no transaction on it is undecided."""
+
+    def __init__(self, group: str, topic: str, partitions: Iterable[int]) -> None:
+        super().__init__([_OFFSET_FETCH], group, [(topic, list(partitions), _NO_TAGS)], True)
+
+
+class FencedOffsetCommit(_Ours):
     """Adds offsets to a transaction, if the group knows this member in this generation.
 
     `producer` is its transactional id, producer id and epoch; `member` its generation, member id and instance id;
     `offsets` topic and partition -> (offset, metadata).
     """
-
-    API_KEY = 28
 
     def __init__(
         self,
@@ -171,107 +261,40 @@ class FencedOffsetCommit(Request[_TxnOffsetCommitRequestV3]):
         member: tuple[int, str, str | None],
         offsets: Mapping[InputPartition, tuple[int, str]],
     ) -> None:
-        self._producer, self._group, self._member = producer, group, member
-        self._offsets = offsets
-
-    @override
-    def build(self, request: type[_TxnOffsetCommitRequestV3]) -> _TxnOffsetCommitRequestV3:
-        transactional_id, producer_id, epoch = self._producer
+        transactional_id, producer_id, epoch = producer
         rows = dict[str, list[tuple[int, int, int, str, Any]]]()
-        for (topic, partition), (offset, metadata) in sorted(self._offsets.items()):
+        for (topic, partition), (offset, metadata) in sorted(offsets.items()):
             row = (partition, offset, NO_LEADER_EPOCH, metadata, _NO_TAGS)
             rows.setdefault(topic, []).append(row)
-        return request(
-            transactional_id,
-            self._group,
-            producer_id,
-            epoch,
-            *self._member,
-            [(topic, its, _NO_TAGS) for topic, its in rows.items()],
-            _NO_TAGS,
+        by_topic = [(topic, its, _NO_TAGS) for topic, its in rows.items()]
+        super().__init__(
+            [_TXN_OFFSET_COMMIT], transactional_id, group, producer_id, epoch, *member, by_topic
         )
 
 
-class _MetadataResponseV10(Response):
-    API_KEY = 3
-    API_VERSION = 10
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "brokers",
-            CompactArray(
-                ("node_id", Int32),
-                ("host", CompactString("utf-8")),
-                ("port", Int32),
-                ("rack", CompactString("utf-8")),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("cluster_id", CompactString("utf-8")),
-        ("controller_id", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("error_code", Int16),
-                ("topic", CompactString("utf-8")),
-                ("topic_id", Uuid),
-                ("is_internal", Boolean),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("error_code", Int16),
-                        ("partition", Int32),
-                        ("leader", Int32),
-                        ("leader_epoch", Int32),
-                        ("replicas", CompactArray(Int32)),
-                        ("isr", CompactArray(Int32)),
-                        ("offline", CompactArray(Int32)),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("authorized_operations", Int32),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("cluster_authorized_operations", Int32),
-        ("tags", TaggedFields),
-    )
-
-
-class _MetadataRequestV10(RequestStruct):
-    API_KEY = 3
-    API_VERSION = 10
-    FLEXIBLE_VERSION = True
-    RESPONSE_TYPE = _MetadataResponseV10
-    SCHEMA = Schema(
-        (
-            "topics",
-            CompactArray(
-                ("topic_id", Uuid), ("topic", CompactString("utf-8")), ("tags", TaggedFields)
-            ),
-        ),
-        ("allow_auto_topic_creation", Boolean),
-        ("include_cluster_authorized_operations", Boolean),
-        ("include_topic_authorized_operations", Boolean),
-        ("tags", TaggedFields),
-    )
-
-
-class TopicsWithIds(Request[_MetadataRequestV10]):
+class TopicsWithIds(_Ours):
     """Asks for the ids, the partitions and our rights of the named topics; for our rights on the cluster, if wanted.
 
     It never creates a topic.
     """
 
-    API_KEY = 3
+    def __init__(self, topics: Iterable[str], *, cluster_rights: bool = False) -> None:
+        named = [(UUID(int=0), topic, _NO_TAGS) for topic in topics]
+        super().__init__([_METADATA], named, False, cluster_rights, True)
 
-    def __init__(self, topics: list[str], *, cluster_rights: bool = False) -> None:
-        self._topics, self._cluster_rights = topics, cluster_rights
 
-    @override
-    def build(self, request: type[_MetadataRequestV10]) -> _MetadataRequestV10:
-        named = [(UUID(int=0), topic, _NO_TAGS) for topic in self._topics]
-        return request(named, False, self._cluster_rights, True, {})
+class ConsumerGroupDescribe(_Ours):
+    """Asks for the members of a group that has members of the new group protocol (KIP-848)."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(_CONSUMER_GROUP_DESCRIBE, [group], False)
+
+
+class ShareGroupDescribe(_Ours):
+    """Asks for the members of a share group (KIP-932); the answer is an error if the group is of another type."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__([_SHARE_GROUP_DESCRIBE], [group], False)
 
 
 class _DescribeGroupsRequestV3(DescribeGroupsRequest_v3):
@@ -289,146 +312,6 @@ class GroupRights(Request[_DescribeGroupsRequestV3]):
     @override
     def build(self, request: type[_DescribeGroupsRequestV3]) -> _DescribeGroupsRequestV3:
         return request([self._group], True)
-
-
-_ASSIGNMENT = Schema(
-    (
-        "partitions",
-        CompactArray(
-            ("topic_id", Uuid),
-            ("topic", CompactString("utf-8")),
-            ("partitions", CompactArray(Int32)),
-            ("tags", TaggedFields),
-        ),
-    ),
-    ("tags", TaggedFields),
-)
-
-
-def _described_groups(*of_a_member: tuple[str, type]) -> Schema:
-    """Return the schema of the response about groups of KIP-848, with these more fields of a member."""
-    return _groups_with(
-        ("member_id", CompactString("utf-8")),
-        ("instance_id", CompactString("utf-8")),
-        ("rack_id", CompactString("utf-8")),
-        ("member_epoch", Int32),
-        ("client_id", CompactString("utf-8")),
-        ("client_host", CompactString("utf-8")),
-        ("topics", CompactArray(CompactString("utf-8"))),
-        ("topic_regex", CompactString("utf-8")),
-        ("assignment", _ASSIGNMENT),
-        ("target_assignment", _ASSIGNMENT),
-        *of_a_member,
-    )
-
-
-def _groups_with(*of_a_member: tuple[str, Any]) -> Schema:
-    """Return the schema of a response about groups whose members have these fields."""
-    member = (*of_a_member, ("tags", TaggedFields))
-    return Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "groups",
-            CompactArray(
-                ("error_code", Int16),
-                ("error_message", CompactString("utf-8")),
-                ("group_id", CompactString("utf-8")),
-                ("group_state", CompactString("utf-8")),
-                ("group_epoch", Int32),
-                ("assignment_epoch", Int32),
-                ("assignor_name", CompactString("utf-8")),
-                ("members", CompactArray(*member)),
-                ("authorized_operations", Int32),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
-
-
-class _ConsumerGroupDescribeResponseV0(Response):
-    API_KEY = 69
-    API_VERSION = 0
-    SCHEMA = _described_groups()
-
-
-class _ConsumerGroupDescribeResponseV1(Response):
-    API_KEY = 69
-    API_VERSION = 1
-    SCHEMA = _described_groups(("member_type", Int8))
-
-
-class _ConsumerGroupDescribeRequestV0(RequestStruct):
-    API_KEY = 69
-    API_VERSION = 0
-    FLEXIBLE_VERSION = True
-    RESPONSE_TYPE = _ConsumerGroupDescribeResponseV0
-    SCHEMA = Schema(
-        ("groups", CompactArray(CompactString("utf-8"))),
-        ("include_authorized_operations", Boolean),
-        ("tags", TaggedFields),
-    )
-
-
-class _ConsumerGroupDescribeRequestV1(RequestStruct):
-    API_KEY = 69
-    API_VERSION = 1
-    FLEXIBLE_VERSION = True
-    RESPONSE_TYPE = _ConsumerGroupDescribeResponseV1
-    SCHEMA = _ConsumerGroupDescribeRequestV0.SCHEMA
-
-
-class ConsumerGroupDescribe(
-    Request[_ConsumerGroupDescribeRequestV0 | _ConsumerGroupDescribeRequestV1]
-):
-    """Asks for the members of a group that has members of the new group protocol (KIP-848)."""
-
-    API_KEY = 69
-
-    def __init__(self, group: str) -> None:
-        self._group = group
-
-    @override
-    def build(
-        self,
-        request: type[_ConsumerGroupDescribeRequestV0] | type[_ConsumerGroupDescribeRequestV1],
-    ) -> _ConsumerGroupDescribeRequestV0 | _ConsumerGroupDescribeRequestV1:
-        return request([self._group], False, {})
-
-
-class _ShareGroupDescribeResponseV1(Response):
-    API_KEY = 77
-    API_VERSION = 1
-    SCHEMA = _groups_with(
-        ("member_id", CompactString("utf-8")),
-        ("rack_id", CompactString("utf-8")),
-        ("member_epoch", Int32),
-        ("client_id", CompactString("utf-8")),
-        ("client_host", CompactString("utf-8")),
-        ("topics", CompactArray(CompactString("utf-8"))),
-        ("assignment", _ASSIGNMENT),
-    )
-
-
-class _ShareGroupDescribeRequestV1(RequestStruct):
-    API_KEY = 77
-    API_VERSION = 1
-    FLEXIBLE_VERSION = True
-    RESPONSE_TYPE = _ShareGroupDescribeResponseV1
-    SCHEMA = _ConsumerGroupDescribeRequestV0.SCHEMA
-
-
-class ShareGroupDescribe(Request[_ShareGroupDescribeRequestV1]):
-    """Asks for the members of a share group (KIP-932); the answer is an error if the group is of another type."""
-
-    API_KEY = 77
-
-    def __init__(self, group: str) -> None:
-        self._group = group
-
-    @override
-    def build(self, request: type[_ShareGroupDescribeRequestV1]) -> _ShareGroupDescribeRequestV1:
-        return request([self._group], False, {})
 
 
 def list_offsets(topic: str, partitions: Iterable[int], which: int, isolation: int) -> Any:

@@ -19,8 +19,7 @@ from typing import Any
 
 import structlog
 from aiokafka import conn
-from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import AIOKafkaConnection, CloseReason
+from aiokafka.conn import AIOKafkaConnection
 from typing_extensions import override
 
 from streamdedup.kafka.client.connection import describe_error
@@ -33,22 +32,6 @@ LEAST_BYTES, KEPT_BYTES = 1 << 16, 32 << 20  # smallest and largest buffer kept 
 READ_BYTES = 1 << 20  # the most that is read in one turn of the loop: 1 ms, if the memory is fresh
 
 Handle = Callable[[Any, memoryview], None]
-
-_USED = {"_reader", "_writer", "_read_task", "_on_close_cb"}
-
-
-def lacking() -> str | None:
-    """Return which of the private names above is missing, as far as the classes show it; None if none is missing."""
-    if not hasattr(AIOKafkaClient, "_get_conn") or not hasattr(AIOKafkaConnection, "_handle_frame"):
-        return "AIOKafkaClient or AIOKafkaConnection lacks a name"
-    if not set(AIOKafkaConnection.close.__code__.co_names) >= _USED:
-        return "AIOKafkaConnection.close uses other names"
-    if "_protocol" not in AIOKafkaConnection.connect.__code__.co_names:
-        return "AIOKafkaConnection.connect uses other names"
-    handle = AIOKafkaConnection._handle_frame.__code__
-    if not set(handle.co_names) >= {"io", "BytesIO"} or handle.co_freevars:
-        return "AIOKafkaConnection._handle_frame uses other names"
-    return None
 
 
 def read_in_one_piece(client: Any) -> None:
@@ -109,7 +92,7 @@ class Responses(asyncio.BufferedProtocol):
         if reader is None:
             return
         if reader.at_eof() or reader._buffer or reader.exception() or connection._read_task.done():
-            connection.close(reason=CloseReason.CONNECTION_BROKEN, exc=EOFError(ENDED))
+            connection.close(reason=conn.CloseReason.CONNECTION_BROKEN, exc=EOFError(ENDED))
             return
         connection._read_task.cancel()
         connection._read_task = asyncio.get_running_loop().create_future()
@@ -152,7 +135,7 @@ class Responses(asyncio.BufferedProtocol):
         self._writing.connection_lost(error)  # wakes the tasks that wait to write, or for the close
         connection = self._connection()
         if connection is not None:
-            connection.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
+            connection.close(reason=conn.CloseReason.CONNECTION_BROKEN, exc=error)
 
     @override
     def pause_writing(self) -> None:
@@ -175,7 +158,7 @@ class Responses(asyncio.BufferedProtocol):
     def _close(self, error: Exception | None) -> None:
         connection = self._connection()
         if connection is not None and not _is_closing(connection):
-            connection.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
+            connection.close(reason=conn.CloseReason.CONNECTION_BROKEN, exc=error)
 
 
 def _is_closing(connection: Any) -> bool:

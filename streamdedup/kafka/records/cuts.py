@@ -24,11 +24,6 @@ def without_headers(batch: EventBatch, rows: Integers) -> EventBatch:
     Keys, values and bodies of the events must lie in one buffer, in ascending order, as they were read.
     """
     bodies, raw = batch.bodies, batch.headers
-    if bodies is None or not isinstance(raw, RawHeaders):
-        left = list(raw)
-        for row in rows.tolist():
-            left[row] = ()
-        return replace(batch, headers=left)
     view, heads, ends = memoryview(bodies.buffer), raw.starts, bodies.starts + bodies.sizes
     ends[rows] = heads[rows]
     is_cut = np.zeros(len(batch), dtype=np.bool_)
@@ -67,8 +62,6 @@ def without_values(batch: EventBatch) -> EventBatch:
     """Return `batch` with a null in place of each value; the bytes lie as in `without_headers`."""
     bodies, raw = batch.bodies, batch.headers
     values = batch.values.nulled(np.arange(len(batch)))
-    if bodies is None or not isinstance(raw, RawHeaders):
-        return replace(batch, values=values)
     view = memoryview(bodies.buffer)
     key_ends = batch.keys.starts + np.maximum(batch.keys.sizes, 0)
     ends = bodies.starts + bodies.sizes
@@ -85,8 +78,6 @@ def emptied(batch: EventBatch) -> EventBatch:
     """Return `batch` without any key, value and header."""
     every = np.arange(len(batch))
     keys, values = batch.keys.nulled(every), batch.values.nulled(every)
-    if batch.bodies is None:
-        return replace(batch, keys=keys, values=values, headers=[()] * len(batch))
     bodies = Column.of([_NOTHING] * len(batch))
     heads = bodies.starts + len(_NOTHING) - len(_NO_HEADERS)
     headers = RawHeaders(Column(bodies.buffer, heads, np.ones(len(batch), dtype=np.int64)))

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from streamdedup.events import Column, Integers
 from streamdedup.kafka.records import write
 from streamdedup.kafka.records.codecs import NONE, compress
-from streamdedup.kafka.records.headers import RawHeaders
+from streamdedup.kafka.records.headers import RawHeaders, appended
 from streamdedup.kafka.records.wire import (
     CRC_FROM,
     HEAD,
@@ -88,7 +88,7 @@ def warm_up() -> None:
     headers = RawHeaders(Column.of([b"\0"]))
     headers.located("")
     headers.counts()
-    headers.appended(Column.of([b"\0"]), row, [()], row, {})
+    appended(Column.of([b"\0"]), row, row, [()], row, {})
 
 
 class BatchEncoder:

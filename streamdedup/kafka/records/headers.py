@@ -65,6 +65,7 @@ class RawHeaders(HeaderColumn):
         return cells.located(self._column, partial(walk.last_header, name_bytes))
 
     @property
+    @override
     def starts(self) -> Integers:
         """Where in the buffer the headers of each row begin, with their count, (n,)."""
         return self._column.starts
@@ -82,26 +83,25 @@ class RawHeaders(HeaderColumn):
     def sizes(self) -> Integers:
         return self._column.sizes
 
-    def appended(
-        self,
-        bodies: Column,
-        rows: Integers,
-        tails: Sequence[Headers],
-        which: Integers,
-        numbers: Mapping[str, Integers],
-    ) -> tuple[Column, "RawHeaders"]:
-        """Append headers to some of the events whose records have `bodies` (n,); return all bodies, and all headers.
 
-        `rows` (k,) ascend. The headers of `rows[i]` are followed by `tails[which[i]]`, and then by one header for each
-        of `numbers`, whose value is the i-th number in decimal digits. ValueError if the headers of a row do not lie
-        in its body.
-        """
-        heads = self._column.starts - bodies.starts  # counted from the beginning of a body
-        longer = _appended(bodies.take(rows), self._column.starts[rows], tails, which, numbers)
-        bodies = bodies.replaced(rows, longer)
-        return bodies, RawHeaders(
-            Column(bodies.buffer, bodies.starts + heads, bodies.sizes - heads)
-        )
+def appended(
+    bodies: Column,
+    header_starts: Integers,
+    rows: Integers,
+    tails: Sequence[Headers],
+    which: Integers,
+    numbers: Mapping[str, Integers],
+) -> tuple[Column, RawHeaders]:
+    """Append headers to some of the events whose records have `bodies` (n,); return all bodies, and all headers.
+
+    `rows` (k,) ascend. The headers of `rows[i]` are followed by `tails[which[i]]`, and then by one header for each of
+    `numbers`, whose value is the i-th number in decimal digits. ValueError if the headers of a row do not lie in its
+    body.
+    """
+    heads = header_starts - bodies.starts  # counted from the beginning of a body
+    longer = _appended(bodies.take(rows), header_starts[rows], tails, which, numbers)
+    bodies = bodies.replaced(rows, longer)
+    return bodies, RawHeaders(Column(bodies.buffer, bodies.starts + heads, bodies.sizes - heads))
 
 
 def _appended(
@@ -113,7 +113,7 @@ def _appended(
 ) -> Column:
     written = Column.of([_written(headers) for headers in tails])
     counts = np.array([len(headers) for headers in tails], dtype=np.int64)
-    names = [_sized(name.encode()) for name in numbers]
+    names = [sized(name.encode()) for name in numbers]
     besides = COUNT_GROWTH_BYTES + sum(len(name) + NUMBER_BYTES_MAX for name in names)
     room = int((bodies.sizes + written.sizes[which] + besides).sum())
     out = np.empty(room, dtype=np.uint8)
@@ -142,16 +142,21 @@ def _appended(
 
 def size_of(headers: Headers) -> int:
     """Return the bytes that these headers take in a record, with their count."""
-    return len(_size(len(headers))) + len(_written(headers))
+    return len(encoded(headers))
+
+
+def encoded(headers: Headers) -> bytes:
+    """Encode the headers, as after the value of a record."""
+    return _size(len(headers)) + _written(headers)
 
 
 def _written(headers: Headers) -> bytes:
     """Encode the headers, without their count."""
-    return b"".join(_sized(part) for name, value in headers for part in (name.encode(), value))
+    return b"".join(sized(part) for name, value in headers for part in (name.encode(), value))
 
 
-def _sized(part: bytes | None) -> bytes:
-    """Encode a name or value: its size, or -1 for null, and its bytes."""
+def sized(part: bytes | None) -> bytes:
+    """Encode a key, a value, or a part of a header: its size, or -1 for null, and its bytes."""
     return _size(-1 if part is None else len(part)) + (part or b"")
 
 

@@ -21,7 +21,7 @@ from streamdedup.events import (
     Verdicts,
 )
 from streamdedup.kafka.options import MARK
-from streamdedup.kafka.records.headers import RawHeaders
+from streamdedup.kafka.records.headers import appended as appended_headers
 
 NO_NUMBERS: Mapping[str, Integers] = {}
 # Of the headers of an event that has one, besides its name: their count, two sizes.
@@ -34,7 +34,7 @@ def mark(verdict: Verdict) -> Headers:
     return ((MARK, _TEXTS[verdict]),)
 
 
-def marks_of(headers: Sequence[Headers]) -> Verdicts:
+def marks_of(headers: HeaderColumn) -> Verdicts:
     """Return the verdicts (n,) that events of an output are marked with.
 
     It is PASS for an event without a mark, and for one whose mark names no verdict.
@@ -47,17 +47,15 @@ def marks_of(headers: Sequence[Headers]) -> Verdicts:
     return verdicts
 
 
-def headers_of(headers: Sequence[Headers], name: str) -> Column:
+def headers_of(headers: HeaderColumn, name: str) -> Column:
     """Return the value of the last header `name` of each row; null if there is none."""
-    if isinstance(headers, HeaderColumn):
-        if headers.sizes.max(initial=0) < HEADERS_BYTES_MIN + len(name):  # in most batches
-            none = np.zeros(len(headers), dtype=np.int64)
-            return Column(b"", none, none + ABSENT)
-        return headers.located(name)
-    return Column.of([_last(cells, name) if cells else None for cells in headers])
+    if headers.sizes.max(initial=0) < HEADERS_BYTES_MIN + len(name):  # in most batches
+        none = np.zeros(len(headers), dtype=np.int64)
+        return Column(b"", none, none + ABSENT)
+    return headers.located(name)
 
 
-def marked_rows(headers: Sequence[Headers]) -> Integers:
+def marked_rows(headers: HeaderColumn) -> Integers:
     """Return the rows of events with a mark, ascending, whatever the mark names; a null value is no mark."""
     return np.flatnonzero(headers_of(headers, MARK).sizes >= 0)
 
@@ -76,22 +74,12 @@ def appended(
     """
     if not len(rows):
         return batch
-    if batch.bodies is None or not isinstance(batch.headers, RawHeaders):
-        headers, digits = list(batch.headers), [column.tolist() for column in numbers.values()]
-        for row, tail, *its in zip(rows.tolist(), which.tolist(), *digits, strict=True):
-            texts = (b"%d" % number for number in its)
-            headers[row] = (*headers[row], *tails[tail], *zip(numbers, texts, strict=True))
-        return replace(batch, headers=headers)
-    bodies, raw = batch.headers.appended(batch.bodies, rows, tails, which, numbers)
+    bodies, raw = appended_headers(batch.bodies, batch.headers.starts, rows, tails, which, numbers)
     untouched = [origin for origin in batch.origins if np.equal(*np.searchsorted(rows, origin[:2]))]
     return replace(batch, headers=raw, bodies=bodies, origins=untouched)
 
 
 _TEXTS = {verdict: verdict.name.lower().encode() for verdict in Verdict}
-
-
-def _last(headers: Headers, wanted: str) -> bytes | None:
-    return next((value for name, value in reversed(headers) if name == wanted), None)
 
 
 def _equal(cells: Column, text: bytes) -> Integers:

@@ -7,13 +7,12 @@ writes it, in as few bytes as possible.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from streamdedup.events import NULL, Column, EventBatch, Headers, Integers, Places, concatenated
+from streamdedup.events import NULL, Column, EventBatch, Integers, Places, concatenated
 from streamdedup.kafka.records import origin_rows
 from streamdedup.kafka.records.headers import COUNT_GROWTH_BYTES, RawHeaders, size_of
 from streamdedup.keys.hashing import Bytes, frozen
@@ -46,12 +45,6 @@ def marked(batch: EventBatch, rows: Integers, group: str) -> EventBatch:
     """
     few = batch if len(rows) == len(batch) else batch.take(rows)
     before, after = f"{batch.topic}/{batch.partition}/".encode(), b"/" + group.encode()
-    if few.bodies is None or not isinstance(few.headers, RawHeaders):
-        values = (b"%b%d%b" % (before, offset, after) for offset in few.offsets.tolist())
-        headers = [
-            (*cells, (ORIGIN, value)) for cells, value in zip(few.headers, values, strict=True)
-        ]
-        return replace(few, headers=headers, bodies=None)
     bodies, heads = few.bodies, few.headers.starts
     longest = size_of(((ORIGIN, before + bytes(_OFFSET_DIGITS_MAX) + after),)) + COUNT_GROWTH_BYTES
     out = np.empty(int(bodies.sizes.sum()) + longest * len(few), dtype=np.uint8)
@@ -81,8 +74,6 @@ def unmarked(batch: EventBatch, group: str) -> tuple[EventBatch, int | None]:
     The batch then ends before that event. It is None if there is no such event. Keys and values must lie in the buffer
     of the bodies, as they were read.
     """
-    if batch.bodies is None or not isinstance(batch.headers, RawHeaders):
-        return _unmarked_objects(batch, group)
     bodies = batch.bodies
     out = np.empty(int(np.maximum(bodies.sizes, 0).sum()), dtype=np.uint8)
     table = np.empty((origin_rows.COLUMNS, len(batch)), dtype=np.int64)
@@ -132,13 +123,10 @@ def _last(batch: EventBatch, row: int) -> tuple[str, bytes | None]:
 
     However many headers it has, no object is made of them.
     """
-    headers = batch.headers
-    if isinstance(headers, RawHeaders):
-        one = headers.take(np.array([row]))
-        last = one.located(ORIGIN)
-        ends_there = max(int(last.sizes[0]), 0) + last.starts[0] == one.starts[0] + one.sizes[0]
-        return (ORIGIN, last[0]) if last.sizes[0] >= NULL and ends_there else ("", None)
-    return headers[row][-1] if headers[row] else ("", None)
+    one = batch.headers.take(np.array([row]))
+    last = one.located(ORIGIN)
+    ends_there = max(int(last.sizes[0]), 0) + last.starts[0] == one.starts[0] + one.sizes[0]
+    return (ORIGIN, last[0]) if last.sizes[0] >= NULL and ends_there else ("", None)
 
 
 def warm_up() -> None:
@@ -187,30 +175,6 @@ def _moved(
     )
 
 
-def _unmarked_objects(batch: EventBatch, group: str) -> tuple[EventBatch, int | None]:
-    """Do the same for a batch that was made of record objects."""
-    headers, found, stranger = list[Headers](), list[_Origin](), None
-    for row, cells in enumerate(batch.headers):
-        origin = _of(cells)
-        if origin is None or origin.group != group.encode():
-            stranger, batch = int(batch.offsets[row]), batch.head(row)
-            break
-        headers.append(cells[:-1])
-        found.append(origin)
-    places = Places(
-        topics=Column.of([origin.topic for origin in found]),
-        partitions=_integers([origin.partition for origin in found]),
-        offsets=_integers([origin.offset for origin in found]),
-    )
-    return replace(batch, headers=headers, bodies=None, origins=(), places=places), stranger
-
-
-def _of(headers: Headers) -> _Origin | None:
-    """Return what the last of `headers` says; None if it is no origin."""
-    name, value = headers[-1] if headers else ("", None)
-    return _parsed(value) if name == ORIGIN and value is not None else None
-
-
 def _parsed(value: bytes) -> _Origin | None:
     found = _VALUE.fullmatch(value)
     if found is None:
@@ -219,10 +183,6 @@ def _parsed(value: bytes) -> _Origin | None:
     if int(partition) > origin_rows.PARTITION_MAX or int(offset) > origin_rows.OFFSET_MAX:
         return None
     return _Origin(topic, int(partition), int(offset), group)
-
-
-def _integers(numbers: Sequence[int]) -> Integers:
-    return np.array(numbers, dtype=np.int64)
 
 
 _SIZED_NAME = bytes([len(_NAME) << 1]) + _NAME

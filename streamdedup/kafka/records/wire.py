@@ -75,6 +75,14 @@ class DamagedBatchError(StreamdedupError):
         self.damage = damage
 
 
+class OldFormatError(DamagedBatchError):
+    """Records are of a format from before Kafka 0.11, which is not read; they begin at `offset`."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"the records at offset {offset} are of a format from before Kafka 0.11")
+        self.offset = offset
+
+
 # Frozen, it takes four times as long to make: a third of what it takes to read a small batch.
 @dataclass(slots=True, kw_only=True)
 class RecordBatch:
@@ -132,8 +140,10 @@ def record_batches(data: bytes) -> Iterator[RecordBatch]:
     view, at, after = memoryview(data), 0, -1
     while len(view) - at > MAGIC_AT:
         base, length = _LENGTH.unpack_from(view, at)
-        if view[at + MAGIC_AT] != MAGIC:
-            raise _damaged(base, f"its format is {view[at + MAGIC_AT]}; only {MAGIC} is read")
+        if (magic := view[at + MAGIC_AT]) < MAGIC:
+            raise OldFormatError(base)
+        if magic > MAGIC:
+            raise _damaged(base, f"its format is {magic}; only {MAGIC} is read")
         end = at + LENGTH_END + length
         if end < at + HEAD_BYTES:
             raise _damaged(base, f"its length is {length}")
@@ -151,9 +161,19 @@ def record_batches(data: bytes) -> Iterator[RecordBatch]:
         at, after = end, batch.last_offset
 
 
+def is_old_format(data: bytes) -> bool:
+    """Return whether `data` begins in a format older than record batches."""
+    return len(data) > MAGIC_AT and data[MAGIC_AT] < MAGIC
+
+
 def check_first(data: bytes) -> None:
-    """Raise DamagedBatchError if the first record batch in `data` is not complete. A broker returns it whole."""
+    """Raise DamagedBatchError if the first record batch in `data` is not complete: a broker returns it whole.
+
+    OldFormatError if it is none, but older.
+    """
     base, length = _LENGTH.unpack_from(data.ljust(LENGTH_END, b"\0"))
+    if is_old_format(data):
+        raise OldFormatError(base)
     if LENGTH_END + length > len(data) or len(data) < HEAD_BYTES:
         raise _damaged(base, f"its length is {length}, and {len(data)} bytes are present")
 
@@ -383,13 +403,13 @@ def read_headers(buffer: bytes, start: int, end: int) -> tuple[tuple[str, bytes 
     Bytes of a name that are not UTF-8 are replaced, as Java's clients do. ValueError if the headers do not end at
     `end`.
     """
-    count, at = _varint(buffer, start)
+    count, at = read_varint(buffer, start)
     headers = []
     for _ in range(count):
-        size, at = _varint(buffer, at)
+        size, at = read_varint(buffer, at)
         name = buffer[at : at + size].decode(errors="replace")
         at += size
-        size, at = _varint(buffer, at)
+        size, at = read_varint(buffer, at)
         value = None if size < 0 else buffer[at : at + size]
         at += max(size, 0)
         headers.append((name, value))
@@ -398,7 +418,8 @@ def read_headers(buffer: bytes, start: int, end: int) -> tuple[tuple[str, bytes 
     return tuple(headers)
 
 
-def _varint(buffer: bytes, at: int) -> tuple[int, int]:
+def read_varint(buffer: bytes, at: int) -> tuple[int, int]:
+    """Return the zigzag number at `at`, and where it ends."""
     number = shift = 0
     while True:
         byte = buffer[at]

@@ -1,47 +1,34 @@
-"""Columns and objects, the two ways of a record, claimed to be one on a real broker: what is read, and what is copied.
-
-The objects are the oracle: aiokafka parses and builds them.
-"""
+"""What our consumer reads of a real broker as columns is what aiokafka's own reads as objects, also of copies."""
 
 import asyncio
 import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
-import aiokafka
 import numpy as np
 import pytest
-from aiokafka import TopicPartition
-from aiokafka.consumer import fetcher
-from structlog.testing import capture_logs
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from proof.kafka import framings
 from streamdedup.events import EventBatch
 from streamdedup.filters.base import Mask
-from streamdedup.kafka.client import columns
 from streamdedup.kafka.client.columns import CHUNK_EVENTS, ColumnarConsumer
 from streamdedup.kafka.client.open_batches import ReadyBatch
 from streamdedup.kafka.client.responses import Responses
-from streamdedup.kafka.cluster import kafka_cluster
-from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records import decoding
 from streamdedup.kafka.records.codecs import CODECS, GZIP
 from streamdedup.kafka.records.encoding import EncodedBatch
-from streamdedup.kafka.records.records import EventConsumer
 from streamdedup.kafka.records.wire import HEAD_BYTES
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker
 from tests.broker.process import ProcessBroker
 from tests.broker.reading import (
-    PATHS,
     STAMPED_MS,
     Cells,
     Codec,
     Keep,
-    Path,
     Reader,
     of,
     producer,
@@ -75,9 +62,8 @@ async def test_append_time_is_the_brokers(reader: Reader, codec: Codec) -> None:
         await put(sender, topic, sample(50))
     found = await reader.same(topic)
     assert min(event.timestamp for event in found) > STAMPED_MS + 10_000_000
-    copied = [await reader.copy(path, topic, all_of, codec, exactly_once=False) for path in PATHS]
-    for output in copied:
-        assert [event[1:] for event in await reader.same(output)] == [e[1:] for e in found]
+    output = await reader.copy(topic, all_of, codec, exactly_once=False)
+    assert [event[1:] for event in await reader.same(output)] == [e[1:] for e in found]
 
 
 async def test_a_large_record_and_many_small_ones(reader: Reader) -> None:
@@ -89,7 +75,7 @@ async def test_a_large_record_and_many_small_ones(reader: Reader) -> None:
     async with producer(reader.bootstrap, **options) as sender:
         await put(sender, topic, small)
         await put(sender, topic, large)
-    chunks = await reader.batches("columns", topic)
+    chunks = await reader.batches(topic)
     assert max(map(len, chunks)) <= CHUNK_EVENTS
     assert [event[1:] for batch in chunks for event in of(batch)] == small + large
     assert len(await reader.same(topic, 99_000)) == 1_001
@@ -123,7 +109,7 @@ async def compacted(reader: Reader, topic: str) -> None:
     async with asyncio.timeout(DEADLINE_S):
         before, unchanged = 400, 0
         while before > 200 or unchanged < 5:
-            now = len(await reader.read("objects", topic))
+            now = len(await reader.theirs(topic))
             before, unchanged = now, unchanged + 1 if now == before else 0
             await asyncio.sleep(0.4)
 
@@ -151,7 +137,7 @@ def _small_ones_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     ("source_codec", "codec"),
     [("none", "none"), ("lz4", "lz4"), ("lz4", "zstd"), ("none", "gzip"), ("zstd", "snappy")],
 )
-async def test_both_copy_the_same(
+async def test_copies_are_what_was_copied(
     reader: Reader,
     keep: Keep,
     source_codec: str,
@@ -166,11 +152,10 @@ async def test_both_copy_the_same(
     async with producer(reader.bootstrap, **options) as sender:
         await put(sender, topic, records)
     wanted = [record for row, record in enumerate(records) if keep is all_of or row % 10 == 3]
-    for path in PATHS:
-        output = await reader.copy(path, topic, keep, codec, exactly_once=exactly_once)
-        assert [event[1:] for event in await reader.same(output)] == wanted
-        by_another = await asyncio.to_thread(read_all, reader.bootstrap, output)
-        assert [(r.timestamp_ms, r.key, r.value, r.headers) for r in by_another] == wanted
+    output = await reader.copy(topic, keep, codec, exactly_once=exactly_once)
+    assert [event[1:] for event in await reader.same(output)] == wanted
+    by_another = await asyncio.to_thread(read_all, reader.bootstrap, output)
+    assert [(r.timestamp_ms, r.key, r.value, r.headers) for r in by_another] == wanted
 
 
 def feed_and_damage(deployment: Deployment, broker: ProcessBroker) -> None:
@@ -183,26 +168,24 @@ def feed_and_damage(deployment: Deployment, broker: ProcessBroker) -> None:
         log.write(b"USER")
 
 
-@pytest.mark.parametrize("path", PATHS)
 async def test_a_damaged_record_batch_stops_its_partition(
-    private_broker: OwnedBroker, tmp_path: FilePath, start: Start, path: Path
+    private_broker: OwnedBroker, tmp_path: Path, start: Start
 ) -> None:
     """If bytes on the broker's disk changed, all before them is emitted, and the error has the offset."""
     if not isinstance(private_broker, ProcessBroker):
         pytest.skip("the data of a container are out of reach")
     deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
-    deployment.config["kafka"]["record_path"] = path
     feed_and_damage(deployment, private_broker)
     async with start(deployment) as worker:
         trouble = await worker.stopped()
     [offset] = re.findall(rf"{deployment.source}/0 offset (\d+) cannot be read", trouble)
-    assert path == "objects" or "CRC-32C" in trouble
+    assert "CRC-32C" in trouble
     assert len(read_all(deployment.bootstrap, deployment.sink)) == int(offset)
     assert 300 <= int(offset) <= 350
 
 
 async def test_damage_on_a_disk_is_skipped_up_to_the_next_sound_batch(
-    private_broker: OwnedBroker, tmp_path: FilePath, start: Start
+    private_broker: OwnedBroker, tmp_path: Path, start: Start
 ) -> None:
     """After it was fetched again; the worker goes on behind it, and the letter has the bytes of the batch."""
     if not isinstance(private_broker, ProcessBroker):
@@ -223,7 +206,7 @@ async def test_damage_on_a_disk_is_skipped_up_to_the_next_sound_batch(
 
 @pytest.mark.needs_broker("appends of records of negative size")
 async def test_a_record_batch_that_is_not_read_is_skipped(
-    broker: Broker, tmp_path: FilePath, start: Start
+    broker: Broker, tmp_path: Path, start: Start
 ) -> None:
     """A broker appends it; another, framed in a rare way, is read as it is there.
 
@@ -262,46 +245,28 @@ async def test_a_record_batch_that_is_not_read_is_skipped(
     assert letter.value[HEAD_BYTES:] == damaged[HEAD_BYTES:]
 
 
-async def test_an_aiokafka_that_is_not_known_is_not_relied_on(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If aiokafka lacks what the seam needs, events are read as objects, and the log says so."""
-    assert columns.unfit() is None
-    options = KafkaOptions(bootstrap_servers=broker.bootstrap_servers, group_id="group")
-    changes: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
-        lambda patch: patch.setattr(aiokafka, "__version__", "0.15.0"),
-        lambda patch: patch.delattr(fetcher, "PartitionRecords"),
-        lambda patch: patch.setattr(fetcher, "PartitionRecords", Reader),
-        lambda patch: patch.delattr(fetcher.PartitionRecords, "_consume_aborted_up_to"),
-        lambda patch: patch.setattr(fetcher.Fetcher, "_proc_fetch_request", asyncio.sleep),
-    )
-    for change in changes:
-        with monkeypatch.context() as patch, capture_logs() as lines:
-            change(patch)
-            async with kafka_cluster(options) as cluster:
-                assert cluster._make_consumer is EventConsumer
-        assert [line["event"] for line in lines] == ["record_path_objects"]
-
-
 @pytest.mark.parametrize(
     ("module", "name"),
     [("aiokafka.consumer.fetcher", "PartitionRecords"), ("aiokafka.conn", "CloseReason")],
 )
 def test_an_aiokafka_that_lacks_what_our_classes_are_made_of_is_told(
-    module: str, name: str
+    module: str, name: str, tmp_path: Path
 ) -> None:
-    """Not by a traceback of the import, but by the same line, with the name; events are read as objects."""
+    """Not by a traceback of an import, but by one error with the remedy, and status 2."""
+    deployment = Deployment("127.0.0.1:1", tmp_path)
     program = (
-        f"import {module} as changed; del changed.{name}\n"
-        "from streamdedup.kafka import cluster\n"
-        "print(cluster._columnar())"
+        f"import sys, {module} as changed; del changed.{name}\n"
+        "import aiokafka; aiokafka.__version__ = '0.15.0'\n"
+        "from streamdedup.cli import main\n"
+        f"sys.exit(main(['run', '-c', {str(deployment.write_config())!r}]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "None"), done.stderr
-    assert "record_path_objects" in done.stdout
-    assert name in done.stdout
+    assert done.returncode == 2, done.stderr
+    assert "aiokafka 0.15.0 does not fit" in done.stderr
+    assert "pip install 'aiokafka==0.14.*'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 async def test_answers_are_read_in_one_piece(broker: Broker) -> None:
@@ -309,7 +274,7 @@ async def test_answers_are_read_in_one_piece(broker: Broker) -> None:
     topic = unique_name("in")
     create_topic(broker.bootstrap_servers, topic)
     read_so = {}
-    for made in (ColumnarConsumer, EventConsumer):
+    for made in (ColumnarConsumer, AIOKafkaConsumer):
         consumer: Any = made(bootstrap_servers=broker.bootstrap_servers)
         consumer.assign([TopicPartition(topic, 0)])
         await consumer.start()
@@ -321,4 +286,4 @@ async def test_answers_are_read_in_one_piece(broker: Broker) -> None:
             read_so[made] = {isinstance(protocol, Responses) for protocol in protocols}
         finally:
             await consumer.stop()
-    assert read_so == {ColumnarConsumer: {True}, EventConsumer: {False}}
+    assert read_so == {ColumnarConsumer: {True}, AIOKafkaConsumer: {False}}

@@ -1,7 +1,4 @@
-"""Columns and objects, the two ways of a record, claimed to be one on a real broker: what is read, and what is copied.
-
-The objects are the oracle: aiokafka parses and builds them.
-"""
+"""What our consumer reads of a real broker as columns is what aiokafka's own reads as objects: that is the oracle."""
 
 import asyncio
 
