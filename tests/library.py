@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 import streamdedup
-from streamdedup.filters import GROWABLE, KINDS, OPTIONS, STATIC
+from streamdedup.filters import GROWABLE, KINDS, STATIC
 
 SETS = sorted(set(KINDS) - STATIC)
 WAYS: list[tuple[str, Mapping[str, Any]]] = [
     *((kind, {}) for kind in SETS),
-    *((kind, {"multiset": True}) for kind in SETS if "multiset" in OPTIONS[kind]),
+    *((kind, {"multiset": True}) for kind in SETS if "multiset" in KINDS[kind].options),
     *((kind, {"on_full": "grow", "max_size": "64MiB"}) for kind in GROWABLE),
     ("window", {"retention": None}),
     ("bitmap", {"range": [0, 99_999]}),

@@ -3,8 +3,8 @@
 from bench.acceptance.chance import random_keys
 from bench.acceptance.report import Figure, Section, near
 from streamdedup import filters
-from streamdedup.filters.footprint import footprint
 from streamdedup.filters.fuse.fuse import Fuse
+from streamdedup.filters.kinds import footprint
 
 ADDRESSES = 100_000_000
 LITERATURE_GB = 1.6  # fingerprints of 8 bytes at a load of one half

@@ -87,25 +87,17 @@ class Golden:
 
 
 GOLDEN = [
-    Golden("bloom"),
+    *(Golden(kind, {"fingerprint_bytes": 16} if kind == "exact" else {}) for kind in filters.KINDS),
+    *(
+        Golden(name, {"multiset": True}, variant="multiset")
+        for name, kind in filters.KINDS.items()
+        if "multiset" in kind.options
+    ),
     Golden("bloom", {"probe": "double"}, variant="double"),
     Golden("bloom", variant="log", log=LOG),
     Golden("bloom", variant="fingerprint", log=FINGERPRINTED),
-    Golden("blocked"),
-    Golden("bitmap"),
-    Golden("counting"),
-    Golden("cuckoo"),
-    Golden("dleft"),
-    Golden("dlcbf"),
-    Golden("counting", {"multiset": True}, variant="multiset"),
-    Golden("cuckoo", {"multiset": True}, variant="multiset"),
-    Golden("dleft", {"multiset": True}, variant="multiset"),
-    Golden("dlcbf", {"multiset": True}, variant="multiset"),
-    Golden("exact", {"fingerprint_bytes": 16}),
-    Golden("fuse"),
     Golden("bloom", {"on_full": "grow", "capacity": 90}, variant="chain"),
     Golden("cuckoo", {"on_full": "grow", "capacity": 90}, variant="chain"),
-    Golden("window"),
     Golden("window", {"retention": 7000, "generations": 12}, variant="time"),
     Golden(
         "window", {"retention": 7000, "generations": 12, "on_full": "grow", "capacity": 40}, "grown"

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 import streamdedup
+from streamdedup import filters
 from streamdedup.kafka.records.records import Record
 from streamdedup.server.listener import Page
 from streamdedup.server.pulse import Pulse
@@ -250,10 +251,8 @@ class Kind:
 
 GROWN = {"on_full": "grow", "capacity": 40}
 KINDS: Sequence[Kind] = [
-    *(Kind(name) for name in ("bloom", "blocked", "bitmap", "counting", "cuckoo", "dleft")),
-    *(Kind(name) for name in ("dlcbf", "exact", "window")),
-    *(Kind(f"{name}-grown", GROWN) for name in ("bloom", "blocked", "cuckoo", "dleft", "exact")),
-    *(Kind(f"{name}-grown", GROWN) for name in ("counting", "dlcbf")),
+    *(Kind(name) for name in filters.KINDS if name not in filters.STATIC),
+    *(Kind(f"{name}-grown", GROWN) for name in filters.GROWABLE if name != "window"),
     Kind("bloom-double", {"probe": "double"}),
     Kind("bloom-siphash", {"hash": "siphash", "hash_key": HASH_KEY}),
     Kind("bloom-drawn", {"hash": "siphash"}),

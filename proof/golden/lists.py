@@ -19,6 +19,7 @@ from unittest.mock import patch
 import idna
 
 from proof.golden.command import Ended, call
+from streamdedup.filters.kinds import LISTABLE
 from streamdedup.keys import normalizers
 from streamdedup.keys.normalizers import email
 from streamdedup.keys.normalizers.base import characters_check
@@ -95,7 +96,6 @@ class Recipe:
         return ("--hash-key-file", "hash-key") if "siphash" in self.options else ()
 
 
-_KINDS = ("bitmap", "blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact", "fuse")
 _RATE = ("--error-rate", "0.02")
 _MAIL = ("--normalize", "email")
 _URL_RULES = (
@@ -103,7 +103,7 @@ _URL_RULES = (
     *("--url-rule", "port", "--url-ignore", "sid", "--bad-max", "2"),
 )
 RECIPES: Sequence[Recipe] = [
-    *(Recipe(kind, ("--kind", kind, *_RATE)) for kind in _KINDS),
+    *(Recipe(kind, ("--kind", kind, *_RATE)) for kind in LISTABLE),
     Recipe("fuse-trim", (*_RATE, "--normalize", "trim")),
     Recipe("fuse-lowercase", (*_RATE, "--normalize", "lowercase")),
     Recipe("fuse-email", (*_RATE, *_MAIL)),

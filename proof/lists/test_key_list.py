@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from streamdedup.events import Column
+from streamdedup.filters.kinds import LISTABLE
 from streamdedup.lists import key_list
 from streamdedup.rules.lists import Match
 from tests.filters.cases import band, random_digests
 from tests.lists.test_key_list import matched
-from tests.lists.tools import HASHES, KINDS, PROVIDER, RATES, built
+from tests.lists.tools import HASHES, PROVIDER, RATES, built
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LISTABLE)
 def test_what_was_not_put_in_is_matched_as_seldom_as_the_error_rate_says(
     kind: str, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from proof.mutants.mutant import Mutant
 from proof.mutants.patches import recompiled, replaced
-from streamdedup.filters import footprint
+from streamdedup.filters import stash
 from streamdedup.filters.base import Mask
 from streamdedup.filters.digest_filter import KEYS
 from streamdedup.filters.growing.window_stages import StagedTable
@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "max-size-without-stashes",
         "what keys that somebody chose take is within max_size",
-        lambda: patch.object(footprint, "SPARE_BYTES", 0),
+        lambda: patch.object(stash, "spare_bytes", lambda: 0),
         ("test_what_somebody_chooses_stays_within_max_size",),
     ),
     Mutant(

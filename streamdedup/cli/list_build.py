@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from streamdedup.cli.arguments import Commands, add_separator, add_url_rule, as_configured, refusing
 from streamdedup.cli.list_options import add_config, add_hash_key, configured, stdin
 from streamdedup.errors import ConfigError
-from streamdedup.filters import KINDS
+from streamdedup.filters.kinds import LISTABLE
 
 if TYPE_CHECKING:
     from streamdedup.keys.hashing import Hash
@@ -66,7 +66,7 @@ def add_build(parts: Commands) -> None:
 def _add_kind(build: argparse.ArgumentParser) -> None:
     build.add_argument(
         "--kind",
-        choices=sorted(KINDS.keys() - {"window"}),
+        choices=LISTABLE,
         default="fuse",
         help="the kind of filter (default: fuse, the smallest)",
     )

@@ -8,7 +8,6 @@ import numpy as np
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Key, Mask, Parts
-from streamdedup.filters.kinds import OPTIONS
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.sizing import beside
 from streamdedup.kernel import Words
@@ -31,6 +30,7 @@ class DigestFilter:
     kind: ClassVar[str]
     only_sets_bits: bool = False
     multiset: bool = False
+    copies_max: ClassVar[int] = 1
     _words: Words
     _counts: Counts
 
@@ -111,9 +111,7 @@ class DigestFilter:
         made = cls.__new__(cls)
         DigestFilter.__init__(made, *from_header(header, hash_), hash_)
         made.multiset = header.get("multiset", False)
-        if type(made.multiset) is not bool or made.multiset > (
-            "multiset" in OPTIONS.get(cls.kind, ())
-        ):
+        if type(made.multiset) is not bool or (made.multiset and cls.copies_max == 1):
             raise ValueError(f"multiset {made.multiset!r} is not for kind {cls.kind}")
         return made
 

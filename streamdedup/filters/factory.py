@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable
 from streamdedup.filters.digest_filter import CAPACITY_MAX, is_rate
-from streamdedup.filters.kinds import GROWABLE, KINDS, LOADED, OPTIONS, STATIC, hash_of, kind_of
+from streamdedup.filters.kinds import GROWABLE, KINDS, LOADED, STATIC, hash_of, kind_of
 from streamdedup.units import nearest, parse_count
 
 if TYPE_CHECKING:  # it imports numpy, which an error in the options does not need
@@ -102,24 +102,18 @@ def _grows(kind: str, arguments: dict[str, Any]) -> bool:
         )
     if kind not in GROWABLE:
         raise ConfigError(
-            f"filter.on_full grow is not for filter.kind {kind}: {_no_stages(kind)}; leave filter.on_full out, or"
+            f"filter.on_full grow is not for filter.kind {kind}: {KINDS[kind].no_stages}; leave filter.on_full out, or"
             f" choose one of: {', '.join(GROWABLE)}"
         )
     return True
 
 
-def _no_stages(kind: str) -> str:
-    if kind == "bitmap":
-        return "at 1/p bits a key, twice the keys at half the error take four times the memory"
-    return "it is not made from capacity and error_rate alone"
-
-
 def _check(kind: str, name: object) -> None:
     """Raise ConfigError unless the kind accepts the option."""
-    own = (*COMMON, *OPTIONS[kind], *(GROWING if kind in GROWABLE else ()))
+    own = (*COMMON, *KINDS[kind].options, *(GROWING if kind in GROWABLE else ()))
     if name in own:
         return
-    if takers := [other for other, names in OPTIONS.items() if name in names]:
+    if takers := [other.name for other in KINDS.values() if name in other.options]:
         raise ConfigError(
             f"filter.{name} is not for filter.kind {kind}, but for {', '.join(takers)}; leave it out, or choose"
             f" {'that kind' if len(takers) == 1 else 'one of these'}"

@@ -2,79 +2,64 @@
 
 # How to add a kind (paths are below `streamdedup/`, unless they begin with another folder)
 #
-# 1. A module in the folder of its family below `filters/`: the class, with its `kind`. `filters/base.py` has the
-#    protocols that it meets, `filters/digest_filter.py` what most kinds share. The sizes of its table go to
-#    `filters/sizing.py`, its kernels beside it. The contract of `filters/` in pyproject.toml names a new family folder.
-# 2. Here: the name and class in `KINDS`, its own options in `OPTIONS` (a kind with `discard` is a set, unless it takes
-#    `multiset` and that is set), whether it may grow (`GROWABLE`), and whether it is built once, from all keys
-#    (`STATIC`; such a kind is for lists, so step 3 leaves it out). An option of its own that a worker has also goes to
-#    `FilterOptions`, and to `Recipe.empty_filter` and the identity, both in `delivery/recipe.py`.
-# 3. `filters/options.py`: the name in `Kind`, and a sentence in the description of `kind`.
-# 4. `filters/footprint.py`: how much memory it takes. `commands/plan/sizes.py`: its abilities, for `plan`.
-# 5. `__init__.py`: the kind and its options in the docstring of `build`.
-# 6. Tests: a case in `tests/filters/cases.py`, over which all contract tests of filters run: no false negative, batches
-#    equal to single calls, save and load, unions and removals if it has them, the error rate. The kind in
-#    `tests/lists/tools.py` if lists are made of it, its published bits a key and its pause in `test_plan.py`, and a
-#    test file of its own for the promises that other kinds do not make. `test_error_rates.py` measures its errors. A
-#    golden filter, snapshot and list: `proof/golden/__init__.py`, `proof/golden/deployment.py`,
-#    `proof/golden/lists.py`.
-# 7. `bench/plots.py`: its color and mark. `python -m bench filters` measures it, and writes results/filters.md.
-# 8. Documents: its lines in docs/filters.md, its row in the README, and the table of docs/configuration.md, which
-#    `settings/tree.py` says how to generate. `test_docs.py` and `test_bench.py` fail until the documents have it.
+# 1. The folder of its family below `filters/`: a module with the class, its kernels beside it, and its description, a
+#    `Kind` of `filters/kind.py`, as in `filters/bloom/kinds.py`. `filters/base.py` has the protocols that the class
+#    meets, `filters/digest_filter.py` what most kinds share, `filters/sizing.py` the formulas. The contract of
+#    `filters/` in pyproject.toml names a new folder.
+# 2. Here: the description in `_ALL`. Look-ups, `plan`, lists, goldens and the tests over all kinds follow from it.
+# 3. `filters/options.py`, unless the kind is static: the name in `Kind`, and a sentence in the description of `kind`.
+# 4. `tests/filters/cases.py`: a case, over which all contract tests of filters run: no false negative, batches equal to
+#    single calls, save and load, unions and removals if it has them, the error rate.
+#
+# Then measure and write: `python -m bench filters`, with its style in `bench/plots.py`; its published bits a key in
+# `tests/commands/test_plan.py`; `python -m proof golden`; its lines in docs/filters.md, README and the docstring of
+# `build`. Tests fail until all of it is there. Promises that other kinds do not make get a test file of their own.
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from streamdedup.errors import ConfigError
+from streamdedup.filters.bitmap.kinds import BITMAP
+from streamdedup.filters.bloom.kinds import BLOCKED, BLOOM, COUNTING
+from streamdedup.filters.cuckoo.kinds import CUCKOO
+from streamdedup.filters.dleft.kinds import DLCBF, DLEFT
+from streamdedup.filters.exact.kinds import EXACT
+from streamdedup.filters.fuse.kinds import FUSE
+from streamdedup.filters.kind import Footprint, Kind
+from streamdedup.filters.window.kinds import TABLE, WINDOW
 
 if TYPE_CHECKING:  # these import numpy, which reading the settings does not need
     from streamdedup.filters.base import Filter
     from streamdedup.keys.hashing import Hash
 
-KINDS: dict[str, str] = {
-    "bitmap": "streamdedup.filters.bitmap.bitmap:Bitmap",
-    "blocked": "streamdedup.filters.bloom.blocked:BlockedBloom",
-    "bloom": "streamdedup.filters.bloom.bloom:Bloom",
-    "counting": "streamdedup.filters.bloom.counting:Counting",
-    "cuckoo": "streamdedup.filters.cuckoo.cuckoo:Cuckoo",
-    "dlcbf": "streamdedup.filters.dleft.dlcbf:DLCBF",
-    "dleft": "streamdedup.filters.dleft.dleft:DLeft",
-    "exact": "streamdedup.filters.exact.exact:Exact",
-    "fuse": "streamdedup.filters.fuse.fuse:Fuse",
-    "window": "streamdedup.filters.window.window:Window",
-}
+_ALL = (BITMAP, BLOCKED, BLOOM, COUNTING, CUCKOO, DLCBF, DLEFT, EXACT, FUSE, WINDOW)
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 LOADED: dict[str, str] = {
-    "chain": "streamdedup.filters.growing.chain:Chain",
-    "windows": "streamdedup.filters.growing.windows:GrowingWindow",
+    "chain": "growing.chain:Chain",
+    "windows": "growing.windows:GrowingWindow",
 }
 """Kinds that `build` makes only for the option `on_full: grow`, and that a saved header names."""
 
-GROWABLE = ("blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact", "window")
-"""The kinds that accept `on_full: grow`."""
+GROWABLE = tuple(kind.name for kind in _ALL if kind.grows)
 GROWTH = 16  # without `max_size`, such a filter grows to at most 16 times its first stage
+CELLED = tuple(kind.name for kind in _ALL if kind.celled)
+STATIC = frozenset(kind.name for kind in _ALL if kind.static)
+LISTABLE = tuple(kind.name for kind in _ALL if "window" not in kind.abilities)
+"""The kinds of which lists are made: a list forgets nothing."""
 
-CELLED = ("cuckoo", "dlcbf", "dleft", "window")
-"""The kinds in which each key takes a cell, or, if there is none for it, a row of the stash."""
+WINDOW_TABLE = TABLE
+"""The table of a `window`, in a snapshot's identity."""
 
-OPTIONS: dict[str, tuple[str, ...]] = {
-    "bitmap": ("probe", "range"),
-    "blocked": (),
-    "bloom": ("probe",),
-    "counting": ("probe", "multiset"),
-    "cuckoo": ("multiset",),
-    "dlcbf": ("permutations", "multiset"),
-    "dleft": ("multiset",),
-    "exact": ("fingerprint_bytes", "load"),
-    "fuse": ("keys",),
-    "window": ("retention", "generations", "late", "refresh", "max_jump"),
-}
-"""The options of each kind, besides the options that all kinds share."""
 
-WINDOW_TABLE = "cells"
-"""The table of a `window`, by name in what is saved, and in a snapshot's identity; older versions named none."""
+def footprint(kind: str, capacity: int, error_rate: float, **options: object) -> Footprint:
+    """What a filter of `kind` takes; `options` are those of the kind.
 
-STATIC = frozenset({"fuse"})  # built once, from all of their keys: for lists, not for streams
+    Raises ConfigError if no such filter can be made. Its text is the reason only, without the option or a remedy.
+    """
+    if not error_rate:
+        raise ConfigError("an error rate of 0 is not possible")
+    return KINDS[kind].footprint(capacity, error_rate, **options)
 
 
 def from_parts(
@@ -98,11 +83,11 @@ def kind_of(name: object) -> Any:  # noqa: ANN401 - each class has constructor a
 
     Raises ConfigError if no kind has this name.
     """
-    known = {**KINDS, **LOADED}
+    known = {**{kind.name: kind.path for kind in KINDS.values()}, **LOADED}
     if not isinstance(name, str) or name not in known:
         raise ConfigError(f"filter.kind {name!r} is unknown; choose one of: {', '.join(KINDS)}")
     module, _, attribute = known[name].partition(":")
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(f"streamdedup.filters.{module}"), attribute)
 
 
 def hash_of(name: object, key: bytes) -> "Hash":

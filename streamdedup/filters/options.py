@@ -15,8 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from streamdedup.filters.kinds import GROWABLE
-from streamdedup.filters.sizing import BLOCKED_ERROR_MIN, WINDOW_GENERATIONS
+from streamdedup.filters.kinds import GROWABLE, KINDS
+from streamdedup.filters.sizing import WINDOW_GENERATIONS
 from streamdedup.secret import SecretFile, conflicting_secrets, read_secret
 from streamdedup.units import count, milliseconds, size_bytes
 
@@ -25,8 +25,9 @@ Kind = Literal[
     "bloom", "blocked", "exact", "bitmap", "counting", "cuckoo", "dleft", "dlcbf", "window"
 ]
 YEAR_MS = 366 * 86_400_000
-WINDOWED = ("retention", "generations", "late", "refresh", "max_jump")  # options of a window
-PROBED = ("bitmap", "bloom", "counting")  # kinds whose positions come from one probe sequence
+WINDOWED = KINDS["window"].options
+# The kinds whose positions come from one probe sequence.
+PROBED = tuple(kind.name for kind in KINDS.values() if "probe" in kind.options)
 UNUSED_CAPACITY = 1  # the capacity that `kind: none` has
 # The options that apply to `kind: none` as well, because they decide how lists are looked up.
 WITHOUT_FILTER = ("kind", "hash", "hash_key_file", "hash_key")
@@ -275,6 +276,8 @@ def can_grow(kind: str, error_rate: float, retention: object = None) -> bool:
 
     A window does with a `retention` only: by count it is never full.
     """
-    low = kind == "blocked" and error_rate / 2 < BLOCKED_ERROR_MIN
+    if kind not in GROWABLE:
+        return False
+    low = error_rate / 2 < KINDS[kind].error_rate_min
     never_full = kind == "window" and retention is None
-    return kind in GROWABLE and not low and not never_full
+    return not low and not never_full

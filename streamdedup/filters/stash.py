@@ -168,6 +168,11 @@ def stash_bytes(rows: int) -> int:
     return held * COLUMNS * 8
 
 
+def spare_bytes() -> int:
+    """What a stash may take beyond an empty one, up to a table's capacity, if somebody chooses keys."""
+    return stash_bytes(ROWS_SPARE) - STASH_BYTES_MIN
+
+
 def _table(rows: int) -> Rows:
     return aligned_words(rows * COLUMNS).reshape(rows, COLUMNS)
 

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.core import event as _untyped_event
 from numba.core.compiler_lock import global_compiler_lock as _untyped_lock
+from numba.np.unsafe.ndarray import to_fixed_tuple as _untyped_tuple
 from typing_extensions import override
 
 from streamdedup import forks
@@ -59,6 +60,10 @@ if _config.DISABLE_JIT:
     )
 
 Words = npt.NDArray[np.uint64]  # what most kernels work on, such as the table of a filter
+
+# In a kernel only: the first fields of an array, of which a layout is made. One array is passed to a kernel faster than
+# a dozen numbers, and in the kernel numbers are faster than an array.
+unpacked = cast("Callable[[Words, int], tuple[Any, ...]]", _untyped_tuple)
 
 KERNELS: list[Any] = []  # every kernel, as numba's dispatcher
 

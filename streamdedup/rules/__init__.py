@@ -103,13 +103,13 @@ def warm_up_all() -> None:
 
 def _all_kinds() -> Iterator[dict[str, Any]]:
     """Yield each kind of filter, and each option of it that selects other kernels."""
-    for kind, options in filters.OPTIONS.items():
-        if kind in filters.STATIC:
+    for name, kind in filters.KINDS.items():
+        if kind.static:
             continue
-        yield {"kind": kind}
-        if "probe" in options:
-            yield {"kind": kind, "probe": "double"}
-        if kind in filters.GROWABLE:
-            timed = {"retention": "1d"} if "retention" in options else {}
-            yield {"kind": kind, "on_full": "grow", **timed}
+        yield {"kind": name}
+        if "probe" in kind.options:
+            yield {"kind": name, "probe": "double"}
+        if kind.grows:
+            timed = {"retention": "1d"} if "retention" in kind.options else {}
+            yield {"kind": name, "on_full": "grow", **timed}
     yield {"kind": "window", "retention": "1d"}

@@ -14,7 +14,7 @@ from streamdedup.filters.sizing import CUCKOO_BITS_MAX, CUCKOO_CELLS, TABLE_BITS
 from streamdedup.units import count, size_bytes
 
 if TYPE_CHECKING:  # it imports numpy and numba; the check of the default kind needs neither
-    from streamdedup.filters.footprint import Footprint
+    from streamdedup.filters.kind import Footprint
 
 Unfit = tuple[tuple[str, ...], str]
 
@@ -48,7 +48,7 @@ def _is_small(capacity: int, error_rate: float) -> bool:
 
 
 def _footprint(options: FilterOptions, capacity: int) -> "Footprint":
-    from streamdedup.filters.footprint import footprint
+    from streamdedup.filters.kinds import footprint
 
     own: dict[str, int] = {}
     if options.kind == "window":

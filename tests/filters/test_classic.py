@@ -143,7 +143,7 @@ def test_named_hashes_take_texts_only(hashes: Any) -> None:
 
 def test_it_is_no_kind() -> None:
     """No configuration can name it, for its hashes are weak."""
-    assert not any("classic" in name.lower() for name in filters.KINDS.values())
+    assert not any("classic" in kind.path.lower() for kind in filters.KINDS.values())
     with pytest.raises(ConfigError, match="is unknown"):
         streamdedup.build({"kind": "classic", "capacity": 10})
 

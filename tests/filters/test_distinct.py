@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamdedup
-from streamdedup.filters import GROWABLE, KINDS, OPTIONS, STATIC
+from streamdedup.filters import GROWABLE, KINDS, STATIC
 from streamdedup.keys.hashing import Digests
 from tests.rows import table
 
@@ -22,7 +22,7 @@ ADDABLE = sorted(set(KINDS) - STATIC)
 
 WAYS: list[tuple[str, Mapping[str, Any]]] = [
     *((kind, {}) for kind in ADDABLE),
-    *((kind, {"multiset": True}) for kind in ADDABLE if "multiset" in OPTIONS[kind]),
+    *((kind, {"multiset": True}) for kind in ADDABLE if "multiset" in KINDS[kind].options),
     *((kind, {"on_full": "grow"}) for kind in GROWABLE),
 ]
 

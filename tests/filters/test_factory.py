@@ -14,14 +14,14 @@ import pytest
 import streamdedup
 from streamdedup import filters
 from streamdedup.errors import ConfigError
-from streamdedup.filters import GROWABLE, KINDS, OPTIONS
+from streamdedup.filters import GROWABLE, KINDS
 from streamdedup.filters.base import Addable, Removable, Static
 from streamdedup.filters.bitmap.direct import DirectBitmap
 from streamdedup.filters.bitmap.hashed import HashedBitmap
 from streamdedup.filters.factory import COMMON
-from streamdedup.filters.footprint import SPARE_BYTES, footprint
 from streamdedup.filters.fuse.fuse import Fuse
-from streamdedup.filters.kinds import CELLED
+from streamdedup.filters.kinds import CELLED, footprint
+from streamdedup.filters.stash import spare_bytes
 from tests.filters.cases import CASES, HASH_KEY, Case, random_digests
 from tests.rows import table
 
@@ -121,19 +121,19 @@ def test_numbers_are_taken_as_text_and_as_numpy_has_them(case: Case) -> None:
 def test_the_options_of_a_kind_are_those_of_its_constructor(kind: str) -> None:
     """So none is refused that it takes, and none let through that it does not."""
     parameters = set(inspect.signature(filters.kind_of(kind)).parameters)
-    assert {*OPTIONS[kind], "capacity", "error_rate", "hash_"} == parameters
+    assert {*KINDS[kind].options, "capacity", "error_rate", "hash_"} == parameters
 
 
 def test_the_options_of_a_bitmap_are_those_of_both() -> None:
     """The one by hash and the one of a range; `build` tells which takes which."""
     both = [set(inspect.signature(one).parameters) for one in (HashedBitmap, DirectBitmap)]
-    assert set.union(*both) == {*OPTIONS["bitmap"], "capacity", "error_rate", "hash_"}
+    assert set.union(*both) == {*KINDS["bitmap"].options, "capacity", "error_rate", "hash_"}
 
 
 def test_the_docstring_lists_every_kind_and_option() -> None:
     """Whoever asks for help on `build` sees what there is."""
     told = streamdedup.build.__doc__ or ""
-    for name in (*KINDS, *COMMON, *(name for names in OPTIONS.values() for name in names)):
+    for name in (*KINDS, *COMMON, *(name for kind in KINDS.values() for name in kind.options)):
         assert f"`{name}`" in told, name
 
 
@@ -258,7 +258,7 @@ def test_beyond_max_size_a_growing_filter_takes_keys_and_tells(kind: str) -> Non
     timed = kind == "window"
     config |= {"retention": "1d"} if timed else {}
     first = streamdedup.build({**config, "max_size": "1MiB"}).size_bytes
-    spare = SPARE_BYTES if kind in CELLED else 0
+    spare = spare_bytes() if kind in CELLED else 0
     seen: Any = streamdedup.build({**config, "max_size": first + spare})
     keys = random_digests(5, 1000)
     seen.add_many(keys, *([np.arange(1000)] if timed else []))

@@ -10,9 +10,9 @@ import streamdedup
 from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Filter, Growing, Removable, Unionable
-from streamdedup.filters.footprint import SPARE_BYTES
 from streamdedup.filters.growing import chain, stages
 from streamdedup.filters.growing.chain import Chain
+from streamdedup.filters.stash import spare_bytes
 from tests.filters.cases import copies, random_digests, state
 from tests.rows import table
 
@@ -118,7 +118,7 @@ def test_max_size_is_a_size() -> None:
 
 def test_a_max_size_below_the_first_stage_is_refused() -> None:
     """With both sizes; so is what is no size."""
-    first = growing("cuckoo", 100_000).size_bytes + SPARE_BYTES
+    first = growing("cuckoo", 100_000).size_bytes + spare_bytes()
     with pytest.raises(ConfigError, match=rf"max_size 4kB is 4,000 bytes.* takes {first:,}; raise"):
         growing("cuckoo", 100_000, max_size="4kB")
     for wrong in ("much", -1, 1.5, True, "1XB", 0):

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Growing
-from streamdedup.filters.footprint import SPARE_BYTES
 from streamdedup.filters.growing.windows import GrowingWindow
 from streamdedup.filters.sizing import any_of
+from streamdedup.filters.stash import spare_bytes
 from streamdedup.filters.window.clock import NEVER, Generations
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
@@ -361,7 +361,7 @@ def test_headers_that_contradict_are_refused() -> None:
 
 def test_a_larger_max_size_lets_it_go_on() -> None:
     """And a smaller one keeps the stages that there are."""
-    least = build(40).size_bytes + SPARE_BYTES
+    least = build(40).size_bytes + spare_bytes()
     window = build(40, max_size=least)
     assert window.capacity == 40
     window.permit("64KiB")

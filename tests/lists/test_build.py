@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
+from streamdedup.filters.kinds import LISTABLE
 from streamdedup.keys.options import EmailRules
 from streamdedup.lists import load
 from streamdedup.lists.build import needs as memory
@@ -28,7 +29,6 @@ from streamdedup.named_files import open_stream
 from tests.fifos import ends, fifo
 from tests.filters.cases import HASH_KEY
 from tests.lists.tools import (
-    KINDS,
     PROVIDER,
     Commands,
     built,
@@ -175,7 +175,7 @@ def test_a_format_may_be_told(lists: Commands) -> None:
     assert holds(load(lists.directory / "o.list"), "a")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LISTABLE)
 def test_every_kind_is_built_from_files_and_from_standard_input(kind: str, lists: Commands) -> None:
     """All entries are found, and counted; an entry that comes again is a duplicate."""
     path = written(lists.directory / "in.txt", [*ADDRESSES, *ADDRESSES[:100]])

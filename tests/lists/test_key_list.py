@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import streamdedup
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column
+from streamdedup.filters.kinds import LISTABLE
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import EmailRules, Normalization
@@ -21,7 +22,7 @@ from streamdedup.lists.normalization import AS_THEY_ARE, Normalizing
 from streamdedup.rules.lists import Match, Matcher
 from streamdedup.snapshot import files
 from tests.filters.cases import HASH_KEY
-from tests.lists.tools import HASHES, KINDS, PROVIDER, STRICT, built, recipe
+from tests.lists.tools import HASHES, PROVIDER, STRICT, built, recipe
 
 lines = st.lists(
     st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), min_size=1, max_size=8),
@@ -46,7 +47,7 @@ def matched(listed: KeyList, *keys: str) -> list[Match]:
     deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @pytest.mark.parametrize("hash_", HASHES.values(), ids=HASHES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LISTABLE)
 @given(given_lines=lines)
 def test_every_entry_is_found(
     kind: str, hash_: Hash, given_lines: list[str], tmp_path: Path

@@ -25,7 +25,6 @@ from tests.filters.cases import HASH_KEY
 
 PROVIDER = Normalizing("email", EmailRules.of("provider"))
 STRICT = Normalizing("email", EmailRules.of("strict"))
-KINDS = ("bitmap", "blocked", "bloom", "counting", "cuckoo", "dlcbf", "dleft", "exact", "fuse")
 RATES = {"bitmap": 1e-3}  # the others take 1e-6
 HASHES = {"murmur3": Hash(), "siphash": Hash("siphash", HASH_KEY)}
 BUILT_AT = 1_795_360_114.5  # 2026-11-22T15:08:34Z

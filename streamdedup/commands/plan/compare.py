@@ -8,9 +8,10 @@ from streamdedup.commands.plan import speed
 from streamdedup.commands.plan.choice import Pick, Row, pick
 from streamdedup.commands.plan.job import Job
 from streamdedup.commands.plan.sample import Sample
-from streamdedup.commands.plan.sizes import ENTRIES, Size, size_of
+from streamdedup.commands.plan.sizes import Size, size_of
 from streamdedup.commands.plan.speed import Speed
 from streamdedup.errors import ConfigError
+from streamdedup.filters import KINDS
 from streamdedup.settings import SnapshotOptions
 
 Measure = Callable[[str, int, float], Speed]
@@ -59,8 +60,8 @@ def plan(job: Job, sample: Sample | None = None, measure: Measure = speed.measur
     """Return the plan for `job`. `measure` takes about a second. ConfigError if no kind can do the job."""
     fitting: dict[str, Size] = {}
     left_out: dict[str, str] = {}
-    for kind, entry in ENTRIES.items():
-        lacking = [LACKS[ability] for ability in job.needs if ability not in entry.abilities]
+    for kind, described in KINDS.items():
+        lacking = [LACKS[ability] for ability in job.needs if ability not in described.abilities]
         try:
             size = size_of(kind, job.filter_keys, job.error_rate)
         except ConfigError as error:
@@ -85,12 +86,12 @@ def grouped(reasons: dict[str, str]) -> dict[str, list[str]]:
 
 
 def _row(kind: str, size: Size, job: Job, measure: Measure) -> Row:
-    entry = ENTRIES[kind]
+    described = KINDS[kind]
     measured = measure(kind, job.filter_keys, job.error_rate)
-    if "static" in entry.abilities:
+    if described.static:
         pause_s = None
-    elif entry.only_sets_bits:
+    elif described.only_sets_bits:
         pause_s = 0.0
     else:
         pause_s = size.size_bytes * speed.copy_s_a_byte()
-    return Row(kind, size, entry.abilities, measured, pause_s)
+    return Row(kind, size, described.abilities, measured, pause_s)

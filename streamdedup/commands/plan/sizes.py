@@ -1,13 +1,9 @@
-"""What `plan` knows about each kind of filter: its abilities, how keys are added, and its size. One entry a kind."""
+"""The size of a filter of each kind, for a job."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from streamdedup.filters.exact.exact import FINGERPRINTS
-from streamdedup.filters.footprint import footprint
-from streamdedup.filters.sizing import exact_error
-from streamdedup.keys.hashing import Digests
+from streamdedup.filters.kinds import KINDS, footprint
 
 
 @dataclass(frozen=True)
@@ -24,44 +20,8 @@ class Size:
     options: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class SizeEntry:
-    """What `plan` knows about a kind. `options` returns the options to build it with, besides capacity and error rate.
-
-    `only_sets_bits` is that of the kind. `feed` adds digests to a filter; its speed is measured with it.
-    """
-
-    abilities: tuple[str, ...]  # some of: add, remove, union, window, static
-    only_sets_bits: bool = False
-    options: Callable[[int, float], Mapping[str, int]] = lambda _capacity, _error_rate: {}
-    feed: Callable[[Any, Digests], object] = lambda filter_, digests: filter_.add_many(digests)
-
-
 def size_of(kind: str, capacity: int, error_rate: float) -> Size:
     """Return the size of a filter of `kind`. ConfigError, with the reason only, if there is no such filter."""
-    options = ENTRIES[kind].options(capacity, error_rate)
+    options = KINDS[kind].planned(capacity, error_rate)
     made = footprint(kind, capacity, error_rate, **options)
     return Size(made.size_bytes, made.hashes, made.error(capacity), options)
-
-
-def _fingerprint(capacity: int, error_rate: float) -> Mapping[str, int]:
-    """Choose the shorter fingerprint if it keeps the error rate."""
-    keeps = exact_error(min(FINGERPRINTS), capacity) <= error_rate
-    return {"fingerprint_bytes": min(FINGERPRINTS) if keeps else max(FINGERPRINTS)}
-
-
-_UNITES = ("add", "union")
-_REMOVES = ("add", "remove")
-
-ENTRIES: Mapping[str, SizeEntry] = {
-    "bitmap": SizeEntry(_UNITES, only_sets_bits=True),
-    "blocked": SizeEntry(_UNITES, only_sets_bits=True),
-    "bloom": SizeEntry(_UNITES, only_sets_bits=True),
-    "counting": SizeEntry(("add", "remove", "union")),
-    "cuckoo": SizeEntry(_REMOVES),
-    "dlcbf": SizeEntry(_REMOVES),
-    "dleft": SizeEntry(_REMOVES),
-    "exact": SizeEntry(_REMOVES, options=_fingerprint),
-    "fuse": SizeEntry(("static",)),
-    "window": SizeEntry(("add", "window")),
-}

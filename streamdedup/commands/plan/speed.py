@@ -8,13 +8,13 @@ parts, of which the best is taken, because other work on the machine can only ad
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from streamdedup.commands.plan.sizes import ENTRIES, size_of
-from streamdedup.filters import build, kind_of
+from streamdedup.commands.plan.sizes import size_of
+from streamdedup.filters import STATIC, build, kind_of
 from streamdedup.filters.memory import touch_pages
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.snapshot.copied import Copy
@@ -37,7 +37,7 @@ class Speed:
 
 def measured(kind: str, capacity: int, error_rate: float) -> Speed:
     """Measure a filter of `kind` for `capacity` keys. A static kind is built from a few keys, and that is its `add`."""
-    if "static" in ENTRIES[kind].abilities:
+    if kind in STATIC:
         return _of_list(kind, error_rate)
     small = min(ROWS, _fitting(kind, capacity, error_rate))
     large = max(small, _fitting(kind, capacity, error_rate))
@@ -84,9 +84,8 @@ def _filled(
     filter_ = build({"kind": kind, "capacity": capacity, "error_rate": error_rate, **options})
     for table in filter_.buffers():
         touch_pages(table)
-    feed = ENTRIES[kind].feed
     return (
-        [_ns(partial(feed, filter_), part) for part in _parts(digests)],
+        [_ns(filter_.add_many, part) for part in _parts(digests)],
         [_ns(filter_.contains_many, part) for part in _parts(digests)],
     )
 

@@ -12,7 +12,7 @@ from streamdedup.filters.packed_cells import NOWHERE, mask, read, write
 from streamdedup.filters.places import reach_of
 from streamdedup.filters.sizing import CUCKOO_CELLS
 from streamdedup.instructions import bits_set
-from streamdedup.kernel import Words, inlined, kernel
+from streamdedup.kernel import Words, inlined, kernel, unpacked
 
 _CELLS, _1, _0 = np.uint64(CUCKOO_CELLS), np.uint64(1), np.uint64(0)
 
@@ -31,6 +31,9 @@ class CuckooLayout(NamedTuple):
     marks: np.uint64
 
 
+FIELDS = len(CuckooLayout._fields)
+
+
 def layout_fields(buckets: int, bits: int, searched: int, capacity: int) -> Words:
     """Return the fields of a `CuckooLayout` as an array. In a kernel, `layout_of` makes the `CuckooLayout` of it."""
     group = next(n for n in (4, 2, 1) if n * bits <= 64)
@@ -41,18 +44,8 @@ def layout_fields(buckets: int, bits: int, searched: int, capacity: int) -> Word
 
 @inlined
 def layout_of(fields: Words) -> CuckooLayout:
-    """Return the `CuckooLayout` of these fields. One array is passed to a kernel faster than nine numbers."""
-    return CuckooLayout(
-        fields[0],
-        fields[1],
-        fields[2],
-        fields[3],
-        fields[4],
-        fields[5],
-        fields[6],
-        fields[7],
-        fields[8],
-    )
+    """Return the `CuckooLayout` of these fields."""
+    return CuckooLayout(*unpacked(fields, FIELDS))
 
 
 @inlined

@@ -12,13 +12,11 @@ from typing_extensions import override
 from streamdedup.errors import ConfigError
 from streamdedup.filters.digest_filter import number
 from streamdedup.filters.dleft.dleft import DLeft
+from streamdedup.filters.dleft.kinds import COUNTER_BITS, FINGERPRINT_BITS_MAX
 from streamdedup.filters.dleft.shape import Shape, shape_for
 from streamdedup.keys.hashing import MURMUR3, Hash
 
 PERMUTATIONS = ("any", "published")
-COUNTER_BITS = 2
-# The published permutations multiply a fingerprint in one word.
-FINGERPRINT_BITS_MAX = 64
 
 
 class DLCBF(DLeft):

@@ -12,6 +12,7 @@ from typing_extensions import override
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask
 from streamdedup.filters.digest_filter import KEYS, DigestFilter, number
+from streamdedup.filters.dleft.kinds import REMAINDER_BITS_MAX
 from streamdedup.filters.dleft.rows import CELLS, COPIED
 from streamdedup.filters.dleft.shape import Shape, shape_for
 from streamdedup.filters.dleft.table import DLeftTable
@@ -19,8 +20,6 @@ from streamdedup.filters.memory import Counts
 from streamdedup.filters.sizing import DLEFT_CELLS, DLEFT_TABLES, TABLE_BITS_MAX, dleft_error
 from streamdedup.filters.stash import ROWS
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
-
-REMAINDER_BITS_MAX = 48
 
 
 class DLeft(DigestFilter):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdedup.filters.sizing import dleft_buckets, dleft_remainder_bits
-from streamdedup.kernel import Words, inlined
+from streamdedup.kernel import Words, inlined, unpacked
 
 PERMUTATIONS = ("any", "published", "none")
 REMAINDER_BITS_MIN = 4
@@ -32,6 +32,9 @@ class DLeftLayout(NamedTuple):
     tops: np.uint64  # the highest bit of each lane
     tops_last: np.uint64  # the highest bit of each lane of the last run, which may be shorter
     permutation: np.uint64  # its index in PERMUTATIONS
+
+
+FIELDS = len(DLeftLayout._fields)
 
 
 @dataclass(frozen=True)
@@ -126,23 +129,5 @@ def shape_for(
 
 @inlined
 def layout_of(fields: Words) -> DLeftLayout:
-    """Return the `DLeftLayout` of these fields.
-
-    One array is passed to a kernel faster than thirteen numbers, and in the kernel numbers are faster than
-    an array.
-    """
-    return DLeftLayout(
-        fields[0],
-        fields[1],
-        fields[2],
-        fields[3],
-        fields[4],
-        fields[5],
-        fields[6],
-        fields[7],
-        fields[8],
-        fields[9],
-        fields[10],
-        fields[11],
-        fields[12],
-    )
+    """Return the `DLeftLayout` of these fields."""
+    return DLeftLayout(*unpacked(fields, FIELDS))

@@ -25,6 +25,7 @@ from streamdedup.filters.digest_filter import (
     number,
     slices,
 )
+from streamdedup.filters.exact.kinds import FINGERPRINTS, LOAD, LOAD_MAX, LOAD_MIN
 from streamdedup.filters.exact.rows import (
     NEW,
     ROOM,
@@ -50,8 +51,6 @@ from streamdedup.filters.strain import (
 from streamdedup.kernel import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 
-FINGERPRINTS = (8, 16)  # the sizes of a fingerprint, in bytes
-LOAD_MIN, LOAD_MAX, LOAD = 0.5, 0.9, 0.8  # LOAD is the default
 WORDS_MAX = TABLE_BITS_MAX // 64
 
 

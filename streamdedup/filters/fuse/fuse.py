@@ -22,6 +22,7 @@ from streamdedup.filters.digest_filter import (
     number,
     slices,
 )
+from streamdedup.filters.fuse.kinds import BITS_MAX
 from streamdedup.filters.fuse.peel import (
     LENGTH_MAX,
     LINE_WORDS,
@@ -40,7 +41,6 @@ from streamdedup.filters.sizing import fuse_bits
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
 
-BITS_MAX = 32
 PART_KEYS = 1 << 22  # on average; the build of a part takes 140 MB
 PARTS_MAX = -(-CAPACITY_MAX // PART_KEYS)
 

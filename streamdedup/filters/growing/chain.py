@@ -26,7 +26,7 @@ from streamdedup.filters.growing.stages import (
     stated_stages,
     within,
 )
-from streamdedup.filters.kinds import OPTIONS, kind_of
+from streamdedup.filters.kinds import KINDS, kind_of
 from streamdedup.filters.memory import READ_ONLY, touch_pages
 from streamdedup.filters.sizing import any_of
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
@@ -219,7 +219,7 @@ class Chain(DigestFilter):
         restored = cls._of_header(header, hash_)
         headers, counts = stated_stages(header, len(buffers))
         restored._of = str(headers[0].get("kind"))
-        names = (name for name in OPTIONS[restored._of] if name != "multiset")
+        names = (name for name in KINDS[restored._of].options if name != "multiset")
         restored._options = {name: headers[0].get(name) for name in names}
         made, left = [], list(buffers)
         for place, (of_stage, parts) in enumerate(zip(headers, counts, strict=True)):

@@ -12,8 +12,7 @@ from typing import Any
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.digest_filter import CAPACITY_MAX
-from streamdedup.filters.footprint import footprint
-from streamdedup.filters.kinds import GROWABLE, GROWTH
+from streamdedup.filters.kinds import GROWABLE, GROWTH, footprint
 from streamdedup.filters.sizing import any_of, beside
 from streamdedup.units import parse_bytes
 

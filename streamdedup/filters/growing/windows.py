@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.digest_filter import describe, number
-from streamdedup.filters.footprint import footprint
 from streamdedup.filters.growing.stages import (
     STAGES_MAX,
     Stage,
@@ -24,7 +23,7 @@ from streamdedup.filters.growing.stages import (
     within,
 )
 from streamdedup.filters.growing.window_stages import StagedTable
-from streamdedup.filters.kinds import WINDOW_TABLE
+from streamdedup.filters.kinds import WINDOW_TABLE, footprint
 from streamdedup.filters.sizing import WINDOW_GENERATIONS, any_of
 from streamdedup.filters.window.in_time import InTime
 from streamdedup.filters.window.rules import Rules, rules_for, stated_rules

@@ -14,7 +14,7 @@ from streamdedup.filters.packed_cells import mask, read, write
 from streamdedup.filters.places import reach_of
 from streamdedup.filters.sizing import WINDOW_CELLS, WINDOW_WHOLE_BITS
 from streamdedup.instructions import bits_set, lanes_within
-from streamdedup.kernel import Words, inlined
+from streamdedup.kernel import Words, inlined, unpacked
 
 CELLS = np.uint64(WINDOW_CELLS)
 WHOLE_BITS = np.uint64(WINDOW_WHOLE_BITS)
@@ -42,6 +42,9 @@ class WindowLayout(NamedTuple):
     current: np.int64
 
 
+FIELDS = len(WindowLayout._fields) - 1
+
+
 def layout_fields(
     buckets: int, bits: int, tag_bits: int, generations: int, searched: int, capacity: int
 ) -> Words:
@@ -58,21 +61,8 @@ def layout_fields(
 @inlined
 def layout_at(fields: Words, current: int) -> WindowLayout:
     """The `WindowLayout` of these fields, as of the generation `current`."""
-    return WindowLayout(
-        fields[0],
-        fields[1],
-        fields[2],
-        fields[3],
-        fields[4],
-        fields[5],
-        fields[6],
-        fields[7],
-        fields[8],
-        fields[9],
-        fields[10],
-        fields[11],
-        np.int64(current),
-    )
+    # mypy takes a tuple of any length for one that fills all fields.
+    return WindowLayout(*unpacked(fields, FIELDS), np.int64(current))  # type: ignore[call-arg]
 
 
 @inlined

@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.digest_filter import number
-from streamdedup.filters.kinds import WINDOW_TABLE
 from streamdedup.filters.sizing import (
     TABLE_BITS_MAX,
     WINDOW_CELLS,
@@ -22,11 +21,10 @@ from streamdedup.filters.sizing import (
 )
 from streamdedup.filters.window.clock import TIME_MAX, Marks
 from streamdedup.filters.window.in_time import InTime
+from streamdedup.filters.window.kinds import CELL_BITS_MAX, TABLE
 from streamdedup.filters.window.rules import Rules, rules_for, stated_rules
 from streamdedup.filters.window.table import WindowTable
 from streamdedup.keys.hashing import MURMUR3, Hash
-
-CELL_BITS_MAX = 63  # the code reads a cell out of two words at most
 
 
 class Window(InTime):
@@ -105,7 +103,7 @@ class Window(InTime):
         """Kind, parameters, sizes, and the fields of `_time`."""
         return self._header(
             **self._table.rules.header(),
-            table=WINDOW_TABLE,
+            table=TABLE,
             buckets=self._table.buckets,
             fingerprint_bits=self._table.fingerprint_bits,
             **self._time(),
@@ -143,9 +141,9 @@ class Window(InTime):
 
 def check_table(header: Mapping[str, Any]) -> None:
     """Raise ValueError unless the header is that of a table as it is today."""
-    if header.get("table") != WINDOW_TABLE:
+    if header.get("table") != TABLE:
         raise ValueError(
-            f"table {header.get('table')!r} is not {WINDOW_TABLE!r}: an older version saved this window; build it anew"
+            f"table {header.get('table')!r} is not {TABLE!r}: an older version saved this window; build it anew"
         )
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from shutil import disk_usage
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters import STATIC
-from streamdedup.filters.footprint import footprint
+from streamdedup.filters.kinds import STATIC, footprint
 from streamdedup.units import sized
 
 # Python, its imports, the compiler of the kernels, and pieces of the inputs.

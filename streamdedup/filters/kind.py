@@ -1,0 +1,88 @@
+"""How a kind of filter is described: once, as a `Kind`, in the `kinds.py` of its family, which imports no kernels."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters.sizing import TABLE_BITS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """The size and error rate of a filter that could be made.
+
+    `hashes` is the number of places in which a key is looked up: bits, counters, slots or buckets. `error` returns the
+    error rate that theory predicts for a number of keys. `spare_bytes` is what the stash may take beyond `size_bytes`
+    up to the capacity, if somebody chooses keys.
+    """
+
+    size_bytes: int
+    hashes: int
+    error: Callable[[int], float]
+    spare_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What there is to know of a kind before its module, which takes time to load, is imported.
+
+    `footprint` takes the capacity, the error rate and options of the kind. It describes the filter that the constructor
+    would make, and allocates nothing. It refuses what the constructor refuses, and what restoring a saved filter
+    refuses, by a ConfigError whose text is the reason only, without the option or a remedy.
+    """
+
+    name: str
+    path: str
+    """The module below `streamdedup.filters`, and the class."""
+    footprint: Callable[..., Footprint]
+    abilities: tuple[str, ...]
+    """Some of: add, remove, union, window, static. A kind that is `static` is built once, from all of its keys."""
+    options: tuple[str, ...] = ()
+    """Those besides the options that all kinds share. One with `multiset` is a set unless that is set."""
+    only_sets_bits: bool = False
+    celled: bool = False
+    """Whether each key takes a cell, or, if there is none for it, a row of the stash."""
+    error_rate_min: float = 0.0
+    no_stages: str = ""
+    """Why the kind accepts no `on_full: grow`; empty if it does."""
+    planned: Callable[[int, float], Mapping[str, int]] = lambda _capacity, _error_rate: {}
+    """The options with which `plan` would build it, for a capacity and an error rate."""
+
+    @property
+    def static(self) -> bool:
+        """Whether the kind is for lists, not for streams."""
+        return "static" in self.abilities
+
+    @property
+    def grows(self) -> bool:
+        """Whether the kind accepts `on_full: grow`."""
+        return not self.static and not self.no_stages
+
+
+def celled(cells: int, cell_bits: int, hashes: int, error: Callable[[int], float]) -> Footprint:
+    """The footprint of cells that are packed to the bit, one more word, and an empty stash.
+
+    The word is there because the last cell, too, is read from two words.
+    """
+    from streamdedup.filters import stash
+
+    size_bytes = table_bytes(cells * cell_bits) + 8 + stash.STASH_BYTES_MIN
+    return Footprint(size_bytes, hashes, error, stash.spare_bytes())
+
+
+def table_bytes(bits: int) -> int:
+    """The bytes of so many bits, in whole words. Raises ConfigError if they are more than 1 TiB."""
+    if bits > TABLE_BITS_MAX:
+        raise ConfigError(f"it takes {bits / TABLE_BITS_MAX:.3g} TiB, and the most is 1 TiB")
+    return -(-bits // 64) * 8
+
+
+def check_width(what: str, bits: int, most: int) -> None:
+    """Raise ConfigError if a part of a cell takes more than `most` bits."""
+    if bits > most:
+        raise ConfigError(f"it takes {what} of {bits} bits, and the most is {most}")
+
+
+def too_low(least: float) -> ConfigError:
+    """The error for an error rate below `least`, the lowest of a kind."""
+    return ConfigError(f"its lowest error rate is {least:.2g}")
