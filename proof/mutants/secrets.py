@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from proof.mutants.mutant import Mutant
 from proof.mutants.patches import replaced
-from streamdedup.commands.audit.read import PartitionReader
+from streamdedup.commands.audit.read import Reading
 from streamdedup.events import Column
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from streamdedup.rules.lists import BlockedRows, Lists, ScreenResult
@@ -29,7 +29,7 @@ MUTANTS = (
     Mutant(
         "audit-by-murmur3",
         "an audit draws a secret of its own",
-        lambda: replaced(PartitionReader.__init__, _by_murmur3),
+        lambda: replaced(Reading.__init__, _by_murmur3),
         ("test_an_audit_sees_what_collisions_cost",),
     ),
     Mutant(
@@ -40,7 +40,7 @@ MUTANTS = (
     ),
 )
 
-_init: Callable[..., None] = PartitionReader.__init__
+_init: Callable[..., None] = Reading.__init__
 
 
 def _constant(cls: type[Hash], *_: object) -> Hash:
@@ -51,8 +51,8 @@ def _without_secret(header: Header) -> bytes:
     return header_json(replace(header, secret=b""))
 
 
-def _by_murmur3(self: PartitionReader, recipe: Any, _: Hash, *rest: Any, **named: Any) -> None:
-    _init(self, recipe, MURMUR3, *rest, **named)
+def _by_murmur3(self: Reading, cluster: Any, _: Hash, *rest: Any) -> None:
+    _init(self, cluster, MURMUR3, *rest)
 
 
 def _as_given(self: Lists, rows: Any, keys: Column, digests: Digests, _: Hash) -> BlockedRows:

@@ -7,11 +7,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from streamdedup.commands.audit.extents import Extent
 from streamdedup.commands.audit.staged import StagedAudit
 from streamdedup.commands.trial import tried
-from streamdedup.delivery.resume import Found
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.base import Cluster
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topics import Topology
 from streamdedup.repartition.inputs import Inputs, PatternWatch, topics_of
 from streamdedup.repartition.middle import described, made, planned
@@ -135,8 +136,10 @@ async def test_an_audit_during_a_rolling_restart_knows_what_the_others_read(
         stage.config["source"] |= {"topics": [EU]}
         found = StagedAudit._found
 
-        async def goes_on(self: StagedAudit, topology: Topology) -> list[Found]:
-            before = await found(self, topology)
+        async def goes_on(
+            self: StagedAudit, partitions: Sequence[InputPartition]
+        ) -> dict[InputPartition, Extent]:
+            before = await found(self, partitions)
             feed(stage, US, ["later"])
             await worker.consumed(len(IDS) + 1)
             return before

@@ -12,13 +12,19 @@ from typing import Any
 import numpy as np
 
 from streamdedup.commands.audit.match import EXAMPLES_MAX, group_numbers, pieces
-from streamdedup.commands.audit.rows import EMITTED, ROW, TIMED_ROW, Rows, Sorter
+from streamdedup.commands.audit.rows import (
+    EMITTED,
+    OFFSET_BITS,
+    ROW,
+    TIMED_ROW,
+    Rows,
+    Sorter,
+    unpacked,
+)
 from streamdedup.delivery.cross_partition import REMEDY, Evidence, Watch
 from streamdedup.filters.base import Mask
 from streamdedup.filters.window.clock import Clock
 from streamdedup.units import counted
-
-_OFFSET_BITS = 48  # of a place: the partition, above the offset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +130,7 @@ class EmittedKeys:
             unseen_share=watch.unseen_share,
             is_evident=in_several > 0 or watch.evidence is not None,
             doubled=doubled if self._is_known else None,
-            places=tuple(map(_place, places)) if self._is_known else (),
+            places=tuple(map(unpacked, places)) if self._is_known else (),
         )
 
     @property
@@ -136,14 +142,14 @@ class EmittedKeys:
         made: Rows = np.zeros(len(emitted), dtype=TIMED_ROW if self._by_time else ROW)
         for name in ("high", "low", *(("generation",) if self._by_time else ())):
             made[name] = emitted[name]
-        made["first"] = made["last"] = emitted["first"] | partition << _OFFSET_BITS
+        made["first"] = made["last"] = emitted["first"] | partition << OFFSET_BITS
         made["count"], made["kind"] = 1, EMITTED
         return made
 
 
 def _within_a_window(rows: Rows, generations: int) -> tuple[int, Mask]:
     """Return how many keys are in several partitions, and which rows follow one of another within the window."""
-    of, partition = group_numbers(rows), rows["first"] >> _OFFSET_BITS
+    of, partition = group_numbers(rows), rows["first"] >> OFFSET_BITS
     several = len(np.unique(of[1:][(of[1:] == of[:-1]) & (partition[1:] != partition[:-1])]))
     order = np.lexsort((rows["first"], rows["generation"], of))
     of, partition, generation = of[order], partition[order], rows["generation"][order]
@@ -155,7 +161,3 @@ def _within_a_window(rows: Rows, generations: int) -> tuple[int, Mask]:
     found = np.zeros(len(rows), dtype=np.bool_)
     found[order] = again
     return several, found
-
-
-def _place(packed: int) -> tuple[int, int]:
-    return packed >> _OFFSET_BITS, packed & (1 << _OFFSET_BITS) - 1

@@ -6,14 +6,16 @@ commits in between would look lost.
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from streamdedup.delivery.fence import committed_offset, look, wait_decided
-from streamdedup.delivery.resume import Found
+from streamdedup.delivery.fence import look, wait_decided
+from streamdedup.delivery.resume import Found, differs
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
+from streamdedup.kafka.offsets import Committed
 from streamdedup.kafka.sink import transaction_timeout_s
-from streamdedup.kafka.topics import Topology, refuse_missing, sink_topics
+from streamdedup.kafka.topics import Topology
 from streamdedup.settings import Settings
 
 WHOSE = "of another producer, or of a worker that was killed,"
@@ -21,11 +23,19 @@ WHOSE = "of another producer, or of a worker that was killed,"
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """For one partition: what was `found` at the broker, and where the audit stops in each written topic, by name."""
+    """For one partition: what was `found` at the broker, and where the audit stops in each written topic, by name.
 
-    partition: int
+    `is_copied` says that the partition's events are copied to a middle topic.
+    """
+
     found: Found
-    ends: dict[str, int]
+    ends: dict[str, int] = field(default_factory=dict)
+    is_copied: bool = False
+
+    @property
+    def partition(self) -> int:
+        """Its number."""
+        return self.found.partition
 
     @property
     def committed(self) -> int | None:
@@ -36,15 +46,20 @@ class Extent:
         return min(max(found.committed.offset, found.input_start), found.input_end)
 
     @property
+    def until(self) -> int:
+        """The offset below which the input's events are due."""
+        return self.found.input_start if self.committed is None else self.committed
+
+    @property
     def same_logs(self) -> bool:
-        """Whether the offset was committed on this cluster, for this very input."""
+        """Whether the offset was committed on this cluster, for this very input, and for this middle topic, if any."""
         found = self.found
-        if found.committed is None or found.committed.note is None:
-            return True
-        if found.note is None:  # the note was written on another cluster
-            return False
-        ids = (found.note.input_id, found.input_id)
-        return None in ids or ids[0] == ids[1]
+        note = found.committed.note if found.committed else None
+        return note is None or not (
+            differs(note.cluster_id, found.cluster_id)
+            or differs(note.input_id, found.input_id)
+            or (self.is_copied and differs(note.output_id, found.output_id))
+        )
 
 
 def nothing_committed(settings: Settings) -> ConfigError:
@@ -55,28 +70,33 @@ def nothing_committed(settings: Settings) -> ConfigError:
     )
 
 
-async def topology_of(settings: Settings, cluster: Cluster) -> Topology:
-    """Return the topics. ConfigError if one is missing."""
-    source = settings.source.topic
-    names = [source, *sink_topics(settings.sink)]
-    topology = await cluster.describe(names)
-    refuse_missing(topology, source, names)
-    return topology
+def patience_s(settings: Settings) -> float:
+    """Return for how long to wait for a transaction. A transaction that a killed worker left open ends by its time-out.
 
-
-async def fixed(settings: Settings, cluster: Cluster, topology: Topology, partition: int) -> Extent:
-    """Return how far to read `partition`. DeliveryError if a transaction stays open there.
-
-    An audit fences nobody. A transaction that a killed worker left open ends by its time-out.
+    An audit fences nobody.
     """
-    within_s = settings.delivery.open_transaction_s + transaction_timeout_s(settings.kafka)
-    committed = await committed_offset(settings, cluster, partition, within_s, whose=WHOSE)
+    return settings.delivery.open_transaction_s + transaction_timeout_s(settings.kafka)
+
+
+async def decided_end(settings: Settings, cluster: Cluster, topic: str, partition: int) -> int:
+    """Return the end, once nothing below it is undecided. DeliveryError if a transaction stays open there."""
     async with asyncio.timeout(ANSWER_S_MAX):
-        ends = {
-            name: await cluster.end_offset(name, partition) for name in sink_topics(settings.sink)
-        }
-    for name, end in ends.items():
-        await wait_decided(cluster, name, partition, end, within_s, whose=WHOSE)
+        end = await cluster.end_offset(topic, partition)
+    await wait_decided(cluster, topic, partition, end, patience_s(settings), whose=WHOSE)
+    return end
+
+
+async def fixed(
+    settings: Settings,
+    cluster: Cluster,
+    topology: Topology,
+    partition: int,
+    committed: Committed | None,
+    *,
+    topics: Iterable[str],
+) -> Extent:
+    """Return how far to read `partition` of the written `topics`, after the `committed` offset was asked for."""
+    ends = {topic: await decided_end(settings, cluster, topic, partition) for topic in topics}
     async with asyncio.timeout(ANSWER_S_MAX):
         found = await look(
             settings,
@@ -88,4 +108,4 @@ async def fixed(settings: Settings, cluster: Cluster, topology: Topology, partit
             input_end_of=cluster.stable_offset,
             others={},
         )
-    return Extent(partition, found, ends)
+    return Extent(found, ends)

@@ -1,17 +1,20 @@
-"""What an audit cannot know about a partition, in words for people, and which findings that hides."""
+"""What an audit cannot know, in words for people, and which findings that hides."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from streamdedup.commands.audit.extents import Extent
 from streamdedup.commands.audit.match import Matches
 from streamdedup.commands.audit.time_check import TimeCheck
+from streamdedup.delivery.resume import differs
 from streamdedup.kafka.broker_clock import DIFFERENCE_S_MAX
 from streamdedup.kafka.options import SinkOptions
 from streamdedup.settings import Settings
 
 FINDINGS = ("lost", "missing", "wrongly_dropped", "doubled", "foreign", "wrongly_rejected")
 ABSENT = ("lost", "missing", "wrongly_dropped")
+SHOWN_MAX = 8  # partitions or topics in one sentence
+OF = "{of}"  # in a text: the place for the partitions that a limit holds for, if several are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,27 +26,224 @@ class Limit:
     hides: tuple[str, ...] = ()
 
 
-def limits_of(
-    settings: Settings, extent: Extent, starts: dict[str, int], matches: Matches, *, across: bool
-) -> Iterator[Limit]:
-    """Yield the limits of one partition. `starts` is the first offset of each side topic.
+# Each limit, and whether it holds for a partition.
+_Rows = Iterator[tuple[Callable[[Extent], bool], Limit]]
 
-    `across` says that all keys are compared across partitions.
+
+def limits_of(
+    settings: Settings,
+    inputs: Mapping[str, Extent],
+    outputs: Mapping[str, Extent],
+    starts: Mapping[str, int],
+    matches: Matches,
+    *,
+    checks: Sequence[TimeCheck],
+    across: bool = False,
+    unreadable: Sequence[str] = (),
+    strangers: Sequence[str] = (),
+) -> Iterator[Limit]:
+    """Yield the limits of a comparison of `inputs` with `outputs`, which are partitions by their names.
+
+    `starts` is the first offset of each side topic. `across` says that all keys are compared across partitions.
+    With `source.repartition`, `unreadable` are inputs that the configuration names no more and that cannot be read, and
+    `strangers` the first events of the middle topic that are no copies of ours.
     """
-    yield from _of_the_offset(settings, extent)
-    yield from _of_the_logs(settings, extent, starts)
-    yield from limits_of_rules(settings, matches)
-    if extent.found.partitions > 1 and not across:
+    is_staged = settings.source.repartition is not None
+    yield from _met(_of_the_input(settings), inputs, are_named=is_staged)
+    if unreadable:
+        yield Limit(
+            "inputs_left",
+            "the first stage has offsets on topics that the configuration names no more, and that are deleted or may"
+            f" not be read ({_few(unreadable)}): it is not known which events of the output come from there;"
+            " grant Read on them if they exist",
+            ("foreign",),
+        )
+    yield from _met(_of_the_output(settings), outputs, are_named=is_staged)
+    yield from _of_side_topics(settings.sink, starts)
+    yield from _of_rules(settings, matches)
+    if strangers:
+        yield Limit(
+            "stranger",
+            "the middle topic holds events that this deployment has not copied, at which its second stage stops; first:"
+            f" {', '.join(strangers)}",
+        )
+    several = any(extent.found.partitions > 1 for extent in inputs.values())
+    if several and not is_staged and not across:
         yield Limit(
             "keys_across_partitions",
             "each partition is judged by itself, as the worker does: a key that came in two partitions is in the output"
             " of both, and is not counted here; only a sample of the keys is compared across partitions, all of them"
             " with --across (docs/partitioning.md)",
         )
+    for check in checks:
+        yield from _of_times(settings, check)
 
 
-def limits_of_rules(settings: Settings, matches: Matches) -> Iterator[Limit]:
-    """Yield what is not known because duplicates, blocked events or what they refreshed are written nowhere."""
+def began_at_latest(settings: Settings, extent: Extent) -> bool:
+    """Return whether reading began at an offset that is no longer known."""
+    found = extent.found
+    before_the_group = found.partition < found.born
+    return settings.source.start == "latest" and found.since is None and before_the_group
+
+
+def _met(rows: _Rows, extents: Mapping[str, Extent], *, are_named: bool) -> Iterator[Limit]:
+    """Yield those that hold for any of `extents`."""
+    for holds, limit in rows:
+        if of := [name for name, extent in extents.items() if holds(extent)]:
+            named = f" (partition {_few(of)})" if are_named else ""
+            yield replace(limit, text=limit.text.replace(OF, named))
+
+
+def _few(named: Sequence[str]) -> str:
+    few = ", ".join(named[:SHOWN_MAX])
+    return f"{few} and more" if len(named) > SHOWN_MAX else few
+
+
+def _of_the_input(settings: Settings) -> _Rows:
+    is_staged = settings.source.repartition is not None
+    nothing = f" on the input{OF}: nothing is" if is_staged else ", so no event of the input is"
+    due = "" if is_staged else " yet"
+    yield (
+        lambda extent: extent.found.committed is None,
+        Limit("not_committed", f"no offset is committed{nothing} due{due}"),
+    )
+    which = "input or middle topic (made again" if is_staged else "input (recreated"
+    yield (
+        lambda extent: not extent.same_logs,
+        Limit(
+            "other_input",
+            f"the offset was committed for another {which}, or on another cluster): no event of this input is due{OF},"
+            " and the emitted events may come from the other",
+            ("foreign",),
+        ),
+    )
+    yield (
+        _is_moved,
+        _moved(" on the input" if is_staged else "", "" if is_staged else _floor(settings)),
+    )
+    if not is_staged:
+        yield (
+            lambda extent: extent.same_logs and _is_of_other_output(extent),
+            _other_output(settings),
+        )
+    yield (
+        lambda extent: _is_passed(extent) and (is_staged or extent.same_logs),
+        Limit(
+            "deleted_unread",
+            f"the input begins after the committed offset{OF}: the events between were deleted before they were read",
+        ),
+    )
+    latest = "source.start is latest, so it is not known where reading began"
+    if not is_staged:
+        yield (
+            lambda extent: extent.committed is not None and began_at_latest(settings, extent),
+            Limit(
+                "began_at_latest",
+                f"{latest}: a key whose events all come before the first emitted event is not counted as missing",
+            ),
+        )
+    yield (
+        lambda extent: extent.found.input_start > 0,
+        Limit(
+            "input_trimmed",
+            f"the beginning of the input was deleted{OF}: it is not known whether every emitted event was in it",
+            ("foreign",),
+        ),
+    )
+    if is_staged:
+        yield (
+            lambda _: settings.source.start == "latest",
+            Limit("began_at_latest", f"{latest}, and which keys are due", ABSENT),
+        )
+
+
+def _of_the_output(settings: Settings) -> _Rows:
+    is_staged, output = settings.source.repartition is not None, settings.sink.topic
+    if is_staged:
+        yield (
+            lambda extent: bool(extent.found.floor),
+            Limit(
+                "forgotten",
+                f"after reset --forget the output counts from there on{OF}, and it is not noted from which event of the"
+                " input on keys are due again",
+                ABSENT,
+            ),
+        )
+        yield _is_moved, _moved(" on the middle topic", _floor(settings))
+        yield _is_of_other_output, _other_output(settings)
+    windowed = settings.filter.kind == "window"
+    yield (
+        lambda extent: extent.found.output_start > (extent.found.floor or 0),
+        Limit(
+            "output_trimmed",
+            f"the beginning of {output} was deleted{OF}: it is not known whether a key that is not in it was emitted"
+            + (", nor how far the window's time had come" if windowed else ""),
+            (*ABSENT, *(("doubled",) if windowed else ())),
+        ),
+    )
+
+
+def _is_moved(extent: Extent) -> bool:
+    committed = extent.found.committed
+    return committed is not None and committed.note is None
+
+
+def _moved(on: str, floor: str) -> Limit:
+    return Limit(
+        "moved_by_a_tool",
+        f"the offset{on} was committed by another tool{OF}: events that it skipped look lost{floor}",
+    )
+
+
+def _floor(settings: Settings) -> str:
+    return (
+        "; and after an earlier reset --forget, its floor is not known, so events that"
+        f" {settings.sink.topic} held then look doubled"
+    )
+
+
+def _is_passed(extent: Extent) -> bool:
+    committed = extent.found.committed
+    return committed is not None and committed.offset < extent.found.input_start
+
+
+def _is_of_other_output(extent: Extent) -> bool:
+    note = extent.found.note
+    return note is not None and differs(note.output_id, extent.found.output_id)
+
+
+def _other_output(settings: Settings) -> Limit:
+    return Limit(
+        "other_output",
+        f"the offset was committed with another {settings.sink.topic}{OF}: the events emitted then are not in this one",
+    )
+
+
+def _of_side_topics(sink: SinkOptions, starts: Mapping[str, int]) -> Iterator[Limit]:
+    """Yield what is not known because side topics were trimmed."""
+    if sink.dead_letter_topic and starts.get(sink.dead_letter_topic):
+        yield Limit(
+            "dead_letters_trimmed",
+            f"the beginning of {sink.dead_letter_topic} was deleted: it is not known whether missing events were"
+            " rejected",
+            ABSENT,
+        )
+    if sink.blocked_topic and starts.get(sink.blocked_topic):
+        yield Limit(
+            "blocked_trimmed",
+            f"the beginning of {sink.blocked_topic} was deleted: it is not known whether missing events were blocked",
+            ABSENT,
+        )
+    if sink.duplicates_topic and starts.get(sink.duplicates_topic):
+        yield Limit(
+            "duplicates_trimmed",
+            f"the beginning of {sink.duplicates_topic} was deleted, so a missing key that is not in it may be lost or"
+            " wrongly dropped",
+        )
+
+
+def _of_rules(settings: Settings, matches: Matches) -> Iterator[Limit]:
+    """Yield what is not known, since duplicates, blocked events or what they refreshed are written nowhere."""
     sink = settings.sink
     if matches.unaccounted and (sink.duplicates_topic or sink.shadow):
         yield Limit(
@@ -68,30 +268,7 @@ def limits_of_rules(settings: Settings, matches: Matches) -> Iterator[Limit]:
         )
 
 
-def limits_of_side_topics(sink: SinkOptions, starts: Mapping[str, int]) -> Iterator[Limit]:
-    """Yield what is not known because side topics were trimmed. `starts` is the first offset of each."""
-    if sink.dead_letter_topic and starts.get(sink.dead_letter_topic):
-        yield Limit(
-            "dead_letters_trimmed",
-            f"the beginning of {sink.dead_letter_topic} was deleted: it is not known whether missing events were"
-            " rejected",
-            ABSENT,
-        )
-    if sink.blocked_topic and starts.get(sink.blocked_topic):
-        yield Limit(
-            "blocked_trimmed",
-            f"the beginning of {sink.blocked_topic} was deleted: it is not known whether missing events were blocked",
-            ABSENT,
-        )
-    if sink.duplicates_topic and starts.get(sink.duplicates_topic):
-        yield Limit(
-            "duplicates_trimmed",
-            f"the beginning of {sink.duplicates_topic} was deleted, so a missing key that is not in it may be lost or"
-            " wrongly dropped",
-        )
-
-
-def limits_of_times(settings: Settings, check: TimeCheck) -> Iterator[Limit]:
+def _of_times(settings: Settings, check: TimeCheck) -> Iterator[Limit]:
     """Yield what is not known about the events that were rejected for their time."""
     output, letters = settings.sink.topic, settings.sink.dead_letter_topic
     if check.unknown:
@@ -108,67 +285,3 @@ def limits_of_times(settings: Settings, check: TimeCheck) -> Iterator[Limit]:
             f"the worker's clock was {abs(check.worker_ahead_s):,.0f} s {side} the broker's when it rejected events for"
             " their time; set the wrong one right (NTP)",
         )
-
-
-def began_at_latest(settings: Settings, extent: Extent) -> bool:
-    """Return whether reading began at an offset that is no longer known."""
-    found = extent.found
-    before_the_group = found.partition < found.born
-    return settings.source.start == "latest" and found.since is None and before_the_group
-
-
-def _of_the_offset(settings: Settings, extent: Extent) -> Iterator[Limit]:
-    found, output = extent.found, settings.sink.topic
-    if found.committed is None:
-        yield Limit("not_committed", "no offset is committed, so no event of the input is due yet")
-        return
-    if not extent.same_logs:
-        yield Limit(
-            "other_input",
-            "the offset was committed for another input (recreated, or on another cluster): no event of this input is"
-            " due, and the emitted events may come from the other",
-            ("foreign",),
-        )
-        return
-    note = found.committed.note
-    if note is None:
-        yield Limit(
-            "moved_by_a_tool",
-            "the offset was committed by another tool: events that it skipped look lost; and after an earlier reset"
-            f" --forget, its floor is not known, so events that {output} held then look doubled",
-        )
-    elif None not in (note.output_id, found.output_id) and note.output_id != found.output_id:
-        yield Limit(
-            "other_output",
-            f"the offset was committed with another {output}: the events emitted then are not in this one",
-        )
-    if found.committed.offset < found.input_start:
-        yield Limit(
-            "deleted_unread",
-            "the input begins after the committed offset: the events between were deleted before they were read",
-        )
-    if began_at_latest(settings, extent):
-        yield Limit(
-            "began_at_latest",
-            "source.start is latest, so it is not known where reading began: a key whose events all come before the"
-            " first emitted event is not counted as missing",
-        )
-
-
-def _of_the_logs(settings: Settings, extent: Extent, starts: dict[str, int]) -> Iterator[Limit]:
-    found, sink = extent.found, settings.sink
-    if found.input_start > 0:
-        yield Limit(
-            "input_trimmed",
-            "the beginning of the input was deleted: it is not known whether every emitted event was in it",
-            ("foreign",),
-        )
-    if found.output_start > (found.floor or 0):
-        windowed = ("doubled",) if settings.filter.kind == "window" else ()
-        yield Limit(
-            "output_trimmed",
-            f"the beginning of {sink.topic} was deleted: it is not known whether a key that is not in it was emitted"
-            + (", nor how far the window's time had come" if windowed else ""),
-            (*ABSENT, *windowed),
-        )
-    yield from limits_of_side_topics(sink, starts)

@@ -1,13 +1,13 @@
 """From the topics of one partition to rows: what each event is to the audit, and how many events are of each sort."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from streamdedup.commands.audit.extents import Extent
+from streamdedup.commands.audit.match import APART, EXAMPLES_MAX
 from streamdedup.commands.audit.rows import (
     DROPPED,
     DUE,
@@ -15,35 +15,33 @@ from streamdedup.commands.audit.rows import (
     EMITTED,
     EMITTED_UNJUDGED,
     KNOWN,
+    OFFSET_BITS,
     UNLETTERED,
     WITHHELD,
-    Rows,
+    Sorter,
     rows_of,
 )
-from streamdedup.commands.audit.time_check import Claim, TimeCheck
 from streamdedup.commands.audit.window_time import Latest, WindowTime
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import refuse_unknown, resolved
-from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.filters.base import Mask
 from streamdedup.filters.window.clock import Clock
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.options import BLOCKED_BY
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.marks import headers_of, marks_of
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.keys.placement import partitions_of
+from streamdedup.repartition.middle import options_of
 
 STALL_S_MAX = 60.0
 _UNKNOWN_REMEDY = (
     "its key is not known; set kafka.schema_registry to the registry that has it, and audit again"
 )
-# The headers of a letter that name its event.
-PLACE = ("streamdedup.topic", "streamdedup.partition", "streamdedup.offset")
-# Topic and partition, as a letter names them -> the partition's number here.
-Named = Mapping[tuple[bytes | None, bytes | None], int]
 OnProgress = Callable[[str, int], None]  # gets the topic and how many more of its events were read
 
 
@@ -61,154 +59,160 @@ class Sorts:
     untimed: int = 0  # of these, in a window by time, those with a key and without a timestamp
     duplicates: int = 0
 
-
-class TakesRows(Protocol):
-    """Something that rows are added to."""
-
-    def add(self, rows: Rows) -> None:
-        """Take rows."""
+    def __add__(self, other: "Sorts") -> "Sorts":
+        return Sorts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
-@dataclass
 class Offsets:
-    """Some offsets of the input, one bit for each from `start` on; the letters of a side topic name them."""
+    """Some offsets of the input, one bit for each from `start` up to, but not including, `until`."""
 
-    start: int
-    bits: "np.typing.NDArray[np.uint8]" = field(default_factory=lambda: np.zeros(0, np.uint8))
-
-    def reach(self, until: int) -> None:
-        """Make room for the offsets below `until`. Others are left out."""
-        self.bits = np.zeros(max(0, until - self.start + 7) // 8, np.uint8)
+    def __init__(self, start: int, until: int) -> None:
+        self._start = start
+        self._bits = np.zeros(max(0, until - start + 7) // 8, np.uint8)
 
     def add(self, offsets: Integers) -> None:
-        """Add offsets."""
-        at = offsets - self.start
-        at = at[(at >= 0) & (at < 8 * len(self.bits))]
-        np.bitwise_or.at(self.bits, at >> 3, (1 << (at & 7)).astype(np.uint8))
+        """Add offsets. Those out of bounds are left out."""
+        at = offsets - self._start
+        at = at[(at >= 0) & (at < 8 * len(self._bits))]
+        np.bitwise_or.at(self._bits, at >> 3, (1 << (at & 7)).astype(np.uint8))
 
     def of(self, offsets: Integers) -> Mask:
         """Return which of `offsets` were added."""
-        at = offsets - self.start
-        within = at < 8 * len(self.bits)
+        at = offsets - self._start
+        within = at < 8 * len(self._bits)
         at = np.where(within, at, 0)
-        if not len(self.bits):
+        if not len(self._bits):
             return np.zeros(len(offsets), dtype=np.bool_)
-        return np.asarray(within & (self.bits[at >> 3] >> (at & 7).astype(np.uint8) & 1 == 1))
+        return np.asarray(within & (self._bits[at >> 3] >> (at & 7).astype(np.uint8) & 1 == 1))
 
 
-class PartitionReader:
-    """Reads one partition's topics into `sorter`."""
+@dataclass(frozen=True)
+class Reading:
+    """All that the readers of one comparison share. `clock` is that of its windows, if any."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        hash_: Hash,
-        cluster: Cluster,
-        extent: Extent,
-        *,
-        sorter: TakesRows,
-        clock: Clock | None,
-        time_check: TimeCheck | None,
-        watch: Watch | None,
-        on_progress: OnProgress,
-        number: int = 0,
-    ) -> None:
-        self._cluster, self._hash, self._settings = cluster, hash_, recipe.settings
-        self._extent, self._sorter, self._clock, self._on_progress = (
-            extent,
-            sorter,
-            clock,
-            on_progress,
-        )
-        self._extractor = recipe.extractor()
-        self.lettered, self.blocked, self.under_way = (
-            Offsets(extent.found.input_start) for _ in range(3)
-        )
-        self._remembers = self._settings.filter.remembers
-        self._watch = watch
-        self._time_check, self._claims = time_check, list[Claim]()
-        self._late = Latest(clock) if clock and self._settings.filter.late == "drop" else None
-        self._window = WindowTime(clock, number) if clock else None
-        self.sorts = Sorts()
+    cluster: Cluster
+    hash: Hash
+    sorter: Sorter
+    clock: Clock | None
+    watch: Watch | None
+    on_progress: OnProgress
 
-    @property
-    def undated(self) -> Mapping[int, int]:
-        """What `window_time.dated` needs for the rows of this reader, when all is read."""
-        return self._window.generations if self._window else {}
-
-    async def read(self, until: int) -> None:
-        """Read everything that is compared. Input events below `until` are due."""
-        sink = self._settings.sink
-        for topic, letters in (
-            (sink.dead_letter_topic, self.lettered),
-            (sink.blocked_topic, self.blocked),
-        ):
-            if topic:
-                letters.reach(until)
-                await self._each(topic, 0, partial(self._letter, letters))
-        await self.read_input(until)
-        await self.read_output()
-
-    async def read_input(self, until: int) -> None:
-        """Read the input. Its events below `until` are due, unless they are `lettered`, `blocked` or `under_way`."""
-        start = self._extent.found.input_start
-        await self._each(self._settings.source.topic, start, self._due, until)
-
-    async def read_output(self) -> None:
-        """Read the output and the duplicates."""
-        found, sink = self._extent.found, self._settings.sink
-        await self._each(sink.topic, found.floor or 0, self._emitted)
-        if self._window:
-            self.sorts.untimed = self._window.untimed
-        if sink.duplicates_topic:
-            await self._each(sink.duplicates_topic, 0, self._duplicate)
-
-    async def read_on(self, start: int, end: int) -> None:
-        """Read the input from `start` on. Its events need not be in the output yet, but may be."""
-        await self._each(self._settings.source.topic, start, self._known, end)
-
-    async def _each(
-        self,
-        topic: str,
-        start: int,
-        take: Callable[[EventBatch], None],
-        end: int | None = None,
-    ) -> None:
-        cluster, partition = self._cluster, self._extent.partition
-        start = max(start, await cluster.first_offset(topic, partition))
-        end = self._extent.ends[topic] if end is None else end
-        batches = cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
+    async def batches(
+        self, topic: str, partition: int, start: int, end: int
+    ) -> AsyncGenerator[EventBatch]:
+        """Yield the committed events. TrimmedError if they are trimmed meanwhile."""
+        events = self.cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
         try:
-            async for batch in batches:
-                async for part in resolved(batch, self._extractor):
-                    take(part)
-                if self._claims and self._time_check:
-                    await self._time_check.check(self._claims)
-                    self._claims = []
-                self._on_progress(topic, len(batch))
+            async for batch in events:
+                yield batch
+                self.on_progress(topic, len(batch))
         except TrimmedError as error:
-            raise DeliveryError(
+            raise TrimmedError(
                 f"{error}: it was trimmed during the audit; run the audit again"
             ) from None
         finally:
-            await batches.aclose()
+            await events.aclose()
 
-    def _letter(self, letters: Offsets, batch: EventBatch) -> None:
-        offsets, topic = list[int](), self._settings.source.topic
-        check = self._time_check if letters is self.lettered else None
-        ours: Named = {(topic.encode(), b"%d" % self._extent.partition): 0}
-        for row, _, offset in letters_in(batch, ours):
-            offsets.append(offset)
-            if check and (claim := check.claim(batch, row, offset)):
-                self._claims.append(claim)
-        letters.add(np.array(offsets, dtype=np.int64))
+
+class _Reader:
+    """Adds rows of one partition to the sorter, with the partition's `number` here in their offsets."""
+
+    def __init__(self, reading: Reading, recipe: Recipe, extent: Extent, number: int = 0) -> None:
+        self._reading, self._settings, self.extent = reading, recipe.settings, extent
+        self._extractor, self._bits = recipe.extractor(), number << OFFSET_BITS
+        self.sorts = Sorts()
+
+    async def _each(
+        self, topic: str, start: int, end: int, take: Callable[[EventBatch], None]
+    ) -> None:
+        partition = self.extent.partition
+        start = max(start, await self._reading.cluster.first_offset(topic, partition))
+        events = self._reading.batches(topic, partition, start, end)
+        async with aclosing(events) as batches:
+            async for batch in batches:
+                async for part in resolved(batch, self._extractor):
+                    take(part)
+
+    def _judged(self, keys: Keys) -> tuple[Mask, Mask]:
+        """Return which events a filter judges by their keys, and which have a key but pass, as there is no filter."""
+        have = keys.keys.sizes >= 0
+        nobody = np.zeros(len(have), dtype=np.bool_)
+        return (have, nobody) if self._settings.filter.remembers else (nobody, have)
+
+    def _add_judged(
+        self,
+        batch: EventBatch,
+        keys: Keys,
+        kind: int,
+        which: Mask,
+        times: tuple[Integers, Integers] | None = None,
+    ) -> None:
+        rows = np.flatnonzero(which)
+        if not len(rows):
+            return
+        cells, watch = keys.keys.take(rows), self._reading.watch
+        if watch and kind == DUE:
+            watch.read(batch.partition, cells)
+        elif watch and kind == EMITTED:
+            watch.read_emitted(batch.partition, cells)
+        self._add(batch, kind, self._reading.hash.of_column(cells), rows, times)
+
+    def _add_unjudged(self, batch: EventBatch, kind: int, which: Mask) -> None:
+        """Add rows of events without a key. The digest is of all that is copied of the event."""
+        rows = np.flatnonzero(which)
+        if len(rows):
+            contents = [_content(batch, row) for row in rows.tolist()]
+            self._add(batch, kind, self._reading.hash.digests(contents), rows)
+
+    def _add(
+        self,
+        batch: EventBatch,
+        kind: int,
+        digests: Digests,
+        rows: Integers,
+        times: tuple[Integers, Integers] | None = None,
+    ) -> None:
+        offsets = batch.offsets[rows] | self._bits
+        made = rows_of(self._reading.clock is not None, kind, digests, offsets)
+        if times:
+            made["generation"], made["reach"] = times
+        self._reading.sorter.add(made)
+
+
+class InputReader(_Reader):
+    """Reads a partition of the input. Its events below `until` are due, but for those that it has marked.
+
+    Letters name those that are `lettered` or `blocked`; a copy of those that are `under_way` waits in the middle topic.
+    """
+
+    def __init__(
+        self, reading: Reading, recipe: Recipe, at: InputPartition, extent: Extent, number: int = 0
+    ) -> None:
+        super().__init__(reading, recipe, extent, number)
+        self.at, self.until, self.waiting = at, extent.until, 0
+        """`waiting` counts the events that are under way."""
+        sink, clock, start = self._settings.sink, reading.clock, extent.found.input_start
+        marked = (sink.dead_letter_topic, sink.blocked_topic, self._settings.source.repartition)
+        self.lettered, self.blocked, self.under_way = (
+            Offsets(start, self.until if is_there else start) for is_there in marked
+        )
+        self._late = Latest(clock) if clock and self._settings.filter.late == "drop" else None
+
+    async def read(self) -> None:
+        """Read what is due."""
+        await self._each(self.at.topic, self.extent.found.input_start, self.until, self._due)
+
+    async def read_on(self, end: int) -> None:
+        """Read what follows. Its events need not be in the output yet, but may be."""
+        await self._each(self.at.topic, self.until, end, self._known)
 
     def _due(self, batch: EventBatch) -> None:
         keys, offsets = self._extractor.extract(batch), batch.offsets
-        lettered, blocked = self.lettered.of(offsets), self.blocked.of(offsets)
-        due = ~(lettered | blocked | self.under_way.of(offsets)) & (
-            offsets >= (self._extent.found.since or 0)
+        lettered, blocked, under_way = (
+            marked.of(offsets) for marked in (self.lettered, self.blocked, self.under_way)
         )
+        self.waiting += int(np.count_nonzero(under_way))
+        due = ~(lettered | blocked | under_way) & (offsets >= (self.extent.found.since or 0))
         if self._late is not None:
             due &= ~self._late.may_be_late(batch.timestamps)
         judged, passes = self._judged(keys)
@@ -237,6 +241,34 @@ class PartitionReader:
         self._add_judged(batch, keys, KNOWN, judged)
         self._add_unjudged(batch, KNOWN, ~judged)
 
+
+class OutputReader(_Reader):
+    """Reads a partition of the output, and of the duplicates.
+
+    With `source.repartition`, `misplaced` counts the events whose key belongs in another partition, and `first` are the
+    first places of these.
+    """
+
+    def __init__(self, reading: Reading, recipe: Recipe, extent: Extent, number: int = 0) -> None:
+        super().__init__(reading, recipe, extent, number)
+        self._window = WindowTime(reading.clock, number) if reading.clock else None
+        self.misplaced, self.first = 0, list[int]()
+
+    @property
+    def undated(self) -> Mapping[int, int]:
+        """What `window_time.dated` needs for the rows of this reader, when all is read."""
+        return self._window.generations if self._window else {}
+
+    async def read(self) -> None:
+        """Read all that is compared."""
+        sink, ends = self._settings.sink, self.extent.ends
+        floor = self.extent.found.floor or 0
+        await self._each(sink.topic, floor, ends[sink.topic], self._emitted)
+        if self._window:
+            self.sorts.untimed = self._window.untimed
+        if sink.duplicates_topic:
+            await self._each(sink.duplicates_topic, 0, ends[sink.duplicates_topic], self._duplicate)
+
     def _emitted(self, batch: EventBatch) -> None:
         keys = self._extractor.extract(batch)
         refuse_unknown(batch, keys, _UNKNOWN_REMEDY)
@@ -246,7 +278,10 @@ class PartitionReader:
             judged & (marks == verdict)
             for verdict in (Verdict.PASS, Verdict.DUPLICATE, Verdict.BLOCKED)
         )
-        times = self._window.follow(batch.timestamps[passed]) if self._window else None
+        elsewhere, times = self._elsewhere(batch, keys, judged)[passed], None
+        if self._window:  # it knows no time of another partition
+            own, reach = self._window.follow(batch.timestamps[passed])
+            times = np.where(elsewhere, -APART, own), np.where(elsewhere, APART, reach)
         self._add_judged(batch, keys, EMITTED, passed, times)
         self._add_judged(batch, keys, DROPPED, duplicate)
         self._add_judged(batch, keys, WITHHELD, blocked)
@@ -261,49 +296,16 @@ class PartitionReader:
         self._add_judged(batch, keys, DROPPED, keys.keys.sizes >= 0)
         self.sorts.duplicates += len(batch)
 
-    def _judged(self, keys: Keys) -> tuple[Mask, Mask]:
-        """Return which events a filter judges by their keys, and which have a key but pass, as there is no filter."""
-        have = keys.keys.sizes >= 0
-        nobody = np.zeros(len(have), dtype=np.bool_)
-        return (have, nobody) if self._remembers else (nobody, have)
-
-    def _add_judged(
-        self,
-        batch: EventBatch,
-        keys: Keys,
-        kind: int,
-        which: Mask,
-        times: tuple[Integers, Integers] | None = None,
-    ) -> None:
-        rows = np.flatnonzero(which)
-        if not len(rows):
-            return
-        cells = keys.keys.take(rows)
-        if self._watch and kind == DUE:
-            self._watch.read(batch.partition, cells)
-        elif self._watch and kind == EMITTED:
-            self._watch.read_emitted(batch.partition, cells)
-        digests = self._hash.of_column(cells)
-        made = rows_of(self._clock is not None, kind, digests, batch.offsets[rows])
-        if times:
-            made["generation"], made["reach"] = times
-        self._sorter.add(made)
-
-    def _add_unjudged(self, batch: EventBatch, kind: int, which: Mask) -> None:
-        """Add rows of events without a key. The digest is of all that is copied of the event."""
-        rows = np.flatnonzero(which)
-        if len(rows):
-            digests: Digests = self._hash.digests([_content(batch, row) for row in rows.tolist()])
-            self._sorter.add(rows_of(self._clock is not None, kind, digests, batch.offsets[rows]))
-
-
-def letters_in(batch: EventBatch, partitions: Named) -> Iterator[tuple[int, int, int]]:
-    """Yield the letters about events of `partitions`: the row, the partition's number here, and the event's offset."""
-    places = (headers_of(batch.headers, header) for header in PLACE)
-    for row, (topic, partition, offset) in enumerate(zip(*places, strict=True)):
-        here = partitions.get((topic, partition))
-        if here is not None and offset is not None and offset.isdigit():
-            yield row, here, int(offset)
+    def _elsewhere(self, batch: EventBatch, keys: Keys, judged: Mask) -> Mask:
+        """Return which of the `judged` events belong in another partition, and count them."""
+        rows, elsewhere = np.flatnonzero(judged), np.zeros(len(batch), dtype=np.bool_)
+        if self._settings.source.repartition and len(rows):
+            places = partitions_of(keys.keys.take(rows), options_of(self._settings).partitions)
+            elsewhere[rows] = places != batch.partition
+            self.misplaced += int(np.count_nonzero(elsewhere))
+            found = batch.offsets[elsewhere] | self._bits
+            self.first = [*self.first, *found.tolist()][:EXAMPLES_MAX]
+        return elsewhere
 
 
 def _mask(rows: object, count: int) -> Mask:

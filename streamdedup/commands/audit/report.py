@@ -224,7 +224,7 @@ def _with_budget(
 
 
 def _total(partitions: Sequence[PartitionCounts], rate: float) -> PartitionCounts:
-    summed: dict[str, Any] = dict.fromkeys(_PLACES)
+    summed: dict[str, Any] = dict.fromkeys(BOUNDS)
     for name in (
         *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
         *("unjudged", "keys", "untimed", "due_again", "late_again"),
@@ -240,7 +240,7 @@ def _total(partitions: Sequence[PartitionCounts], rate: float) -> PartitionCount
     return PartitionCounts(**summed, explained_max=explained, offsets={})
 
 
-_PLACES = ("partition", "input_start", "committed", "output_start", "output_end", "floor")
+BOUNDS = ("partition", "input_start", "committed", "output_start", "output_end", "floor")
 
 
 def _breaches(

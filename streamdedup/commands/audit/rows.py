@@ -24,6 +24,8 @@ Rows = npt.NDArray[np.void]
 DUE, KNOWN, EMITTED, DROPPED, WITHHELD, DUE_UNJUDGED, EMITTED_UNJUDGED, UNLETTERED = range(8)
 KINDS = 8
 
+OFFSET_BITS = 48  # of an offset, if rows of several partitions are sorted together: the partition's number is above it
+
 ROW = np.dtype(
     [
         ("high", np.uint64),
@@ -48,6 +50,11 @@ def rows_of(timed: bool, kind: int, digests: Digests, offsets: Integers) -> Rows
     made["first"] = made["last"] = offsets
     made["count"], made["kind"] = 1, kind
     return made
+
+
+def unpacked(packed: int) -> tuple[int, int]:
+    """Return the number of a partition and an offset."""
+    return packed >> OFFSET_BITS, packed & (1 << OFFSET_BITS) - 1
 
 
 class Sorter(AbstractContextManager["Sorter"]):

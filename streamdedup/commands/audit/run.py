@@ -5,25 +5,25 @@ letters.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 from streamdedup.commands.audit.across import EmittedKeys, sampled
-from streamdedup.commands.audit.counts import counts_of
-from streamdedup.commands.audit.extents import Extent, fixed, nothing_committed, topology_of
-from streamdedup.commands.audit.limits import began_at_latest, limits_of, limits_of_times
-from streamdedup.commands.audit.match import first_read, match
-from streamdedup.commands.audit.read import PartitionReader
+from streamdedup.commands.audit.compare import Comparison, letter_topics
+from streamdedup.commands.audit.extents import WHOSE, Extent, fixed, nothing_committed, patience_s
+from streamdedup.commands.audit.limits import began_at_latest
+from streamdedup.commands.audit.match import first_read
+from streamdedup.commands.audit.read import InputReader, OutputReader, Reading
 from streamdedup.commands.audit.report import PartitionCounts, Report, judged
 from streamdedup.commands.audit.rows import Sorter
 from streamdedup.commands.audit.staged import StagedAudit
-from streamdedup.commands.audit.time_check import TimeCheck
-from streamdedup.commands.audit.window_time import clock_of, dated
+from streamdedup.commands.audit.window_time import clock_of
 from streamdedup.delivery.cross_partition import Watch
+from streamdedup.delivery.fence import committed_offset
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import registry_answering
 from streamdedup.kafka.base import Cluster, Connect
 from streamdedup.kafka.cluster import kafka_cluster, soon
-from streamdedup.kafka.topics import Topology, sink_topics
+from streamdedup.kafka.partitions import InputPartition
+from streamdedup.kafka.topics import refuse_missing, sink_topics
 from streamdedup.keys.hashing import Hash
 from streamdedup.settings import Settings
 
@@ -63,48 +63,46 @@ class _Audit:
     ) -> None:
         self._settings, self._cluster, self._across = settings, cluster, across
         self._size_bytes, self._on_progress = size_bytes, on_progress
+        self._source, self._written = settings.source.topic, sink_topics(settings.sink)
 
     async def run(self) -> Report:
-        topology = await topology_of(self._settings, self._cluster)
-        count = topology[self._settings.source.topic].partitions
-        recipe = Recipe(self._settings, count)
+        names = [self._source, *self._written]
+        self._topology = await self._cluster.describe(names)
+        refuse_missing(self._topology, self._source, names)
+        count = self._topology[self._source].partitions
+        recipe = self._recipe = Recipe(self._settings, count)
         await registry_answering(recipe)
         # Not the worker's hash: whoever made keys collide there would make them collide here, too.
         self._hash = Hash.draw()
-        extents = [
-            await fixed(self._settings, self._cluster, topology, partition)
-            for partition in range(count)
-        ]
+        extents = [await self._fixed(partition) for partition in range(count)]
         if all(extent.found.committed is None for extent in extents):
             raise nothing_committed(self._settings)
         if count == 1 or not self._settings.filter.remembers:
-            found = [await self._partition(recipe, extent, topology) for extent in extents]
+            found = [await self._partition(extent) for extent in extents]
             return judged(self._settings, recipe.shard_capacity, found)
         watch = Watch()
         watch.hash = self._hash
         if not self._across:
-            found = [await self._partition(recipe, extent, topology, watch) for extent in extents]
+            found = [await self._partition(extent, watch) for extent in extents]
             return judged(self._settings, recipe.shard_capacity, found, sampled(watch))
         self._size_bytes //= 2  # the other half is for the keys of all partitions
         keys = EmittedKeys(clock_of(recipe), size_bytes=self._size_bytes)
         with keys.sorter:
-            found = [
-                await self._partition(recipe, extent, topology, watch, keys) for extent in extents
-            ]
+            found = [await self._partition(extent, watch, keys) for extent in extents]
             return judged(self._settings, recipe.shard_capacity, found, keys.compared(watch))
 
+    async def _fixed(self, partition: int) -> Extent:
+        own = await committed_offset(
+            self._settings, self._cluster, partition, patience_s(self._settings), whose=WHOSE
+        )
+        return await fixed(
+            self._settings, self._cluster, self._topology, partition, own, topics=self._written
+        )
+
     async def _partition(
-        self,
-        recipe: Recipe,
-        extent: Extent,
-        topology: Topology,
-        watch: Watch | None = None,
-        keys: EmittedKeys | None = None,
+        self, extent: Extent, watch: Watch | None = None, keys: EmittedKeys | None = None
     ) -> PartitionCounts:
-        clock, time_check = clock_of(recipe), self._time_check(extent, topology)
-        until = extent.committed
-        until = extent.found.input_start if until is None else until
-        read = 0
+        clock, recipe, read = clock_of(self._recipe), self._recipe, 0
 
         def progress(topic: str, events: int) -> None:
             nonlocal read
@@ -112,52 +110,20 @@ class _Audit:
             place = f"partition {extent.partition} of {recipe.partitions}"
             self._on_progress(f"{place}: {read:,} events read, now {topic}")
 
+        async def end_then(_: InputReader) -> int:
+            return extent.found.input_end
+
         with Sorter(timed=clock is not None, size_bytes=self._size_bytes) as sorter:
-            reader = PartitionReader(
-                recipe,
-                self._hash,
-                self._cluster,
-                extent,
-                sorter=sorter,
-                clock=clock,
-                time_check=time_check,
-                watch=watch,
-                on_progress=progress,
-            )
-            await reader.read(until)
-            due_from = self._due_from(extent, sorter)
-            generations = clock.generations if clock else None
-            rows = partial(dated, generations=reader.undated)
-            matches = match(rows(sorter.parts()), due_from=due_from, generations=generations)
-            if matches.foreign and until < extent.found.input_end:
-                # A worker may have emitted events from beyond `until` before the output's end was looked up. The
-                # input's end was looked up after that, so reading on to it finds all of these events.
-                await reader.read_on(until, extent.found.input_end)
-                matches = match(rows(sorter.parts()), due_from=due_from, generations=generations)
+            reading = Reading(self._cluster, self._hash, sorter, clock, watch, progress)
+            at = InputPartition(self._source, extent.partition)
+            inputs = [InputReader(reading, recipe, at, extent)]
+            outputs = [OutputReader(reading, recipe, extent)]
+            comparison = Comparison(self._settings, reading, self._topology, inputs, outputs)
+            letters = letter_topics(self._settings.sink)
+            await comparison.read({(t, at.number): extent.ends[t] for t in letters})
+            from_latest = began_at_latest(self._settings, extent)
+            due_from = first_read(sorter.parts()) if from_latest else 0
+            matches = await comparison.matched(end_then, due_from)
             if keys:
-                keys.add(extent.partition, rows(sorter.parts()))
-        side_topics = sink_topics(self._settings.sink)[1:]
-        starts = {
-            name: await self._cluster.first_offset(name, extent.partition) for name in side_topics
-        }
-        limits = tuple(limits_of(self._settings, extent, starts, matches, across=keys is not None))
-        if time_check:
-            matches.note("wrongly_rejected", len(time_check.wrong), time_check.wrong_offsets)
-            limits = (*limits, *limits_of_times(self._settings, time_check))
-        return counts_of(self._settings, extent, reader.sorts, matches, limits)
-
-    def _time_check(self, extent: Extent, topology: Topology) -> TimeCheck | None:
-        sink = self._settings.sink
-        if not sink.dead_letter_topic:
-            return None
-        output, letters = topology[sink.topic], topology[sink.dead_letter_topic]
-        end = extent.ends[letters.name]
-        return TimeCheck(
-            self._settings, self._cluster, output, letters, partition=extent.partition, end=end
-        )
-
-    def _due_from(self, extent: Extent, sorter: Sorter) -> int:
-        """Return the offset at which the group began to read, if it is not the input's start."""
-        if not began_at_latest(self._settings, extent):
-            return 0
-        return first_read(sorter.parts())
+                keys.add(extent.partition, comparison.rows())
+            return await comparison.counted(matches, {str(at): extent}, across=keys is not None)
