@@ -116,10 +116,9 @@ def waited_s(pattern: str, text: str) -> int:
     [
         (0, "fencing", "the list of its snapshots"),
         (1, "fencing", "the logs of its snapshots"),
-        (2, "folding", "the kind of its newest snapshot"),
-        (3, "folding", "its newest snapshot"),
+        (2, "folding", "its newest snapshot"),
     ],
-    ids=["looked-for", "read", "asked", "loaded"],
+    ids=["looked-for", "read", "loaded"],
 )
 async def test_a_disk_that_does_not_answer_is_told_and_holds_up_one_shard_only(
     tmp_path: Path,
