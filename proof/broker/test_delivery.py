@@ -16,14 +16,18 @@ from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kafka.options import KafkaOptions
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker
 from tests.broker.proxy import Action, Api, Frame, Hold, Proxy
-from tests.broker.test_delivery import (
-    some_events,
-)
+from tests.broker.test_delivery import some_events
 from tests.broker.topics import committed, read_all
 from tests.deployment import PARTITIONS, Deployment, keyed, lost_and_doubled
 from tests.local import Start, keys_of, output_keys, run_to_the_end
 
 pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def deployment(broker: Broker, tmp_path: Path) -> Deployment:
+    """Input and output of four partitions."""
+    return Deployment(broker.bootstrap_servers, tmp_path).create()
 
 
 REQUEST_S = 40.0  # so long aiokafka waits for an answer, by default

@@ -190,8 +190,10 @@ class StagedDriver(Driver):
         broker.add_partitions("in", len(broker.topics["in"].logs) + 1)
 
     async def _empty_groups(self) -> None:
+        """Both at once: a request to join that was late may come while the other group is waited for."""
         await self._empty_group()
-        while self._world.broker.members(COPYING_GROUP):
+        broker = self._world.broker
+        while broker.members(GROUP) or broker.members(COPYING_GROUP):
             await asyncio.sleep(0.1)
 
 
