@@ -174,11 +174,11 @@ def _is_asleep(pid: int) -> bool:
     [["config", "schema"], ["config", "show", EXAMPLE], ["pipe"], ["lists", "inspect", "out.list"]],
     ids=lambda words: "-".join(words[:2]),
 )
-def test_a_closed_output_is_named(arguments: list[str], directory: Path) -> None:
+def test_a_closed_output_is_named(arguments: list[str], listed: Path) -> None:
     """What cannot be printed is not taken for printed."""
     done = subprocess.run(
         ["bash", "-c", '"$@" >&- </dev/null', "bash", *COMMAND, *arguments],
-        cwd=directory,
+        cwd=listed,
         capture_output=True,
         check=False,
         timeout=DEADLINE_S,
