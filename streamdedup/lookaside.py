@@ -50,7 +50,7 @@ class Fill:
 
         Lookups and writers of other threads have their turn in between.
         """
-        for _, part in _turns(self._filter.digests(keys)):
+        for _, part in _parts(self._filter.digests(keys)):
             with self._lock:
                 self._put(part)
 
@@ -165,7 +165,7 @@ class Guard(Generic[K]):
         held: list[int] = []
         # A fill may replace this filter meanwhile. It holds all that was added before this call, which is enough.
         filter_ = self._filter
-        for start, part in _turns(filter_.digests(keys)):
+        for start, part in _parts(filter_.digests(keys)):
             with self._lock:
                 present = filter_.contains_many(part)
             held += (np.flatnonzero(present) + start).tolist()
@@ -306,7 +306,7 @@ def _put(filter_: Filter, key: Key) -> None:
         _addable(filter_).add(key)
 
 
-def _turns(digests: Digests) -> Iterator[tuple[int, Digests]]:
+def _parts(digests: Digests) -> Iterator[tuple[int, Digests]]:
     """Yield `digests` in parts of ROWS_A_TURN, each with the index of its first row."""
     for start in range(0, len(digests), ROWS_A_TURN):
         yield start, digests[start : start + ROWS_A_TURN]

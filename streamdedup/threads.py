@@ -51,7 +51,7 @@ class Lane:
         self._executor = ThreadPoolExecutor(width, "streamdedup")
         self._under_way: dict[str, asyncio.Future[Any]] = {}
         self._queue: dict[asyncio.Future[None], str] = {}  # those who wait, in their order
-        # Names that hold a place: called, but their task has not run yet; and those that may start at once.
+        # Names that have a slot: called, but their task has not run yet; and those that may start at once.
         self._called, self._granted = set[str](), set[str]()
         self._waits: dict[str, tuple[str, float]] = {}
 
@@ -75,8 +75,8 @@ class Lane:
         waited_s = time.monotonic() - since
         return f"waits for {what}, for {waited_s:.0f} s now" if waited_s >= above_s else None
 
-    async def turn(self, name: str, what: str) -> None:
-        """Wait for a free place. `run` then starts at once, if nothing is awaited before it."""
+    async def slot(self, name: str, what: str) -> None:
+        """Wait for a free slot. `run` then starts at once, if nothing is awaited before it."""
         loop = asyncio.get_running_loop()
         mine: asyncio.Future[None] = loop.create_future()
         self._queue[mine] = name
@@ -94,7 +94,7 @@ class Lane:
         loop.call_soon(self._leave, self._granted, name)
 
     def _call(self) -> None:
-        """Give each free place to the first of those who wait, whose name has none."""
+        """Give each free slot to the first of those who wait, whose name has none."""
         for waiting, name in self._queue.items():
             held = self._called | self._granted | self._under_way.keys()
             if len(held) >= self._width:
@@ -103,9 +103,9 @@ class Lane:
                 self._called.add(name)
                 waiting.set_result(None)
 
-    def _leave(self, places: set[str], name: str) -> None:
-        """Give up a place that was not used, and the turn of who waited for it."""
-        places.discard(name)
+    def _leave(self, slots: set[str], name: str) -> None:
+        """Give up a slot that was not used, which goes to who waited for it."""
+        slots.discard(name)
         self._call()
 
     async def run(
@@ -122,7 +122,7 @@ class Lane:
         it.
         """
         if name not in self._granted:
-            await self.turn(name, what)
+            await self.slot(name, what)
         self._granted.discard(name)
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._executor, copy_context().run, call, *args)

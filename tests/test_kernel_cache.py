@@ -13,7 +13,7 @@ from typing import Any
 import numba
 import pytest
 
-from streamdedup.kernel.cache import CACHE_ENV, LOCK, KernelCache, Place, place_of
+from streamdedup.kernel.cache import CACHE_ENV, LOCK, CacheDirectory, KernelCache, cache_directory
 from tests.kernel_probes import NOBODY, SHOWN, as_root, run
 
 
@@ -21,10 +21,10 @@ def test_directories_are_for_this_user_alone(cache_root: Path) -> None:
     """All that are made have mode 0700, whatever the umask leaves."""
     before = os.umask(0)
     try:
-        place = place_of("a")
+        place = cache_directory("a")
     finally:
         os.umask(before)
-    assert place == Place(cache_root.resolve() / "kernels" / "a", is_writable=True)
+    assert place == CacheDirectory(cache_root.resolve() / "kernels" / "a", is_writable=True)
     made = [cache_root, cache_root / "kernels", cache_root / "kernels" / "a"]
     assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
 
@@ -53,11 +53,11 @@ def test_a_directory_that_others_could_change_is_not_used(
     monkeypatch.setenv(CACHE_ENV, str(root))
     changed = tmp_path / "above" if level == "above" else root / level
     change(changed)
-    found = place_of("a")
+    found = cache_directory("a")
     assert (found.directory, found.is_writable) == (None, False)
     assert by in found.unused
     assert str(changed) in found.unused
-    assert (place_of("b").directory is None) == (level != "kernels/a")
+    assert (cache_directory("b").directory is None) == (level != "kernels/a")
     assert (root / "kernels" / "b").exists() == (level == "kernels/a")
 
 
@@ -70,9 +70,9 @@ def test_a_directory_with_the_sticky_bit_keeps_what_is_ours(
     (root / "kernels" / "a").mkdir(parents=True, mode=0o700)
     monkeypatch.setenv(CACHE_ENV, str(root))
     (tmp_path / level).chmod(0o1777)
-    assert place_of("a").directory == root / "kernels" / "a"
+    assert cache_directory("a").directory == root / "kernels" / "a"
     (root / "kernels" / "a").chmod(0o1777)
-    assert place_of("a").directory is None
+    assert cache_directory("a").directory is None
 
 
 @as_root
@@ -89,10 +89,10 @@ def test_a_link_is_followed_before_its_target_is_judged(
     (root / below).parent.mkdir(parents=True, exist_ok=True)
     monkeypatch.setenv(CACHE_ENV, str(root))
     (root / below).symlink_to(mine / below)
-    assert place_of("a").directory == mine / "kernels" / "a"
+    assert cache_directory("a").directory == mine / "kernels" / "a"
     (root / below).unlink()
     (root / below).symlink_to(theirs / below)
-    assert f"user id {NOBODY}" in place_of("a").unused
+    assert f"user id {NOBODY}" in cache_directory("a").unused
 
 
 @pytest.mark.parametrize("given", ["cache", "./cache", "../cache", ".", "~/cache"])
@@ -104,15 +104,15 @@ def test_a_relative_path_is_ignored(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv(CACHE_ENV, given)
-    found = place_of("a")
+    found = cache_directory("a")
     assert found.ignored == CACHE_ENV
     assert found.directory
     assert found.directory.is_relative_to(tmp_path / "home")
     monkeypatch.delenv(CACHE_ENV)
     monkeypatch.setenv("XDG_CACHE_HOME", given)
-    assert place_of("a") == Place(found.directory, is_writable=True)
+    assert cache_directory("a") == CacheDirectory(found.directory, is_writable=True)
     monkeypatch.setenv("HOME", "home")
-    assert place_of("a").directory is None
+    assert cache_directory("a").directory is None
     assert {path.name for path in tmp_path.iterdir()} == {"home"}
 
 
@@ -170,7 +170,7 @@ def test_a_kernel_that_cannot_be_kept_is_used_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A disk that is full costs the next process its time, and this one nothing."""
-    place = Place(tmp_path, is_writable=True)
+    place = CacheDirectory(tmp_path, is_writable=True)
     double: Any = numba.njit(_double)
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     double._cache = KernelCache(_double, place)

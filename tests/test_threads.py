@@ -345,7 +345,7 @@ async def test_a_turn_that_is_not_taken_is_the_next_ones() -> None:
     def run(name: str) -> asyncio.Task[None]:
         return asyncio.create_task(lane.run(name, "its turn", calls.append, name))
 
-    await lane.turn("a", "its turn")
+    await lane.slot("a", "its slot")
     await asyncio.wait_for(run("b"), DEADLINE_S)
     holder = asyncio.create_task(lane.run("a", "its turn", go_on.wait, DEADLINE_S))
     await until(lambda: lane.busy, lambda: "not busy")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamdedup.delivery.resume import (
-    Found,
+    PartitionState,
     Resume,
     Unfit,
     check_memory,
@@ -70,7 +70,7 @@ def test_an_unknown_id_contradicts_nothing(leaf: str, side: str) -> None:
         "another's note of another output",
     ],
 )
-def test_nothing_else_is_another_number(found: Found) -> None:
+def test_nothing_else_is_another_number(found: PartitionState) -> None:
     """What this partition has committed last decides, then what it saved; nothing of another output counts."""
     assert growth(found, SOURCE) is None
 

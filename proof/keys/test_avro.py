@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.keys.formats.framed_kinds import FramedKind
-from tests.keys.avro import STEPS, Found, found, of_schema, written
+from tests.keys.avro import STEPS, Cells, found, of_schema, written
 
 _TEXTS = st.text(max_size=12)
 
@@ -108,7 +108,7 @@ def _tagged(branch: Typed) -> st.SearchStrategy[Any]:
     return branch.values.map(lambda value: (name, value))
 
 
-def expected(typed_schema: Any, value: Any, steps: Sequence[str]) -> Found:
+def expected(typed_schema: Any, value: Any, steps: Sequence[str]) -> Cells:
     """Return the key that the steps lead to in a value, or why there is none."""
     schema = typed_schema
     if isinstance(schema, list):

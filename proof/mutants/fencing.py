@@ -10,7 +10,7 @@ from streamdedup.delivery import fence as fence_module
 from streamdedup.delivery import lost_markers
 from streamdedup.delivery.fence import committed_offset, fence
 from streamdedup.delivery.lifecycle import Delivery
-from streamdedup.delivery.resume import Found
+from streamdedup.delivery.resume import PartitionState
 from streamdedup.kafka.base import Cluster, Writer
 from streamdedup.kafka.offsets import Committed, supports_stable_offsets
 from streamdedup.kafka.options import SinkOptions
@@ -105,14 +105,14 @@ class _Decided:
 
 async def _below_the_undecided(
     settings: Settings, cluster: Cluster, writer: Writer, partition: int, **memory: Any
-) -> tuple[Topology, Found]:
+) -> tuple[Topology, PartitionState]:
     decided: Any = _Decided(cluster)
     return await fence(settings, decided, writer, partition, **memory)
 
 
 async def _offset_first(
     settings: Settings, cluster: Cluster, writer: Writer, partition: int, **memory: Any
-) -> tuple[Topology, Found]:
+) -> tuple[Topology, PartitionState]:
     early = await committed_offset(settings, cluster, partition, 0)
     topology, found = await fence(settings, cluster, writer, partition, **memory)
     return topology, replace(found, committed=early)

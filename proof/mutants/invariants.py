@@ -14,7 +14,7 @@ from streamdedup.commands.reset import _Group, note_after
 from streamdedup.delivery.commit import Committer
 from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.fold import FoldedMemory
-from streamdedup.delivery.resume import Found
+from streamdedup.delivery.resume import PartitionState
 from streamdedup.delivery.shard import Decided, Shard
 from streamdedup.delivery.snapshots import _has_moved
 from streamdedup.delivery.transactions import DecidedBatch, Transaction
@@ -264,7 +264,7 @@ def _passed_over(self: SnapshotReader, sums: Sums) -> None:
     self._take(sums.nbytes)
 
 
-def _without_a_floor(found: Found, to: int, *, forget: bool) -> Note:
+def _without_a_floor(found: PartitionState, to: int, *, forget: bool) -> Note:
     return replace(note_after(found, to, forget=forget), floor=found.floor, since=found.since)
 
 

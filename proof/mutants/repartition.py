@@ -20,7 +20,7 @@ from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.lost_markers import finish_copies
 from streamdedup.repartition.offsets import of_each
 from streamdedup.repartition.purge import Purge
-from streamdedup.repartition.resume import Found, input_offset
+from streamdedup.repartition.resume import InputState, input_offset
 from streamdedup.repartition.skew import NO_TIMES, Wait, heads_of
 from streamdedup.repartition.stage import Stage
 from streamdedup.repartition.transfer import Transfer
@@ -189,7 +189,7 @@ def _nowhere(keys: Column, _partitions: int) -> Integers:
     return np.full(len(keys), NOWHERE)
 
 
-def _of_any_meaning(found: Found, *arguments: Any) -> Resume:
+def _of_any_meaning(found: InputState, *arguments: Any) -> Resume:
     note = found.committed.note if found.committed else None
     if note is not None and note.meaning is not None:
         found = replace(found, meaning=note.meaning)
@@ -200,7 +200,7 @@ def _of_inputs(settings: Settings) -> Meaning:
     return replace(_meaning_of(settings), source=settings.source.shown)
 
 
-def _always_born(found: Found, *arguments: Any) -> Resume:
+def _always_born(found: InputState, *arguments: Any) -> Resume:
     return _input_offset(replace(found, is_birth=True), *arguments)
 
 

@@ -7,7 +7,7 @@ from proof.mutants.mutant import Mutant
 from proof.mutants.patches import replaced
 from streamdedup.delivery.lifecycle import Delivery
 from streamdedup.delivery.resume import (
-    Found,
+    PartitionState,
     Resume,
     _without_offset,
     check_memory,
@@ -84,19 +84,19 @@ MUTANTS = (
 )
 
 
-def _of_any_input(found: Found, *options: Any, **more: Any) -> Resume:
+def _of_any_input(found: PartitionState, *options: Any, **more: Any) -> Resume:
     return input_offset(replace(found, input_id=None), *options, **more)
 
 
-def _made_again_unseen(found: Found, sink: SinkOptions) -> None:
+def _made_again_unseen(found: PartitionState, sink: SinkOptions) -> None:
     check_output(replace(found, output_id=None), sink)
 
 
-def _lost_end_unseen(found: Found, sink: SinkOptions) -> None:
+def _lost_end_unseen(found: PartitionState, sink: SinkOptions) -> None:
     check_output(replace(found, output_end=FOREVER), sink)
 
 
-def _born_over_an_output(found: Found, source: SourceOptions, remembers: bool) -> Resume:
+def _born_over_an_output(found: PartitionState, source: SourceOptions, remembers: bool) -> Resume:
     return _without_offset(replace(found, output_end=0), source, remembers)
 
 
@@ -104,7 +104,7 @@ async def _uncommitted(*_start: Any) -> None:
     """Where the group begins is decided anew by whoever comes after a crash."""
 
 
-def _gap_accepted(label: int, found: Found, sink: SinkOptions, **more: Any) -> str | None:
+def _gap_accepted(label: int, found: PartitionState, sink: SinkOptions, **more: Any) -> str | None:
     return check_memory(label, found, sink.model_copy(update={"on_gap": "accept"}), **more)
 
 
@@ -118,5 +118,5 @@ def _outlived_by_any_retention(
     return is_outlived(output, now_ms, watermark, -FOREVER)
 
 
-def _old_as_the_group(found: Found, source: SourceOptions, remembers: bool) -> Resume:
+def _old_as_the_group(found: PartitionState, source: SourceOptions, remembers: bool) -> Resume:
     return _without_offset(replace(found, partition=-1), source, remembers)

@@ -15,7 +15,7 @@ from proof.simulation.world import EPOCH_MS
 from streamdedup.delivery import fence, lifecycle, resume
 from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.fold import FoldedMemory
-from streamdedup.delivery.resume import Found
+from streamdedup.delivery.resume import PartitionState
 from streamdedup.delivery.shard import Shard
 from streamdedup.events import Verdict
 from streamdedup.filters.window.clock import in_kernels
@@ -135,13 +135,15 @@ def _stamped(self: Shard, keys: Any, times: Any, label: int) -> Iterator[None]:
     return _fold(self, keys, times * 0 + EPOCH_MS, label)
 
 
-async def _unfolded(_self: FoldedMemory, shard: Shard, found: Found, _foreign: object) -> None:
+async def _unfolded(
+    _self: FoldedMemory, shard: Shard, found: PartitionState, _foreign: object
+) -> None:
     shard.end_fold(found.output_end)
 
 
 async def _offset_first(
     settings: Settings, cluster: Cluster, writer: Writer, partition: int, **more: Any
-) -> tuple[Topology, Found]:
+) -> tuple[Topology, PartitionState]:
     early = await cluster.committed(
         settings.kafka.group_id, settings.source.topic, partition, stable=False
     )

@@ -23,7 +23,7 @@ from streamdedup.delivery.fence import (
     wait_decided,
 )
 from streamdedup.delivery.lost_markers import finish_lost
-from streamdedup.delivery.resume import Found, check_output, differs
+from streamdedup.delivery.resume import PartitionState, check_output, differs
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
@@ -97,10 +97,10 @@ class _Group:
         async with asyncio.timeout(ANSWER_S_MAX):
             await refuse_members(self._cluster, self._name)
             topology = await self._topology()
-        turns = asyncio.Semaphore(FENCES_MAX)
+        permits = asyncio.Semaphore(FENCES_MAX)
 
         async def fenced(step: Step) -> tuple[int, str]:
-            async with turns:
+            async with permits:
                 await self._fence(topology, step.partition)
                 within_s = self._settings.delivery.open_transaction_s
                 own = await committed_offset(
@@ -118,7 +118,7 @@ class _Group:
         async with asyncio.timeout(ANSWER_S_MAX):
             await self._cluster.move(self._name, self._input, offsets)
 
-    def _note(self, found: Found, to: int, *, forget: bool) -> Note:
+    def _note(self, found: PartitionState, to: int, *, forget: bool) -> Note:
         """Return the note of a move to `to`.
 
         With a middle topic, another meaning or placement stays refused even after `forget`, so the note keeps both.
@@ -146,7 +146,9 @@ class _Group:
             to = _stays_at(found)
         return Step(partition, found.committed.offset if found.committed else None, to, found)
 
-    async def _found(self, topology: Topology, partition: int, own: Committed | None) -> Found:
+    async def _found(
+        self, topology: Topology, partition: int, own: Committed | None
+    ) -> PartitionState:
         settings, cluster = self._settings, self._cluster
         return await look(
             settings,
@@ -184,7 +186,7 @@ class _Group:
         within_s = self._settings.delivery.open_transaction_s
         await wait_decided(self._cluster, self._output, partition, end, within_s)
 
-    def _refuse_contradiction(self, partition: int, found: Found) -> None:
+    def _refuse_contradiction(self, partition: int, found: PartitionState) -> None:
         """DeliveryError if the log would stop the shard, because our note must not hide that.
 
         Without a filter nothing is remembered, so there is nothing to hide.
@@ -199,7 +201,7 @@ class _Group:
             ) from None
 
 
-def _stays_at(found: Found) -> int:
+def _stays_at(found: PartitionState) -> int:
     """Return the committed offset; the start of the input if there is none, or if it is of another log."""
     note = found.committed.note if found.committed else None
     is_other = note is not None and (
@@ -208,7 +210,7 @@ def _stays_at(found: Found) -> int:
     return found.input_start if found.committed is None or is_other else found.committed.offset
 
 
-def note_after(found: Found, to: int, *, forget: bool) -> Note:
+def note_after(found: PartitionState, to: int, *, forget: bool) -> Note:
     """Return the note that is true after the input of a partition, found after fencing, is moved to the offset `to`.
 
     The output has not moved: its label is its end, and the window's time and a floor stay. The output above a floor

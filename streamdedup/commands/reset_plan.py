@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from streamdedup.delivery.resume import Found
+from streamdedup.delivery.resume import PartitionState
 from streamdedup.units import milliseconds
 
 AGE_MS_MAX = 1 << 53
@@ -40,7 +40,7 @@ class Step:
     partition: int
     at: int | None
     to: int
-    found: Found
+    found: PartitionState
     topic: str | None = None
 
     @property

@@ -105,7 +105,7 @@ class Committer:
             self._output_end = end + self._recipe.exactly_once
         if transaction.events:
             self._services.meters.transactions.observe(loop.time() - begun_at)
-        async with self._memory.still, self._memory.turn:
+        async with self._memory.still, self._memory.lock:
             await in_turns(shard.admit(shard.label if end is None else end))
         self._passed(transaction)
 

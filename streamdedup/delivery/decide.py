@@ -1,6 +1,6 @@
 """The first half of a shard's work: read events, decide them, and fill transactions with them.
 
-It runs ahead of the second half (`commit`) by at most `delivery.max_in_flight` transactions. `Memory.turn` keeps the
+It runs ahead of the second half (`commit`) by at most `delivery.max_in_flight` transactions. `Memory.lock` keeps the
 halves apart at the filter: one decides by it, or the other changes it, never both at once.
 """
 
@@ -222,7 +222,7 @@ class Decider:
         rejected = refused | above | keys.unknown
         lists = await self._lists(shard.partition, keys, list(rejected))
         digests = await digests_of(keys.keys, shard.filter.hash)
-        async with self._memory.turn:
+        async with self._memory.lock:
             await self._memory.ready_for(len(batch))
             verdicts, blocked = shard.decide(keys, batch.timestamps, list(rejected), lists, digests)
         if self._recipe.settings.filter.remembers:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from streamdedup.delivery.lost_markers import finish_lost
-from streamdedup.delivery.resume import Found
+from streamdedup.delivery.resume import PartitionState
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Writer
 from streamdedup.kafka.offsets import Committed, Note, UndecidedError
@@ -31,7 +31,7 @@ async def fence(
     *,
     has_memory: bool,
     past: Callable[[], Awaitable[Sequence[Log]]],
-) -> tuple[Topology, Found]:
+) -> tuple[Topology, PartitionState]:
     """Fence all other writers of `partition`; return the topics, and what the broker then reports about the partition.
 
     `past` returns the logs that the newest snapshots name; it is called if the committed offset has no note.
@@ -145,10 +145,10 @@ async def look(
     has_memory: bool = False,
     snapshots: Sequence[Log] = (),
     beyond: Collection[int] = (),
-) -> Found:
-    """Ask the broker for everything else in `Found`; its `own` committed offset and `output_end` were read before."""
+) -> PartitionState:
+    """Ask the broker for the rest of the state; its `own` committed offset and `output_end` were read before."""
     source, output = settings.source.topic, settings.sink.topic
-    return Found(
+    return PartitionState(
         committed=own,
         cluster_id=topology.cluster_id,
         input_id=topology[source].topic_id,

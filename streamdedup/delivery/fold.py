@@ -18,7 +18,7 @@ from streamdedup.delivery.memory import FoldProgress, Memory
 from streamdedup.delivery.middle import Middle
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import (
-    Found,
+    PartitionState,
     Resume,
     check_memory,
     input_offset,
@@ -64,7 +64,7 @@ class FoldedMemory(Memory):
     progress: FoldProgress | None = None
 
     def __init__(self, recipe: Recipe, services: Services, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self._meters = services.meters.of(partition)
         self._snapshots = ShardSnapshots(
             recipe.settings, partition, log, self._meters, services.fs, threads=services.threads
@@ -102,7 +102,7 @@ class FoldedMemory(Memory):
         return await self.snapshots.past()
 
     @override
-    def resume(self, found: Found) -> Resume:
+    def resume(self, found: PartitionState) -> Resume:
         return input_offset(found, self._settings.source, self._settings.sink)
 
     @override
@@ -110,12 +110,12 @@ class FoldedMemory(Memory):
         self.shard, self._trusted_to = None, label
 
     @override
-    def must_follow(self, found: Found) -> int | None:
+    def must_follow(self, found: PartitionState) -> int | None:
         return found.output_end
 
     @override
     async def catch_up(
-        self, found: Found, topology: Topology, foreign: tuple[int, int] | None
+        self, found: PartitionState, topology: Topology, foreign: tuple[int, int] | None
     ) -> Shard:
         self._input_id = found.input_id
         identity = self._recipe.identity(topology, self._partition, found.floor)
@@ -219,7 +219,7 @@ class FoldedMemory(Memory):
         self._replaced = False
         return self.shard
 
-    async def _is_outdone(self, shard: Shard, identity: Identity, found: Found) -> bool:
+    async def _is_outdone(self, shard: Shard, identity: Identity, found: PartitionState) -> bool:
         """Return whether a newer snapshot, saved by another worker, holds keys that the output no longer holds.
 
         That is so if events above the shard's label were deleted from the output while another worker owned the
@@ -233,7 +233,7 @@ class FoldedMemory(Memory):
         self._log.info("memory_outdone", label=shard.label, newest=newest)
         return True
 
-    async def _bridge(self, shard: Shard, found: Found, topology: Topology) -> None:
+    async def _bridge(self, shard: Shard, found: PartitionState, topology: Topology) -> None:
         """Pass a gap between the label and the start of the output, if the operator or the window allows it.
 
         The time of a window moves on as if the missing events had been folded. DeliveryError if a gap is not allowed.
@@ -257,14 +257,16 @@ class FoldedMemory(Memory):
         async with self.still:
             await in_turns(shard.start_at(_watermark(found)))
 
-    def _is_outlived(self, found: Found, topology: Topology) -> bool:
+    def _is_outlived(self, found: PartitionState, topology: Topology) -> bool:
         """Return whether the window has forgotten everything that retention may have deleted from the output."""
         options, output = self._settings.filter, topology[self._settings.sink.topic]
         return options.by_event_time and is_outlived(
             output, self._services.now_ms(), _watermark(found), options.window_ms
         )
 
-    async def _restore(self, identity: Identity, found: Found, topology: Topology) -> Shard:
+    async def _restore(
+        self, identity: Identity, found: PartitionState, topology: Topology
+    ) -> Shard:
         """Replace the shard in memory by one from the newest snapshot of this log, or by an empty one."""
         snapshot = await self._loaded(identity, found, whole=not self._would_miss(found, topology))
         if snapshot is None:
@@ -283,7 +285,9 @@ class FoldedMemory(Memory):
         self._fingerprint, self._replaced = snapshot.fingerprint if snapshot else None, False
         return shard
 
-    async def _loaded(self, identity: Identity, found: Found, *, whole: bool) -> Snapshot | None:
+    async def _loaded(
+        self, identity: Identity, found: PartitionState, *, whole: bool
+    ) -> Snapshot | None:
         """Return the newest usable snapshot. `whole` says that the output holds all that any snapshot holds."""
 
         async def doubt(snapshot: Snapshot) -> str | None:
@@ -295,12 +299,14 @@ class FoldedMemory(Memory):
 
         return await self.snapshots.load(identity, found.output_end, doubt)
 
-    def _would_miss(self, found: Found, topology: Topology) -> bool:
+    def _would_miss(self, found: PartitionState, topology: Topology) -> bool:
         """Return whether a fold of the whole output would miss events that were deleted from it."""
         floor = found.floor or 0
         return is_short(floor, found) and not self._is_outlived(found, topology)
 
-    async def _fold(self, shard: Shard, found: Found, foreign: tuple[int, int] | None) -> None:
+    async def _fold(
+        self, shard: Shard, found: PartitionState, foreign: tuple[int, int] | None
+    ) -> None:
         start = max(shard.label, found.output_start)
         progress = self.progress = FoldProgress(shard, start, found.output_end)
         folded = skipped = withheld = malformed = 0
@@ -420,7 +426,7 @@ def _as_noted(batch: EventBatch, note: Note | None) -> EventBatch:
     return replace(batch, timestamps=np.minimum(batch.timestamps, limits))
 
 
-def _watermark(found: Found) -> int | None:
+def _watermark(found: PartitionState) -> int | None:
     """Return the time of the window when the input offset was committed; None if no note has it."""
     note = found.committed.note if found.committed else None
     return note.watermark if note else None

@@ -95,7 +95,7 @@ stopped shard stays in the group.
 #      `at_least_once` it commits the offset after the sends.
 #   9. It admits the transaction's pending digests to the filter, and raises the label to the end of our last event.
 #
-# Steps 3 and 9 use the same filter, so each holds `Memory.turn`. At most `delivery.max_in_flight` transactions are in
+# Steps 3 and 9 use the same filter, so each holds `Memory.lock`. At most `delivery.max_in_flight` transactions are in
 # flight, so the first task is at most that far ahead. If one task fails, the other is cancelled, and all transactions
 # in flight are taken back together.
 #
@@ -143,7 +143,7 @@ from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.memory import FoldProgress, Memory, NoMemory
 from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.delivery.resume import Found, Resume, growth, noted_end
+from streamdedup.delivery.resume import PartitionState, Resume, growth, noted_end
 from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
@@ -421,7 +421,7 @@ class Delivery:
         if self._decider.full:
             await self._wait_full(shard)
 
-    def _forget_lost(self, found: Found) -> None:
+    def _forget_lost(self, found: PartitionState) -> None:
         """Drop the memory if it holds events of a commit that the brokers confirmed and then lost (`lost_markers`)."""
         confirmed = self._committer.confirmed_end if self._committer else None
         ours_end = noted_end(found)
@@ -436,7 +436,7 @@ class Delivery:
         )
         self._memory.forget_from(ours_end)
 
-    def _check_partitions(self, found: Found) -> bool:
+    def _check_partitions(self, found: PartitionState) -> bool:
         """Return whether the input has another number of partitions than the memory, and the operator accepts that.
 
         DeliveryError if the operator does not.
@@ -447,7 +447,7 @@ class Delivery:
         self._services.source.grown(found.partitions)
         return True
 
-    async def _without_outlived(self, found: Found, shard: Shard) -> Found:
+    async def _without_outlived(self, found: PartitionState, shard: Shard) -> PartitionState:
         """Return `found` without those output partitions of which the shard's window would hold nothing any more."""
         if shard.watermark is None:
             return found
@@ -461,7 +461,7 @@ class Delivery:
             ]
         return replace(found, beyond=left)
 
-    def _check_meaning(self, found: Found) -> None:
+    def _check_meaning(self, found: PartitionState) -> None:
         """Warn if the last commit was made by a worker of another meaning, until the next commit is ours.
 
         Another `key.format` alone is no reason: keys do not depend on it.
@@ -492,7 +492,7 @@ class Delivery:
             " then `streamdedup reset --to earliest`, and start (docs/operate.md)",
         )
 
-    def _committer_on(self, found: Found, shard: Shard) -> Committer:
+    def _committer_on(self, found: PartitionState, shard: Shard) -> Committer:
         """Return what commits the transactions of `shard` until the next fencing, on the ground of what was `found`."""
         ours_end = noted_end(found)
         ground = Ground(

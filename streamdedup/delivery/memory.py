@@ -12,7 +12,7 @@ from typing import Protocol
 from typing_extensions import override
 
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.delivery.resume import Found, Resume, input_offset
+from streamdedup.delivery.resume import PartitionState, Resume, input_offset
 from streamdedup.delivery.services import Services, shard_over
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
@@ -55,14 +55,14 @@ class FoldProgress:
 class Memory(Protocol):
     """The memory of one partition. It outlives doubts, and one assignment of the partition to another member."""
 
-    turn: asyncio.Lock
+    lock: asyncio.Lock
     """Held while the filter is judged or changed or gets memory, so that only one of these happens at a time."""
 
     @property
     def still(self) -> asyncio.Lock:
         """Held by whoever changes the filter or its label, and while it is copied for a snapshot.
 
-        Whoever needs `turn`, too, takes this one first: judging goes on while a filter is copied.
+        Whoever needs `lock`, too, takes this one first: judging goes on while a filter is copied.
         """
 
     @property
@@ -83,17 +83,17 @@ class Memory(Protocol):
     async def past(self) -> Sequence[Log]:
         """Return the log that the newest snapshot names; without one, the logs that those of other partitions name."""
 
-    def resume(self, found: Found) -> Resume:
+    def resume(self, found: PartitionState) -> Resume:
         """Return where reading goes on. Raises DeliveryError if output and offset contradict one another."""
 
     def forget_from(self, label: int) -> None:
         """Forget the filter, and trust no snapshot that may hold what was emitted at or above the output's `label`."""
 
-    def must_follow(self, found: Found) -> int | None:
+    def must_follow(self, found: PartitionState) -> int | None:
         """Return the output offset that our next event must get; None if others may write, too."""
 
     async def catch_up(
-        self, found: Found, topology: Topology, foreign: tuple[int, int] | None
+        self, found: PartitionState, topology: Topology, foreign: tuple[int, int] | None
     ) -> Shard:
         """Return the shard, its filter the fold of the whole output.
 
@@ -126,7 +126,7 @@ class NoMemory(Memory):
     snapshots: ShardSnapshots | None = None
 
     def __init__(self, recipe: Recipe, services: Services, partition: int) -> None:
-        self.turn, self._still = asyncio.Lock(), asyncio.Lock()
+        self.lock, self._still = asyncio.Lock(), asyncio.Lock()
         self._recipe, self._services, self._partition = recipe, services, partition
 
     @property
@@ -143,7 +143,7 @@ class NoMemory(Memory):
         return ()
 
     @override
-    def resume(self, found: Found) -> Resume:
+    def resume(self, found: PartitionState) -> Resume:
         settings = self._recipe.settings
         return input_offset(found, settings.source, settings.sink, remembers=False)
 
@@ -152,12 +152,12 @@ class NoMemory(Memory):
         return
 
     @override
-    def must_follow(self, found: Found) -> int | None:
+    def must_follow(self, found: PartitionState) -> int | None:
         return None
 
     @override
     async def catch_up(
-        self, found: Found, topology: Topology, foreign: tuple[int, int] | None
+        self, found: PartitionState, topology: Topology, foreign: tuple[int, int] | None
     ) -> Shard:
         if self.shard is None:
             empty = self._recipe.empty_filter(self._services.random)

@@ -20,7 +20,7 @@ _ELSEWHERE = "the offset was committed on another cluster"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class PartitionState:
     """The input and output partition as the broker reports them after the fence. An id is None if it reports none."""
 
     committed: Committed | None
@@ -145,7 +145,7 @@ class Resume:
 
 
 def input_offset(
-    found: Found, source: SourceOptions, sink: SinkOptions, *, remembers: bool = True
+    found: PartitionState, source: SourceOptions, sink: SinkOptions, *, remembers: bool = True
 ) -> Resume:
     """Return where reading resumes. DeliveryError if the output contradicts the offset, or the offset is out of bounds.
 
@@ -165,7 +165,7 @@ def input_offset(
     return within_bounds(committed.offset, found.input_start, found.input_end, source)
 
 
-def check_output(found: Found, sink: SinkOptions) -> None:
+def check_output(found: PartitionState, sink: SinkOptions) -> None:
     """Raise DeliveryError if the output is another topic, or shorter, than the committed offset's note says."""
     note = found.note
     if note is None:
@@ -184,7 +184,7 @@ def check_output(found: Found, sink: SinkOptions) -> None:
 
 def check_memory(
     label: int,
-    found: Found,
+    found: PartitionState,
     sink: SinkOptions,
     *,
     outlived: bool = False,
@@ -223,23 +223,23 @@ def check_memory(
     return missing
 
 
-def _holds(unfit: Unfit, label: int, found: Found) -> bool:
+def _holds(unfit: Unfit, label: int, found: PartitionState) -> bool:
     """Return whether that snapshot holds what was deleted from the output above `label`."""
     return label < unfit.label <= found.output_end and not is_short(unfit.label, found)
 
 
-def is_short(label: int, found: Found) -> bool:
+def is_short(label: int, found: PartitionState) -> bool:
     """Return whether events above `label` were deleted from the output."""
     return label < found.output_start and not is_complete(label, found)
 
 
-def is_complete(label: int, found: Found) -> bool:
+def is_complete(label: int, found: PartitionState) -> bool:
     """Return whether no event of ours lies at or above `label`: only aborted events and markers can be missing."""
     ours_end = noted_end(found)
     return ours_end is not None and ours_end <= label
 
 
-def noted_end(found: Found) -> int | None:
+def noted_end(found: PartitionState) -> int | None:
     """Return the output offset after our last event, from a note in the same transaction; None without such a note."""
     note = found.committed.note if found.committed else None
     if note is None or not note.atomic or differs(note.cluster_id, found.cluster_id):
@@ -260,7 +260,7 @@ def is_outlived(output: Topic, now_ms: int, watermark: int | None, window_ms: in
     return now_ms - output.retention_ms <= watermark - window_ms
 
 
-def growth(found: Found, source: SourceOptions) -> str | None:
+def growth(found: PartitionState, source: SourceOptions) -> str | None:
     """Check that the input has as many partitions as when the memory was made: it may have grown, or been made again.
 
     If it has not, return a warning if the operator accepts that duplicates pass, and raise DeliveryError otherwise.
@@ -291,7 +291,7 @@ def growth(found: Found, source: SourceOptions) -> str | None:
     return moved
 
 
-def _without_offset(found: Found, source: SourceOptions, remembers: bool) -> Resume:
+def _without_offset(found: PartitionState, source: SourceOptions, remembers: bool) -> Resume:
     if remembers and (found.output_end > 0 or found.has_memory):
         if found.input_made_again:
             return Resume(found.input_start, False, INPUT_MADE_AGAIN, anew=True)

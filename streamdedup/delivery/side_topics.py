@@ -42,7 +42,7 @@ class Letters(NamedTuple):
     which: Integers
     headerless: frozenset[int] = frozenset()
 
-    def turns(self, count: int) -> Iterator["Letters"]:
+    def chunks(self, count: int) -> Iterator["Letters"]:
         """Yield all of them, at most `count` at a time."""
         for start in range(0, len(self.rows), count):
             yield self.some(slice(start, start + count))
@@ -62,7 +62,7 @@ class Letters(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """The letters that are sent in one form: the events `lettered` at `positions`, by their `places` in a turn."""
+    """The letters that are sent in one form: the events `lettered` at `positions`, by their `places` in a chunk."""
 
     lettered: EventBatch
     positions: Integers
@@ -73,10 +73,10 @@ async def send(writer: Sender, limits: Limits, part: DecidedBatch, letters: Lett
     """Send letters about events of `part`, in their order, to the topic that `limits` belong to."""
     takes_long = is_large(part.batch) or limits.takes_long_for(part.batch)
     has_many = len(letters.whys) > REASONS_A_TURN
-    for turn in letters.turns(REASONS_A_TURN if has_many else LETTERS_A_TURN):
-        forms = await beside(takes_long, _forms, part, turn, limits)
-        _log_cut(part, turn, limits, forms)
-        for lettered, positions in _in_order(forms, len(turn.rows)):
+    for chunk in letters.chunks(REASONS_A_TURN if has_many else LETTERS_A_TURN):
+        forms = await beside(takes_long, _forms, part, chunk, limits)
+        _log_cut(part, chunk, limits, forms)
+        for lettered, positions in _in_order(forms, len(chunk.rows)):
             await writer.copy(limits.topic, lettered, positions, limits.bytes_max)
             await asyncio.sleep(0)
 

@@ -382,7 +382,7 @@ class ShardSnapshots:
         That is so between two steps of an admission, and if a chain grows during the save: a filter that only sets bits
         is written while it changes, but its layout must stay.
         """
-        await self._threads.saves.turn(self.name, WRITTEN)
+        await self._threads.saves.slot(self.name, WRITTEN)
         if shard.moving:
             return None
         filter_, label = shard.filter, shard.label

@@ -211,10 +211,10 @@ async def _of_each(
         # The second is the error of an embedded broker.
         return None
     asked_of = sorted(listed - set(besides))[:GROUPS_ASKED_MAX]
-    turns = asyncio.Semaphore(AT_ONCE)
+    permits = asyncio.Semaphore(AT_ONCE)
 
     async def its_topics(group: str) -> frozenset[str]:
-        async with turns:
+        async with permits:
             try:
                 return await ask(client, group)
             except (GroupAuthorizationFailedError, InvalidGroupIdError):  # the name "" is one

@@ -28,7 +28,14 @@ from typing_extensions import override
 
 from streamdedup import forks
 from streamdedup.errors import ConfigError
-from streamdedup.kernel.cache import CACHE_ENV, LOCK, KernelCache, cache_root, place_of, report
+from streamdedup.kernel.cache import (
+    CACHE_ENV,
+    LOCK,
+    KernelCache,
+    cache_directory,
+    cache_root,
+    report,
+)
 
 __all__ = [
     "CACHE_ENV",
@@ -242,6 +249,6 @@ class _First(_event.Listener):
             _event.unregister("numba:compile", self)
 
 
-_PLACE = place_of(_name())
+_PLACE = cache_directory(_name())
 if _PLACE.unused:
     _event.register("numba:compile", _First(partial(report, _PLACE)))

@@ -27,7 +27,7 @@ _caching: Any = _untyped_caching
 _log = logging.getLogger("streamdedup.kernel")
 
 
-class Place(NamedTuple):
+class CacheDirectory(NamedTuple):
     """Where compiled kernels are; without links. `directory` is None if there is no place, or none to be trusted.
 
     If it is not writable, as in an image, it may still hold all of them. `unused` says why the next process has to
@@ -57,7 +57,7 @@ def cache_root() -> Path:
     return caches / "streamdedup"
 
 
-def place_of(name: str) -> Place:
+def cache_directory(name: str) -> CacheDirectory:
     """Return the place of the kernels that are known by `name`. It is made, mode 0700, if it is missing."""
     given = os.environ.get(CACHE_ENV, "")
     ignored = CACHE_ENV if given and not Path(given).is_absolute() else ""
@@ -70,7 +70,7 @@ def place_of(name: str) -> Place:
             make_directory(found)
             refused = others_may_write(found)
         if refused:
-            return Place(
+            return CacheDirectory(
                 None,
                 is_writable=False,
                 unused=f"the directory for compiled kernels can be written to by {refused}; it is not used, since"
@@ -78,16 +78,16 @@ def place_of(name: str) -> Place:
                 ignored=ignored,
             )
         with tempfile.TemporaryFile(dir=found):
-            return Place(found, is_writable=True, ignored=ignored)
+            return CacheDirectory(found, is_writable=True, ignored=ignored)
     except (OSError, RuntimeError) as error:  # read-only or full; RuntimeError: no home directory
         why = f"no directory for compiled kernels is writable ({type(error).__name__})"
         if directory is not None and not os.access(directory, os.R_OK | os.X_OK):
             directory = None
-        return Place(directory, is_writable=False, unused=why, ignored=ignored)
+        return CacheDirectory(directory, is_writable=False, unused=why, ignored=ignored)
 
 
 class _Locator(_caching.UserProvidedCacheLocator):
-    """Locates the kernels of a function below numba's `CACHE_DIR`, which is a `Place`."""
+    """Locates the kernels of a function below numba's `CACHE_DIR`, which is a `CacheDirectory`."""
 
     @override
     def ensure_cache_path(self) -> None:
@@ -105,7 +105,7 @@ class KernelCache(_caching.FunctionCache):
 
     _impl_class = _Impl
 
-    def __init__(self, function: Callable[..., Any], place: Place) -> None:
+    def __init__(self, function: Callable[..., Any], place: CacheDirectory) -> None:
         super().__init__(function)
         self._place = place
         impl = self._impl
@@ -224,7 +224,7 @@ class _Reports:
     def __init__(self) -> None:
         self._made = set[str]()
 
-    def ignored(self, place: Place) -> None:
+    def ignored(self, place: CacheDirectory) -> None:
         """Log which variable is not used."""
         if place.ignored:
             self._once(
@@ -259,7 +259,7 @@ class _Reports:
 LOCK, _REPORTS = _Lock(), _Reports()
 
 
-def report(place: Place) -> None:
+def report(place: CacheDirectory) -> None:
     """Log why the next process has to compile what this one does, too."""
     _REPORTS.ignored(place)
     _REPORTS.unused(place.unused)

@@ -40,7 +40,7 @@ from streamdedup.keys.formats.schema_registry import (
 from streamdedup.keys.formats.schemas import Known, Schemas
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import SCHEMA_FORMATS, Format, Origin, Tombstones
-from streamdedup.keys.parts import Found, Part, Reader, first_of
+from streamdedup.keys.parts import Cells, Part, Reader, first_of
 from streamdedup.keys.steps import Steps, drained
 
 ROWS_A_TURN = 100_000
@@ -280,7 +280,7 @@ class Extractor:
 
 def _framed_field(
     known: Known, fields: Sequence[str], values: Column, field: str, rows: Integers | slice
-) -> Found:
+) -> Cells:
     """Return what `field`, one of `fields`, leads to in `rows` of `values`, of a format with schemas."""
     name, texts = name_of(steps_of(field)), values.take(rows)
     return of_framed_field(known, fields.index(field), name, texts, partial(of_one_field, field))
@@ -352,7 +352,7 @@ def _present(cell: bytes | None, reason: str) -> bytes:
     return cell
 
 
-def _header(column: HeaderColumn, name: str, rows: Integers | slice) -> Found:
+def _header(column: HeaderColumn, name: str, rows: Integers | slice) -> Cells:
     """Return the last header of that name in each of `rows`.
 
     A kernel finds it, or that there is none.
@@ -370,7 +370,7 @@ def _header(column: HeaderColumn, name: str, rows: Integers | slice) -> Found:
     plain = Column(found.buffer, found.starts, found.sizes.clip(min=NULL))
     keys, more = completed(plain, unread, read, column.take(unread))
     malformed = dict(sorted((reasons | more).items())) if reasons or more else {}
-    return Found(keys, malformed, _nulls(keys))
+    return Cells(keys, malformed, _nulls(keys))
 
 
 def _cells_of(name: str, column: HeaderColumn) -> Column | None:

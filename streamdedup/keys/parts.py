@@ -18,7 +18,7 @@ class Part:
     names: tuple[str, ...]
 
 
-class Found(NamedTuple):
+class Cells(NamedTuple):
     """What a name leads to: one row for each event, with a key or a null.
 
     `malformed` has the reason for each null, by its row. `absent` are the rows, ascending, in which the name is missing
@@ -30,7 +30,7 @@ class Found(NamedTuple):
     absent: Integers
 
 
-Reader = Callable[[str, Integers | slice], Found]  # what a name leads to in some rows
+Reader = Callable[[str, Integers | slice], Cells]  # what a name leads to in some rows
 
 
 def first_of(names: Sequence[str], read: Reader) -> tuple[Column, dict[int, str]]:

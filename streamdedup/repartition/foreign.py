@@ -87,14 +87,14 @@ class Foreign:
         async with asyncio.timeout(ANSWER_S_MAX):
             readers = await self._cluster.middles(self._ours)
             read_before = await self._cluster.topics_of(self._reads)
-        turns = asyncio.Semaphore(AT_ONCE)
+        permits = asyncio.Semaphore(AT_ONCE)
 
         async def whose(topic: Topic) -> str | None:
             if group := readers.get(topic.name):
                 return self._by_notes(group, topic.name in read_before)
             if topic.name in read_before or not _may_be_read_for_origins(topic):
                 return None
-            async with turns:
+            async with permits:
                 group = await self._copied_by(topic)
             return group and _by_origin(group)
 

@@ -60,7 +60,7 @@ class Heads:
         """Watch until cancelled."""
         while True:
             if self._partitions:
-                with suppress(TimeoutError):  # the next turn asks again
+                with suppress(TimeoutError):  # the next round asks again
                     async with asyncio.timeout(ANSWER_S_MAX):
                         await self.look()
             self._report()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from streamdedup.delivery.resume import Found
+from streamdedup.delivery.resume import PartitionState
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.offsets import Committed, UndecidedError
@@ -118,13 +118,13 @@ async def found_in(
     topology: Topology,
     partition: InputPartition,
     committed: Committed | None,
-) -> Found:
+) -> PartitionState:
     """Return what the broker reports about `partition`, whose output is the middle topic.
 
     Its copies are in all partitions of the middle topic, so of the output only the id is filled in.
     """
     topic, number = partition
-    return Found(
+    return PartitionState(
         committed=committed,
         cluster_id=topology.cluster_id,
         input_id=topology[topic].topic_id,

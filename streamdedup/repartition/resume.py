@@ -14,7 +14,7 @@ from streamdedup.settings.meaning import shown_check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class InputState:
     """A partition of the input as the broker reports it. An id is None if it reports none.
 
     `is_birth`: the group has no offset at all, and the middle topic never held an event. `meaning` is our own check,
@@ -33,7 +33,7 @@ class Found:
     kin: frozenset[int] = frozenset()
 
 
-def input_offset(found: Found, source: SourceOptions, middle: str) -> Resume:
+def input_offset(found: InputState, source: SourceOptions, middle: str) -> Resume:
     """Return where reading goes on. DeliveryError if only an operator can decide."""
     committed = found.committed
     if committed is None:

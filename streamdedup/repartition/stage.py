@@ -64,7 +64,7 @@ from streamdedup.repartition.middle import (
 )
 from streamdedup.repartition.offsets import decided, partitions_of
 from streamdedup.repartition.pieces import Piece, Pieces, piece_of
-from streamdedup.repartition.resume import Found, input_offset
+from streamdedup.repartition.resume import InputState, input_offset
 from streamdedup.repartition.skew import NO_TIMES, Wait, heads_of
 from streamdedup.repartition.transfer import LeavesError, PartitionStoppedError, Transfer
 from streamdedup.repartition.unread import Unread
@@ -343,7 +343,7 @@ class Stage:
             await self._put(batch, pieces)
             return None
         wait, ahead = await self._wait_and_ahead(batch, heads)
-        while events := await self._turn(wait, heads, before, pieces):
+        while events := await self._wait_for_room(wait, heads, before, pieces):
             if events == len(batch):
                 await self._put(batch, pieces)
                 break
@@ -382,7 +382,7 @@ class Stage:
                 return None, reader.large.times
         return None, NO_TIMES
 
-    async def _turn(self, wait: Wait, heads: Heads, before: int, pieces: Pieces) -> int:
+    async def _wait_for_room(self, wait: Wait, heads: Heads, before: int, pieces: Pieces) -> int:
         """Wait until some events of `wait`, whose first follows offset `before`, may be copied; return how many.
 
         Meanwhile, publish how far their partition stands. Return 0 if the assignment ends, or the stage leaves.
@@ -441,7 +441,7 @@ class Stage:
                 await pieces.settled()
         if held is not None and self._heads is not None:
             self._head[partition] = held.head
-            await self._turn(held, self._heads, reader.next_offset, pieces)
+            await self._wait_for_room(held, self._heads, reader.next_offset, pieces)
         return ahead
 
     async def _as_slower_allow(
@@ -512,7 +512,7 @@ class Stage:
         for partition in (p for p in assigned if p not in self.stopped):
             async with asyncio.timeout(ANSWER_S_MAX):
                 topic, number = partition
-                found = Found(
+                found = InputState(
                     topic=topic,
                     committed=committed.get(partition),
                     cluster_id=topology.cluster_id,

@@ -61,7 +61,7 @@ class Uncopied:
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
-            with suppress(TimeoutError):  # the next turn asks again
+            with suppress(TimeoutError):  # the next round asks again
                 async with asyncio.timeout(ANSWER_S_MAX):
                     await self.look()
             await asyncio.sleep(self.TURN_S)

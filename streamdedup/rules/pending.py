@@ -184,10 +184,10 @@ def begin(words: SecretWords, slots: Words, digests: Digests, tags: Words) -> No
 @inlined
 def next_of(words: SecretWords, slots: Words, digests: Digests, tags: Words, i: int) -> np.uint64:
     """Return the secret bits of row `i`, and do for the row AHEAD of it what `begin` did."""
-    turn = i & _TURN
-    tag, ahead = tags[turn], min(i + AHEAD, digests.shape[0] - 1)
-    tags[turn] = secret_bits(words, digests[ahead, 0], digests[ahead, 1])
-    prefetch(slots, tags[turn] & (np.uint64(slots.shape[0]) - _1))
+    at = i & _TURN
+    tag, ahead = tags[at], min(i + AHEAD, digests.shape[0] - 1)
+    tags[at] = secret_bits(words, digests[ahead, 0], digests[ahead, 1])
+    prefetch(slots, tags[at] & (np.uint64(slots.shape[0]) - _1))
     return np.uint64(tag)
 
 

@@ -52,7 +52,7 @@ Now = npt.NDArray[np.int64]
 WATERMARK, UNTIMED, CURRENT, LIVE, LATE_ROWS, DATED, HELD, WAITING, DATED_AT = range(9)
 
 
-class Held(NamedTuple):
+class Loads(NamedTuple):
     """What a window holds: its newest generation, the keys of each live one (G,), the oldest first, and a bound.
 
     No more than `most` keys may be live in it at once, with the `undated` ones.
@@ -95,7 +95,7 @@ class PendingKeys(PendingDigests):
         times: Times | None,
         found: Generations,
         marks: Marks,
-        held: Held | None,
+        held: Loads | None,
         *,
         late_passes: bool,
         refresh: bool,
@@ -140,7 +140,7 @@ class PendingKeys(PendingDigests):
             self.dated = waited + int(now[DATED_AT]), self._dated
         return verdicts[:done], Marks(or_none(now[WATERMARK]), or_none(now[UNTIMED]))
 
-    def room(self, marks: Marks, held: Held) -> int:
+    def room(self, marks: Marks, held: Loads) -> int:
         """How many more keys `held` permits, beside those that wait, at the marks of all that waits."""
         now, _, most = self._begin(marks, held)
         return most - int(now[LIVE])
@@ -161,7 +161,7 @@ class PendingKeys(PendingDigests):
         np.subtract.at(self._loads, left % self._clock.generations, 1)
         super().drop(rows)
 
-    def _begin(self, marks: Marks, held: Held | None) -> tuple[Now, Counts, int]:
+    def _begin(self, marks: Marks, held: Loads | None) -> tuple[Now, Counts, int]:
         """The state for `_judge`, the window's keys of each live generation g, at g mod G, and the bound."""
         clock, loads, undated = self._clock, np.zeros_like(self._loads), 0
         count, watermark = clock.generations, marks.watermark

@@ -14,7 +14,7 @@ from streamdedup.filters.window.clock import Generations, Marks, followed, untim
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import ROWS_A_STEP
-from streamdedup.rules.pending_in_time import Held, PendingKeys
+from streamdedup.rules.pending_in_time import Loads, PendingKeys
 
 Dated = tuple[int, int] | None
 """How many keys precede the first timed event, and the generation to which undated keys move; None without one."""
@@ -145,8 +145,8 @@ class DuplicatesWithin:
         self._filter.set_untimed(marks.untimed)
 
     @property
-    def _held(self) -> Held:
-        return Held(*self._filter.loads(), self._filter.undated)
+    def _held(self) -> Loads:
+        return Loads(*self._filter.loads(), self._filter.undated)
 
     def _own(self, times: Integers) -> Integers | None:
         """Return the times; None if the window counts keys and has no use for them."""

@@ -36,7 +36,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OpenTransaction:
     """A partition of the input that stands still at `offset` since `since`, by the loop's clock.
 
     A transaction is open there; `whose` names its producer, as a text with commas, and may be empty.
@@ -153,7 +153,7 @@ class Status:
     group_says: str | None = None
     group_shared_with: int = 0
     unserved: frozenset[tuple[str, int]] = frozenset()
-    held: Mapping[int, Held] = field(default_factory=dict)
+    held: Mapping[int, OpenTransaction] = field(default_factory=dict)
     leaderless: frozenset[tuple[str, int]] = frozenset()
     output_forgets: str | None = None
     output_shared: str | None = None

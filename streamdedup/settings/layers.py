@@ -1,4 +1,4 @@
-"""Reads the file, the environment and `--set`, each into a `Layer`: every value with the place where it was written.
+"""Reads the file, the environment and `--set`, each into a `Layer`: every value with the location where it was written.
 
 A value stays text until its option reads it, so `1e-6`, `0123`, `yes` and `1:30` mean what they look like.
 `null` means the default. pydantic-settings merges the layers later, see `loading`.
@@ -37,8 +37,8 @@ from streamdedup.settings.tree import (
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Place:
-    """Where a value was written. Places sort by the rank of their source, then by line."""
+class Location:
+    """Where a value was written. Locations sort by the rank of their source, then by line."""
 
     rank: int
     line: int
@@ -54,19 +54,19 @@ class Place:
 class Problem:
     """Something that the operator must correct; printed as one line."""
 
-    place: Place
+    location: Location
     text: str
 
     def __str__(self) -> str:
-        return f"{self.place.label}: {self.text}"
+        return f"{self.location.label}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value as it was written, with its place; None is an explicit `null`."""
+    """A value as it was written, with its location; None is an explicit `null`."""
 
     value: nodes.Raw
-    place: Place
+    location: Location
 
 
 @dataclass(slots=True)
@@ -89,83 +89,83 @@ class Layer:
             options[name] = entry.value
         return tree
 
-    def add(self, path: KeyPath, node: yaml.Node, named: Place) -> None:
-        """Take the leaf that `node` holds, or all leaves below it. `named` is the place of the last part of `path`."""
-        place = self._place(node, named)
+    def add(self, path: KeyPath, node: yaml.Node, named: Location) -> None:
+        """Take the leaf that `node` holds, or all below it. `named` is the location of the last part of `path`."""
+        location = self._location(node, named)
         if path and not is_known(path):
             self._refuse_unknown(path, named)
         elif leaf_of(path) and path not in PASS_THROUGH:
-            self._add_leaf(path, node, place)
+            self._add_leaf(path, node, location)
         elif path in GROUPS and isinstance(node, yaml.MappingNode) and not node.value:
-            self.refuse(place, path, "has no options; set some, or delete it")
+            self.refuse(location, path, "has no options; set some, or delete it")
         elif isinstance(node, yaml.MappingNode):
-            for name, child, child_named in self._pairs(path, node, place):
+            for name, child, child_named in self._pairs(path, node, location):
                 self.add((*path, name), child, child_named)
         elif not nodes.is_null(node):
             of = "aiokafka's option names" if path in PASS_THROUGH else "options"
-            self.refuse(place, path, f"must be a mapping of {of} to values")
+            self.refuse(location, path, f"must be a mapping of {of} to values")
         elif path in GROUPS:
             for leaf in LEAVES:
                 if leaf[:-1] == path:
-                    self.entries[leaf] = Setting(None, place)
+                    self.entries[leaf] = Setting(None, location)
         elif path == ("filter",) and node.value:
-            self._remember_nothing(place)
+            self._remember_nothing(location)
 
-    def add_text(self, path: KeyPath, text: str, place: Place) -> None:
+    def add_text(self, path: KeyPath, text: str, location: Location) -> None:
         """Take a value written in YAML, whose name is given apart from it."""
         try:
             node = nodes.read_text(text) or nodes.NULL
         except RecursionError:
-            self.refuse(place, path, "is nested too deeply; put the value in quotes")
+            self.refuse(location, path, "is nested too deeply; put the value in quotes")
         except yaml.YAMLError as error:
             why = f"is not YAML: {nodes.reason(error)}; put the value in quotes"
-            self.refuse(place, path, why)
+            self.refuse(location, path, why)
         else:
-            self.add(path, node, place)
+            self.add(path, node, location)
 
-    def refuse(self, place: Place, path: KeyPath, why: str) -> None:
+    def refuse(self, location: Location, path: KeyPath, why: str) -> None:
         """Add a problem with an option. For a secret, the problem is always that it must not be written here."""
-        name = shown(path, is_typed=place.is_command_line)
+        name = shown(path, is_typed=location.is_command_line)
         if path in SECRETS:
             why = (
                 f"a secret must not be written here; set {variable_of(path)} in the environment, "
                 f"or {name}_file to the path of a file that holds it"
             )
             name += f" = {MASK}"
-        self.problems.append(Problem(place, f"{name}: {why}"))
+        self.problems.append(Problem(location, f"{name}: {why}"))
 
-    def _add_leaf(self, path: KeyPath, node: yaml.Node, place: Place) -> None:
+    def _add_leaf(self, path: KeyPath, node: yaml.Node, location: Location) -> None:
         value = nodes.raw(node)
         if nodes.is_tagged(node) or (
-            path in SECRETS and value is not None and place.rank != _ENVIRONMENT
+            path in SECRETS and value is not None and location.rank != _ENVIRONMENT
         ):
             self.rejected.add(path)  # `refuse` has its own message for a secret
             self.refuse(
-                place,
+                location,
                 path,
                 "a tag is not read; write the value itself, in quotes if it begins with !",
             )
         elif nodes.repeats(node):
             self.rejected.add(path)
-            self.refuse(place, path, "has a name twice in one mapping; delete one of them")
+            self.refuse(location, path, "has a name twice in one mapping; delete one of them")
         else:
             self.rejected.discard(path)
-            self.entries[path] = Setting(value, place)
+            self.entries[path] = Setting(value, location)
 
-    def _remember_nothing(self, place: Place) -> None:
+    def _remember_nothing(self, location: Location) -> None:
         """Read `filter: null`: reset all options of the filter but those of the hash, which lists need."""
         for path in LEAVES:
             if path[0] == "filter" and path[1] not in _OF_HASH:
-                self.entries[path] = Setting(None, place)
-        self.entries["filter", "kind"] = Setting("none", place)
+                self.entries[path] = Setting(None, location)
+        self.entries["filter", "kind"] = Setting("none", location)
 
     def _pairs(
-        self, path: KeyPath, node: yaml.MappingNode, place: Place
-    ) -> Iterator[tuple[str, yaml.Node, Place]]:
-        """Yield each name of a mapping, its value, and the place of the name; report a name that is set twice."""
-        first: dict[str, Place] = {}
+        self, path: KeyPath, node: yaml.MappingNode, location: Location
+    ) -> Iterator[tuple[str, yaml.Node, Location]]:
+        """Yield each name of a mapping, its value, and the location of the name; report a name that is set twice."""
+        first: dict[str, Location] = {}
         for name_node, child in node.value:
-            named, name = self._place(name_node, place), name_node.value
+            named, name = self._location(name_node, location), name_node.value
             if not isinstance(name_node, yaml.ScalarNode):
                 self.problems.append(Problem(named, "a name must be a text"))
             elif name in first:
@@ -176,39 +176,39 @@ class Layer:
                 first[name] = named
                 yield name, child, named
 
-    def _place(self, node: yaml.Node, otherwise: Place) -> Place:
+    def _location(self, node: yaml.Node, otherwise: Location) -> Location:
         """Return the line of a node if the source is a file, else `otherwise`."""
         if self.file is None:
             return otherwise
         line = node.start_mark.line + 1
-        return Place(_FILE, line, f"{self.file}:{line}")
+        return Location(_FILE, line, f"{self.file}:{line}")
 
-    def _refuse_unknown(self, path: KeyPath, place: Place) -> None:
+    def _refuse_unknown(self, path: KeyPath, location: Location) -> None:
         path = path_of(".".join(path))
         if is_known(path):  # `kafka.group_id:` in a file: YAML takes it for one name
             self.rejected.add(leaf_of(path) or path)
             above = ", indented below it ".join(f"`{part}:`" for part in path)
-            self.refuse(place, path, f"must be written as a section: {above}")
+            self.refuse(location, path, f"must be written as a section: {above}")
             return
         nearest = suggest(path)
         if nearest is None and path[0] == "kafka" and (why := refused(".".join(path[1:]))):
-            self.refuse(place, path, f"is refused: {why}")
+            self.refuse(location, path, f"is refused: {why}")
             return
         self.rejected.add(path_of(nearest or ""))
         if nearest is None:
             hint = "see `streamdedup config schema` for what there is, or delete it"
-        elif place.rank == _ENVIRONMENT:
+        elif location.rank == _ENVIRONMENT:
             hint = f"did you mean {variable_of(path_of(nearest))} ({nearest})?"
         else:
             hint = f"did you mean {nearest}?"
-        self.refuse(place, path, f"is not an option; {hint}")
+        self.refuse(location, path, f"is not an option; {hint}")
 
 
 def read_file(path: Path) -> Layer:
     """Read a YAML file. Raises ConfigError if it is not YAML, or not a mapping of sections."""
     layer, root = Layer(path), nodes.read_file(path)
     if isinstance(root, yaml.MappingNode):
-        layer.add((), root, Place(_FILE, 0, str(path)))
+        layer.add((), root, Location(_FILE, 0, str(path)))
     elif root is not None:
         raise ConfigError(f"{path}:1: must be a mapping of sections, like `kafka:`")
     return layer
@@ -223,40 +223,40 @@ def read_environment(environ: Mapping[str, str]) -> Layer:
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name.startswith(_NOT_OPTIONS):
             continue
-        text, place = environ[name], Place(_ENVIRONMENT, 0, name)
+        text, location = environ[name], Location(_ENVIRONMENT, 0, name)
         path = tuple(name.removeprefix(PREFIX).lower().split("__", 2))
         if "__" not in name:
             if single := path_of_single(name):
                 layer.rejected.add(leaf_of(single) or single)
                 why = f"names no option; write {variable_of(single)}, with two underscores"
-                layer.problems.append(Problem(place, why))
+                layer.problems.append(Problem(location, why))
         elif (
             path in PASS_THROUGH
             or path in GROUPS
             or (path in _LISTS and text[:1] == "[" and text[-1:] == "]")
         ):
-            layer.add_text(path, text, place)
+            layer.add_text(path, text, location)
         else:
-            layer.add(path, nodes.plain(text), place)
+            layer.add(path, nodes.plain(text), location)
     return layer
 
 
 def read_overrides(overrides: Sequence[str]) -> Layer:
     """Read `section.name=value` from the command line; the value is YAML."""
-    layer, place = Layer(), Place(_COMMAND_LINE, 0, "--set")
+    layer, location = Layer(), Location(_COMMAND_LINE, 0, "--set")
     for override in overrides:
         name, equals, text = override.partition("=")
         name = name.strip()
         if equals and _NAME.fullmatch(name):
-            layer.add_text(path_of(name), text, place)
+            layer.add_text(path_of(name), text, location)
         else:  # the message repeats only the name of an option: all else may be a secret
             name = re.split(r"[^\w.]", name, maxsplit=1)[0]
             name = name if path_of(name) in LEAVES else "KEY"
             why = f"is not followed by =; write --set {name}=value"
             if name == "KEY":
-                layer.problems.append(Problem(place, f"{name}: {why}"))
+                layer.problems.append(Problem(location, f"{name}: {why}"))
             else:
-                layer.refuse(place, path_of(name), why)
+                layer.refuse(location, path_of(name), why)
     return layer
 
 

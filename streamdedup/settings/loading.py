@@ -1,7 +1,7 @@
 """Turns the layers into the checked settings, or into one ConfigError that lists all problems.
 
 pydantic-settings merges the layers. The leaves are checked first, then the contradictions among those that are right.
-A problem names the option, its place, and the value if that cannot be a secret that was given to the wrong option.
+A problem names the option, its location, and the value if that cannot be a secret that was given to the wrong option.
 """
 
 import os
@@ -21,7 +21,7 @@ from streamdedup.kafka.passthrough import UNKNOWN_OPTION, WRONG_OPTION, Client, 
 from streamdedup.secret import reading_once
 from streamdedup.settings.layers import (
     Layer,
-    Place,
+    Location,
     Problem,
     Setting,
     read_environment,
@@ -57,14 +57,14 @@ def load(
     layers = (read_overrides(overrides), read_environment(environ), read_file(path))
     written = ChainMap(*(layer.entries for layer in layers))
     with reading_once():
-        settings, problems = _check(layers, written, Place(len(layers), 0, str(path)))
+        settings, problems = _check(layers, written, Location(len(layers), 0, str(path)))
     problems = sorted([*problems, *(problem for layer in layers for problem in layer.problems)])
     if problems or settings is None:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
         lines = "".join(f"\n  {problem}" for problem in problems)
         raise ConfigError(f"{count} in the configuration:{lines}")
     settings._origins = {
-        leaf: entry.place.label for leaf, entry in written.items() if entry.value is not None
+        leaf: entry.location.label for leaf, entry in written.items() if entry.value is not None
     }
     return settings
 
@@ -94,11 +94,11 @@ def _default_path(environ: Mapping[str, str]) -> Path:
 
 
 def _check(
-    layers: Sequence[Layer], written: Mapping[KeyPath, Setting], nowhere: Place
+    layers: Sequence[Layer], written: Mapping[KeyPath, Setting], nowhere: Location
 ) -> tuple[Settings | None, list[Problem]]:
     """Check the leaves, then the contradictions among those that are right.
 
-    A problem that may only be the consequence of another one is left out. `nowhere` is the place of a leaf that was
+    A problem that may only be the consequence of another one is left out. `nowhere` is the location of a leaf that was
     not written.
     """
     rejected: set[Loc] = set()
@@ -154,21 +154,23 @@ def _path(detail: ErrorDetails) -> KeyPath:
     return path[:3] if path[:2] in PASS_THROUGH else leaf_of(path) or path
 
 
-def _problem(detail: ErrorDetails, entries: Mapping[KeyPath, Setting], nowhere: Place) -> Problem:
+def _problem(
+    detail: ErrorDetails, entries: Mapping[KeyPath, Setting], nowhere: Location
+) -> Problem:
     path = _path(detail)
     entry = entries.get(path)
-    place = entry.place if entry else nowhere
+    location = entry.location if entry else nowhere
     if detail["type"] == "missing":
-        return Problem(place, f"{shown(path)}: {_missing(path)}")
+        return Problem(location, f"{shown(path)}: {_missing(path)}")
     given = _quoted(path, entry) if entry and detail["type"] != UNKNOWN_OPTION else ""
-    name = shown(path, is_typed=place.is_command_line)
-    return Problem(place, f"{name}{given}: {_why(detail, path)}")
+    name = shown(path, is_typed=location.is_command_line)
+    return Problem(location, f"{name}{given}: {_why(detail, path)}")
 
 
 def _quoted(path: KeyPath, entry: Setting) -> str:
     """Return ` = ` and the value; nothing if it is a `null` or may be a secret.
 
-    In the place of a secret's file, the secret itself may have been written, so even a number is not shown there.
+    In the location of a secret's file, the secret itself may have been written, so even a number is not shown there.
     """
     near_secret = path in SECRETS or (path[0], path[-1].removesuffix("_file")) in SECRETS
     if entry.value is None or near_secret:

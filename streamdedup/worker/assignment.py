@@ -186,7 +186,7 @@ class Assignment:
         A live shard learns it from its fetches.
         """
         for delivery in list(self._deliveries.values()):
-            with suppress(Exception):  # the next turn asks again
+            with suppress(Exception):  # the next round asks again
                 async with asyncio.timeout(within_s):
                     await delivery.look_up_end()
 

@@ -152,7 +152,7 @@ class GroupWatch:
 
     async def _look(self) -> None:
         """Ask what is in force. While the group rebalances, the broker names nothing: then the last answer stands."""
-        with suppress(Exception):  # the next turn asks again
+        with suppress(Exception):  # the next round asks again
             async with asyncio.timeout(ANSWER_S_MAX):
                 found = await self._cluster.in_force(self._group)
             if found.newer or found.share or found.assignor not in (None, self._ours):

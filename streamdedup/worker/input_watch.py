@@ -14,7 +14,7 @@ import structlog
 from streamdedup.events import Fingerprint
 from streamdedup.kafka.base import Cluster, Source
 from streamdedup.server import Status
-from streamdedup.server.status import Held
+from streamdedup.server.status import OpenTransaction
 
 log = structlog.get_logger(__name__)
 
@@ -75,12 +75,12 @@ class InputWatch:
         known = self._since.get(partition)
         return known if known and known[0] == offset else (offset, now)
 
-    async def _reported(self, partition: int, offset: int, since: float) -> Held:
+    async def _reported(self, partition: int, offset: int, since: float) -> OpenTransaction:
         topic, first = self._status.topic, None
         with suppress(Exception):  # then its producer is not named
             async with asyncio.timeout(ANSWER_S_MAX):
                 first = await self._cluster.batch_at(topic, partition, offset)
-        held = Held(offset, since, _whose(first))
+        held = OpenTransaction(offset, since, _whose(first))
         log.warning(
             "input_transaction_open",
             topic=topic,

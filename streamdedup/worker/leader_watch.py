@@ -10,7 +10,7 @@ log = structlog.get_logger(__name__)
 
 AFTER_S = 30.0  # an election takes less
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """Topic and partition."""
 
 
@@ -19,9 +19,9 @@ class LeaderWatch:
 
     def __init__(self, status: Status) -> None:
         self._status = status
-        self._since: Mapping[Place, float] = {}
+        self._since: Mapping[TopicPartition, float] = {}
 
-    def look(self, leaderless: Collection[Place], now_s: float) -> None:
+    def look(self, leaderless: Collection[TopicPartition], now_s: float) -> None:
         """Note what has no leader at the loop's time `now_s`."""
         self._since = {place: self._since.get(place, now_s) for place in leaderless}
         known = self._status.leaderless
@@ -39,7 +39,7 @@ class LeaderWatch:
         self._status.leaderless = lasting
 
 
-def _by_topic(places: Collection[Place]) -> dict[str, list[int]]:
+def _by_topic(places: Collection[TopicPartition]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for topic, partition in sorted(places):
         found.setdefault(topic, []).append(partition)

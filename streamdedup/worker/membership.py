@@ -54,7 +54,7 @@ class Membership:
             await asyncio.sleep(backoff.next_s())
 
     async def keep_alive(self) -> None:
-        """Stay a member for a turn. DeliveryError if that is over for good; if a broker refuses us, its error."""
+        """Stay a member for a while. DeliveryError if that is over for good; if a broker refuses us, its error."""
         try:
             await self._source.keep_alive(TURN_S)
         except ConsumerDiedError as error:

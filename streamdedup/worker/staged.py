@@ -219,7 +219,7 @@ class Copier:
                 await asyncio.wait([self._working], timeout=LEAVING_S_MAX)
 
     async def _stay(self, membership: Membership) -> None:
-        """Stay a member of the group for a turn. DeliveryError if a broker or the registry is away for too long."""
+        """Stay a member of the group for a while. DeliveryError if a broker or the registry is away for too long."""
         await membership.keep_alive()
         self._cluster.patience.check()
         self.copying.status.check_registry()

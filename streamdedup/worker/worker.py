@@ -262,7 +262,7 @@ class Worker:
             await self._supervise(recipe, services, topology, membership)
 
     async def _stay(self, membership: Membership, cluster: Cluster) -> None:
-        """Stay a member of the group for a turn. DeliveryError if a broker or the registry is away for too long."""
+        """Stay a member of the group for a while. DeliveryError if a broker or the registry is away for too long."""
         await membership.keep_alive()
         cluster.patience.check()
         self._status.check_registry()

@@ -15,7 +15,7 @@ from streamdedup.commands.audit import audit
 from streamdedup.commands.reset import move, note_after, plan
 from streamdedup.commands.reset_plan import Target, target_of
 from streamdedup.commands.reset_text import as_text
-from streamdedup.delivery.resume import Found
+from streamdedup.delivery.resume import PartitionState
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.kafka.client.closing import close_producer
 from streamdedup.kafka.offsets import Committed
@@ -76,7 +76,7 @@ def test_a_bare_number_is_no_target(text: str) -> None:
         target_of(text, NOW_MS)
 
 
-def with_note(**changes: Any) -> Found:
+def with_note(**changes: Any) -> PartitionState:
     """As FOUND, its note changed."""
     return replace(FOUND, committed=Committed(30, replace(NOTE, **changes)))
 

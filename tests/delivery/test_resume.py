@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamdedup.delivery.resume import (
-    Found,
+    PartitionState,
     Resume,
     check_memory,
     growth,
@@ -21,7 +21,7 @@ from streamdedup.kafka.topics import Topic
 from streamdedup.snapshot.header import Identity, Log
 
 NOTE = Note(cluster_id="cluster", input_id="input-id", output_id="output-id", label=50)
-FOUND = Found(
+FOUND = PartitionState(
     committed=Committed(30, NOTE),
     cluster_id="cluster",
     input_id="input-id",
@@ -45,7 +45,7 @@ WIDER = SourceOptions(topic="events", start="latest", on_growth="accept")
 ACCEPT = SinkOptions(topic="unique", on_gap="accept")
 
 
-def at(offset: int, note: Note | None = NOTE, **changes: Any) -> Found:
+def at(offset: int, note: Note | None = NOTE, **changes: Any) -> PartitionState:
     """What is found with `offset` committed; the rest as in FOUND but for `changes`."""
     return replace(FOUND, committed=Committed(offset, note), **changes)
 
@@ -230,7 +230,7 @@ def of(partitions: int, born: int | None = None, input_id: str = "input-id") -> 
     ],
     ids=["own note", "moved by a tool", "new partition"],
 )
-def test_an_input_that_has_grown_is_refused(found: Found) -> None:
+def test_an_input_that_has_grown_is_refused(found: PartitionState) -> None:
     """Whoever tells of fewer partitions than there are: this partition's commit, or another's."""
     with pytest.raises(DeliveryError, match=r"from 3 to 4 partitions.*source\.on_growth: accept"):
         growth(found, SOURCE)
@@ -285,7 +285,7 @@ EMITTED = replace(FOUND, committed=None)  # the offsets went with the input
     ],
 )
 def test_another_number_of_partitions_than_the_memory_has_is_refused(
-    found: Found, before: int
+    found: PartitionState, before: int
 ) -> None:
     """Fewer, or more where the input was made again: what shows it need not name this input."""
     text = (

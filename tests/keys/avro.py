@@ -15,7 +15,7 @@ from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.keys.formats.schemas import Schemas
 
 STEPS = ("user", "id")
-Found = bytes | FramedKind
+Cells = bytes | FramedKind
 
 
 def framed(number: int, body: bytes) -> bytes:
@@ -38,7 +38,7 @@ def of_schema(schema: Any, *paths: tuple[str, ...], references: Sequence[Any] = 
     return schemas
 
 
-def found(schemas: Schemas, *bodies: bytes, between: bytes = b"\2a\4") -> list[Found]:
+def found(schemas: Schemas, *bodies: bytes, between: bytes = b"\2a\4") -> list[Cells]:
     """Return what is found in values of the schema 1 with these bodies, which stand between other bytes."""
     column = Column.of([cell for body in bodies for cell in (between, framed(1, body))] + [between])
     keys, kinds = schemas.known.read(0, column)
@@ -48,7 +48,7 @@ def found(schemas: Schemas, *bodies: bytes, between: bytes = b"\2a\4") -> list[F
     ]
 
 
-SPECIAL: Mapping[str, tuple[Any, Any, Found]] = {
+SPECIAL: Mapping[str, tuple[Any, Any, Cells]] = {
     "UUID as a string": (
         {"type": "string", "logicalType": "uuid"},
         UUID(int=5),

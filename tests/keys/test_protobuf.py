@@ -14,7 +14,7 @@ from streamdedup.events import Column
 from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.keys.formats.schemas import Schemas
-from tests.keys.avro import Found, framed
+from tests.keys.avro import Cells, framed
 from tests.rows import table
 
 pytestmark = pytest.mark.bounds
@@ -146,7 +146,7 @@ OF_PATH = {path: of_text(path) for path in PATHS}
 OF_SERIALIZED = {path: of_text(path, SERIALIZED) for path in PATHS}
 
 
-def found(schemas: Schemas, *bodies: bytes, indexes: bytes = b"\0") -> list[Found]:
+def found(schemas: Schemas, *bodies: bytes, indexes: bytes = b"\0") -> list[Cells]:
     """Return what is found in these messages, which stand between other bytes."""
     between = b"\x0a\x04"
     cells = [cell for body in bodies for cell in (between, framed(1, indexes + body))]
@@ -155,7 +155,7 @@ def found(schemas: Schemas, *bodies: bytes, indexes: bytes = b"\0") -> list[Foun
     return [key if key is not None else FramedKind(kind) for key, kind in every]
 
 
-def expected(body: bytes, path: str) -> Found:
+def expected(body: bytes, path: str) -> Cells:
     """Return what Google's reader says of a message: a field that is not on the wire is missing."""
     message = EVENT()
     try:
@@ -301,7 +301,7 @@ message E { google.protobuf.StringValue id = 1; google.protobuf.Int64Value n = 2
         ("t", piece(6, b""), FramedKind.RECORD),
     ]
 )
-def test_types_of_google_are_built_in(path: str, body: bytes, key: Found) -> None:
+def test_types_of_google_are_built_in(path: str, body: bytes, key: Cells) -> None:
     """A wrapper is its value; the others are no keys."""
     assert found(of_text(path, WRAPPED), body) == [key]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from streamdedup.delivery.fence import look, wait_decided
-from streamdedup.delivery.resume import Found, differs
+from streamdedup.delivery.resume import PartitionState, differs
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.offsets import Committed
@@ -28,7 +28,7 @@ class Extent:
     `is_copied` says that the partition's events are copied to a middle topic.
     """
 
-    found: Found
+    found: PartitionState
     ends: dict[str, int] = field(default_factory=dict)
     is_copied: bool = False
 

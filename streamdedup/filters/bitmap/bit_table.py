@@ -10,7 +10,7 @@ from streamdedup.filters.base import Mask
 from streamdedup.filters.memory import REMEDY, Counts, aligned_words, bits_over, ones_in, writable
 from streamdedup.kernel import Words, kernel
 
-Places = npt.NDArray[np.uint64]
+BitPositions = npt.NDArray[np.uint64]
 
 
 class BitTable:
@@ -58,7 +58,7 @@ class BitTable:
     def _recount(self) -> None:
         self._counts[0] = ones_in(self._words)
 
-    def _set_all(self, places: Iterable[tuple[Places, slice]], rows: int) -> Mask:
+    def _set_all(self, places: Iterable[tuple[BitPositions, slice]], rows: int) -> Mask:
         """Set the bits at `places`. Return a mask, shape (rows,): True for each bit that was not set.
 
         `places` yields slices of the batch: the positions of some rows, and which rows they are.
@@ -69,14 +69,14 @@ class BitTable:
             _set_bits(self._words, some, self._counts, fresh[part])
         return fresh
 
-    def _look_up(self, places: Iterable[tuple[Places, slice]], rows: int) -> Mask:
+    def _look_up(self, places: Iterable[tuple[BitPositions, slice]], rows: int) -> Mask:
         """Return a mask, shape (rows,): True for each bit that is set. For `places` see `_set_all`."""
         present = np.zeros(rows, dtype=np.bool_)
         for some, part in places:
             _are_set(self._words, some, present[part])
         return present
 
-    def _clear_all(self, places: Iterable[tuple[Places, slice]], rows: int) -> Mask:
+    def _clear_all(self, places: Iterable[tuple[BitPositions, slice]], rows: int) -> Mask:
         """Clear the bits at `places`. Return a mask, shape (rows,): True for each bit that was set.
 
         For `places` see `_set_all`.
@@ -103,7 +103,7 @@ _6, _63, _1, _0 = np.uint64(6), np.uint64(63), np.uint64(1), np.uint64(0)
 
 
 @kernel
-def _set_bits(words: Words, places: Places, counts: Counts, fresh: Mask) -> None:
+def _set_bits(words: Words, places: BitPositions, counts: Counts, fresh: Mask) -> None:
     newly_set = 0
     for i in range(places.shape[0]):
         word, bit = words[places[i] >> _6], _1 << (places[i] & _63)
@@ -114,13 +114,13 @@ def _set_bits(words: Words, places: Places, counts: Counts, fresh: Mask) -> None
 
 
 @kernel
-def _are_set(words: Words, places: Places, present: Mask) -> None:
+def _are_set(words: Words, places: BitPositions, present: Mask) -> None:
     for i in range(places.shape[0]):
         present[i] = words[places[i] >> _6] >> (places[i] & _63) & _1 != _0
 
 
 @kernel
-def _clear_bits(words: Words, places: Places, counts: Counts, gone: Mask) -> None:
+def _clear_bits(words: Words, places: BitPositions, counts: Counts, gone: Mask) -> None:
     newly_clear = 0
     for i in range(places.shape[0]):
         word, bit = words[places[i] >> _6], _1 << (places[i] & _63)

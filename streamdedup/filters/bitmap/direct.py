@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Mask
-from streamdedup.filters.bitmap.bit_table import BitTable, Places
+from streamdedup.filters.bitmap.bit_table import BitPositions, BitTable
 from streamdedup.filters.digest_filter import ROWS_A_CALL, check_unionable, describe
 from streamdedup.filters.sizing import TABLE_BITS_MAX
 from streamdedup.keys.hashing import MURMUR3, Hash
@@ -193,7 +193,7 @@ class DirectBitmap(BitTable):
         except OverflowError:
             raise self._out_of_range() from None
 
-    def _places(self, values: Integers) -> Iterator[tuple[Places, slice]]:
+    def _places(self, values: Integers) -> Iterator[tuple[BitPositions, slice]]:
         """Yield the positions of the bits of `values` in slices, each with its rows.
 
         Raises the errors of `digests` before the first slice.

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
-from streamdedup.filters.bitmap.bit_table import BitTable, Places
+from streamdedup.filters.bitmap.bit_table import BitPositions, BitTable
 from streamdedup.filters.digest_filter import DigestFilter, check_unionable, number, slices
 from streamdedup.filters.probes import PROBES, begin, is_double, position, stated_probe
 from streamdedup.filters.sizing import TABLE_BITS_MAX, beside, bitmap_size, bloom_error
@@ -86,7 +86,7 @@ class HashedBitmap(BitTable, DigestFilter):
         restored._stand_on(bits, buffers)
         return restored
 
-    def _places(self, digests: Digests) -> Iterator[tuple[Places, slice]]:
+    def _places(self, digests: Digests) -> Iterator[tuple[BitPositions, slice]]:
         """Yield the positions of the bits of `digests` in slices, each with its rows."""
         for part, rows in slices(digests):
             places = np.empty(len(part), dtype=np.uint64)
@@ -115,7 +115,7 @@ _0 = np.uint64(0)
 
 
 @kernel
-def _find(digests: Digests, bits: np.uint64, double: bool, places: Places) -> None:
+def _find(digests: Digests, bits: np.uint64, double: bool, places: BitPositions) -> None:
     """Write the first position of the probe sequence of each digest into `places`."""
     for i in range(digests.shape[0]):
         state, _ = begin(digests[i, 0], _0, bits, double)

@@ -26,7 +26,7 @@ SEEDS_MAX = 100  # the paper's bound; each seed fails for a small share of all s
 LINE_WORDS = 8
 
 Bytes = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.uint32]
+Cells = npt.NDArray[np.uint32]
 State = npt.NDArray[np.int64]
 
 _SCANNED, _WAITING, _PEELED = 0, 1, 2  # indexes in a `State`
@@ -196,7 +196,7 @@ def _peel(
     first: np.uint64,
     counts: Bytes,
     sums: Words,
-    alone: Places,
+    alone: Cells,
     order: Words,
     own: Bytes,
     state: State,

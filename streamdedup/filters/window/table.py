@@ -194,7 +194,7 @@ class WindowTable:
                 start = add_rows(self._table, part, moments[rows], start, fresh[rows])
                 self._after()
                 if start < len(part) and self._state[REACHED] != NEVER:
-                    self._turn_for(part[start : start + 1])
+                    self._advance_for(part[start : start + 1])
                     start += 1
         return fresh
 
@@ -282,7 +282,7 @@ class WindowTable:
             self._sweep_stash(base, base, to)
 
     def settle(self) -> None:
-        """Sweep what a turn has left to be swept. Call this before the table is read."""
+        """Sweep what an advance has left to be swept. Call this before the table is read."""
         while self._due:
             self._due[0]()
             self._due.popleft()
@@ -344,7 +344,7 @@ class WindowTable:
                 start = put_rows(self._table, part, own, start)
                 self._after()
                 if start < len(part) and own[start] > self.current:
-                    yield from self._turn(int(own[start]))
+                    yield from self._advance(int(own[start]))
             yield
 
     def _rotate(self, watermark: int) -> Iterator[None]:
@@ -353,20 +353,20 @@ class WindowTable:
             self.renumber(generation, generation, waits=True)
             yield from self.swept()
         elif not self.waits:
-            yield from self._turn(generation)
+            yield from self._advance(generation)
         self._state[WATERMARK] = watermark
 
-    def _turn_for(self, row: Digests) -> None:
+    def _advance_for(self, row: Digests) -> None:
         """Begin the generation to which a row leads at which a kernel stopped; then add the row."""
         reached, generations = (
             int(self._state[REACHED]),
             self._state[GENERATION : GENERATION + 1].copy(),
         )
-        deque(self._turn(self.clock.generation(reached)), maxlen=0)
+        deque(self._advance(self.clock.generation(reached)), maxlen=0)
         self._state[WATERMARK] = reached
         deque(self._put(row, generations), maxlen=0)
 
-    def _turn(self, generation: int) -> Iterator[None]:
+    def _advance(self, generation: int) -> Iterator[None]:
         self.advance(generation)
         yield from self.swept()
 

@@ -30,7 +30,7 @@ def encode_in_one_piece(client: Any) -> None:
     client.send = send
 
 
-class Pieces:
+class RequestBytes:
     """The bytes of a request in pieces. Adding bytes to the front `heads` times joins all of them to one `bytes`."""
 
     def __init__(self, pieces: Iterable[bytes], heads: int = HEADS) -> None:
@@ -39,15 +39,15 @@ class Pieces:
     def __len__(self) -> int:
         return sum(map(len, self._pieces))
 
-    def __radd__(self, head: bytes) -> "bytes | Pieces":
+    def __radd__(self, head: bytes) -> "bytes | RequestBytes":
         pieces = head, *self._pieces
-        return Pieces(pieces, self._heads - 1) if self._heads > 1 else b"".join(pieces)
+        return RequestBytes(pieces, self._heads - 1) if self._heads > 1 else b"".join(pieces)
 
 
-def encoded(struct: Any) -> Pieces:
+def encoded(struct: Any) -> RequestBytes:
     """Return the same bytes as the struct's own `encode`, in pieces."""
     fields = [getattr(struct, name) for name in struct.SCHEMA.names]
-    return Pieces(_pieces(struct.SCHEMA, fields))
+    return RequestBytes(_pieces(struct.SCHEMA, fields))
 
 
 def _pieces(kind: Any, value: Any) -> Iterator[bytes]:

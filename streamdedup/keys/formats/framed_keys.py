@@ -8,7 +8,7 @@ from streamdedup.events import Column
 from streamdedup.keys.formats.framed_kinds import NAMES, FramedKind, FramedKinds
 from streamdedup.keys.formats.schema_registry import UNKNOWN_SCHEMA
 from streamdedup.keys.formats.schemas import Known
-from streamdedup.keys.parts import Found
+from streamdedup.keys.parts import Cells
 
 # What no JSON begins with: AWS Glue's header byte and its compression, Avro's single objects, and its files.
 _NOT_READ = {
@@ -20,14 +20,14 @@ _NOT_READ = {
 
 
 def of_framed_field(
-    known: Known, which: int, name: str, values: Column, of_json: Callable[[Column], Found]
-) -> Found:
+    known: Known, which: int, name: str, values: Column, of_json: Callable[[Column], Cells]
+) -> Cells:
     """Return the keys of the field of that number and name; `of_json` finds those of values without a frame."""
     keys, kinds = known.read(which, values)
     plain = (kinds == FramedKind.UNFRAMED).nonzero()[0]
     if len(plain) == len(values):
         found = of_json(values)
-        return Found(found.keys, _named(values, found.malformed), found.absent)
+        return Cells(found.keys, _named(values, found.malformed), found.absent)
     malformed = _reasons(known, which, name, values, kinds)
     absent = ((kinds == FramedKind.MISSING) | (kinds == FramedKind.NULL)).nonzero()[0]
     if len(plain):
@@ -36,7 +36,7 @@ def of_framed_field(
         reasons = {int(plain[row]): reason for row, reason in found.malformed.items()}
         malformed |= _named(values, reasons)
         absent = np.union1d(absent, plain[found.absent])
-    return Found(keys, dict(sorted(malformed.items())), absent)
+    return Cells(keys, dict(sorted(malformed.items())), absent)
 
 
 def _named(values: Column, reasons: dict[int, str]) -> dict[int, str]:

@@ -10,7 +10,7 @@ import numpy as np
 from streamdedup.events import Column, Integers
 from streamdedup.keys.formats.json_kinds import AT_BYTE, FAULTS, NAMES, Kind, Kinds
 from streamdedup.keys.formats.schema_registry import LOOKS_REGISTERED, PREFIX_BYTES
-from streamdedup.keys.parts import Found, Reader
+from streamdedup.keys.parts import Cells, Reader
 
 _FRAMED = (
     f"the value {LOOKS_REGISTERED}: set key.format to that of its serializer, or take the record key"
@@ -26,32 +26,32 @@ def json_reader(fields: Sequence[str], texts: Column) -> Reader:
     paths = list(dict.fromkeys(map(steps_of, fields)))
     plain = dict(zip(paths, json_column.located_all(paths, texts), strict=True))
 
-    def read(field: str, rows: Integers | slice) -> Found:
+    def read(field: str, rows: Integers | slice) -> Cells:
         steps = steps_of(field)
         return _completed(steps, plain[steps].take(rows), texts.take(rows))
 
     return read
 
 
-def of_one_field(field: str, texts: Column) -> Found:
+def of_one_field(field: str, texts: Column) -> Cells:
     """Return what `field` leads to in `texts`, which are plain JSON."""
     return json_reader([field], texts)(field, slice(None))
 
 
-def _completed(steps: tuple[str, ...], keys: Column, texts: Column) -> Found:
+def _completed(steps: tuple[str, ...], keys: Column, texts: Column) -> Cells:
     """Return `keys` with those that only the exact reader finds in `texts`, and why each other row has none."""
     from streamdedup.keys.formats import json_exact  # imported here, because it imports numba
 
     left = (keys.sizes < 0).nonzero()[0]
     if not len(left):
-        return Found(keys, {}, left)
+        return Cells(keys, {}, left)
     found, kinds, places = json_exact.read(steps, texts.take(left))
     keys = keys.placed(left, found)
     escaped = left[kinds == Kind.ESCAPED]
     if len(escaped):
         keys = keys.replaced(escaped, json_exact.decoded(keys.take(escaped)))
     absent = left[(kinds == Kind.MISSING) | (kinds == Kind.NULL)]
-    return Found(keys, _reasons(steps, texts.take(left), left, kinds, places), absent)
+    return Cells(keys, _reasons(steps, texts.take(left), left, kinds, places), absent)
 
 
 def _reasons(

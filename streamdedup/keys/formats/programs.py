@@ -20,7 +20,7 @@ PIECE = 1 << 14  # numbers that are copied at once: numpy holds the GIL for less
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SchemaPrograms:
     """Where the programs of one schema begin, one for each field; which fields it does not have."""
 
     entries: tuple[int, ...]
@@ -31,11 +31,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The first `used` numbers of `_room` are programs; `places` has those of each schema, by its `exact` digest."""
+    """The first `used` numbers of `_room` are programs; `schemas` has those of each schema, by its `exact` digest."""
 
     _room: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     used: int = 0
-    places: Mapping[str, Place] = field(default_factory=dict)
+    schemas: Mapping[str, SchemaPrograms] = field(default_factory=dict)
 
     @property
     def code(self) -> Integers:
@@ -45,7 +45,7 @@ class Programs:
     @property
     def room_bytes(self) -> int:
         """What a key may take that is no part of its value."""
-        return max((place.room_bytes for place in self.places.values()), default=ROW_BYTES)
+        return max((schema.room_bytes for schema in self.schemas.values()), default=ROW_BYTES)
 
     def added(self, exact: str, programs: Sequence[Program], lately: Iterable[str]) -> "Programs":
         """Return these and those of one schema more, one for each field.
@@ -58,7 +58,7 @@ class Programs:
         if self.used + numbers > most:
             kept = self._moved(self._first(lately, most // 2 - numbers), most)
         elif self.used + numbers > len(self._room):
-            kept = self._moved(self.places, min(most, max(ROOM_MIN, 2 * (self.used + numbers))))
+            kept = self._moved(self.schemas, min(most, max(ROOM_MIN, 2 * (self.used + numbers))))
         entries, at = [], kept.used
         for each in programs:
             entries.append(at)
@@ -66,20 +66,20 @@ class Programs:
                 numbers_of = each.code[piece : piece + PIECE]
                 kept._room[at : at + len(numbers_of)] = numbers_of
                 at += len(numbers_of)
-        place = Place(
+        schema = SchemaPrograms(
             entries=tuple(entries),
             numbers=numbers,
             room_bytes=ROW_BYTES + max(each.room_bytes for each in programs),
             lacks=frozenset(at for at, each in enumerate(programs) if not each.has_field),
         )
-        return replace(kept, used=at, places={**kept.places, exact: place})
+        return replace(kept, used=at, schemas={**kept.schemas, exact: schema})
 
     def _first(self, lately: Iterable[str], most: int) -> list[str]:
         """Return those of the schemas in `lately` that have at most so many numbers together."""
         chosen = dict[str, None]()
         for exact in lately:
-            if exact in self.places and exact not in chosen:
-                most -= self.places[exact].numbers
+            if exact in self.schemas and exact not in chosen:
+                most -= self.schemas[exact].numbers
                 if most < 0:
                     break
                 chosen[exact] = None
@@ -87,11 +87,11 @@ class Programs:
 
     def _moved(self, chosen: Iterable[str], room: int) -> "Programs":
         """Return the programs of `chosen` alone, in a new array with `room`."""
-        to, at, places = np.empty(room, dtype=np.int64), 0, dict[str, Place]()
+        to, at, schemas = np.empty(room, dtype=np.int64), 0, dict[str, SchemaPrograms]()
         for exact in chosen:
-            old = self.places[exact]
+            old = self.schemas[exact]
             start = old.entries[0]
             to[at : at + old.numbers] = self._room[start : start + old.numbers]
-            places[exact] = replace(old, entries=tuple(it - start + at for it in old.entries))
+            schemas[exact] = replace(old, entries=tuple(it - start + at for it in old.entries))
             at += old.numbers
-        return Programs(to, at, places)
+        return Programs(to, at, schemas)

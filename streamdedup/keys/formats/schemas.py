@@ -167,7 +167,7 @@ class Schemas:
     def compiled(self, schema: Schema) -> Compiled:
         """Return the programs of a schema; none if they are held. Any thread may call this, and it may take seconds."""
         exact = schema.exact
-        if exact in self.known.programs.places:
+        if exact in self.known.programs.schemas:
             return Compiled(schema.digest, exact)
         texts = [each.text for each in schema.references]
         try:
@@ -188,7 +188,7 @@ class Schemas:
         LookupError if they were held when it was compiled, and are not any more.
         """
         known = self.known
-        if schema.why_not or schema.exact in known.programs.places:
+        if schema.why_not or schema.exact in known.programs.schemas:
             return known.programs
         if not schema.programs:
             raise LookupError(schema.exact)
@@ -218,7 +218,7 @@ class Schemas:
         self.forget(self._given_up & {number})
         self._given_up.discard(number)
         self._replace(programs or self.placed(schema))
-        place = self.known.programs.places.get(schema.exact)
+        place = self.known.programs.schemas.get(schema.exact)
         self._enter([number], place.entries if place else [UNREADABLE] * len(self._paths))
         if schema.why_not:
             self.known.notes[number] = schema.why_not
@@ -261,7 +261,7 @@ class Schemas:
         """Take all programs anew. The ids whose programs are no longer there are not known any more."""
         if programs is self.known.programs:
             return
-        places, before = programs.places, self.known.programs.places
+        places, before = programs.schemas, self.known.programs.schemas
         self.forget([each for each, exact in self._exact.items() if exact and exact not in places])
         entries = self.known.entries
         if any(
