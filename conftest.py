@@ -32,6 +32,7 @@ pytest_plugins = [
 # `pytest --hypothesis-profile=default` draws others.
 hypothesis.settings.register_profile(
     "tests",
+    max_examples=50,
     deadline=None,
     derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],

@@ -165,12 +165,23 @@ def kept_in() -> Path | None:
     return _PLACE.directory if _PLACE.is_writable else None
 
 
+_given_back = [0]  # how many kernels were loaded or compiled when the compiler was given back
+
+
 def give_back_compiler() -> None:
     """Give the pages of the compiler's library, some 70 MB, back to the system.
 
     Loading a kernel from the cache reads these pages. If the compiler is needed again, the system reads them again from
-    the library's file. If the system does not list its mappings, as macOS does not, this does nothing.
+    the library's file. If the system does not list its mappings, as macOS does not, this does nothing; nor if no kernel
+    was loaded or compiled since the last call, because the list of a large process takes 100 ms.
     """
+    loaded = sum(
+        sum(each.stats.cache_hits.values()) + sum(each.stats.cache_misses.values())
+        for each in KERNELS
+    )
+    if loaded == _given_back[0]:
+        return
+    _given_back[0] = loaded
     try:
         listed = Path("/proc/self/smaps").read_bytes()
     except OSError:

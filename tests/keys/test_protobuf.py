@@ -218,7 +218,7 @@ def _deeper(parts: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
 MESSAGES = st.lists(st.recursive(_VALUES, _deeper, max_leaves=12), max_size=6).map(b"".join)
 
 
-@settings(deadline=MINUTE, max_examples=400)
+@settings(deadline=MINUTE, max_examples=150)
 @given(body=MESSAGES, path=st.sampled_from(PATHS))
 def test_a_key_is_what_googles_reader_finds(body: bytes, path: str) -> None:
     """The last one of several, merged messages, members of a oneof, unknown fields and groups, wrong types."""
