@@ -190,9 +190,9 @@ def can_be_path(path: Path) -> bool:
         return False
 
 
-def counted(number: int, what: str) -> str:
-    """Return how many there are as text, like `1,234 keys`; `what` is in the singular."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def counted(number: int, what: str, several: str | None = None) -> str:
+    """Return how many there are as text, like `1,234 keys`; `what` is in the singular, `several` its plural, not in s."""
+    return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 
 def sized(size_bytes: float) -> str:

@@ -76,8 +76,8 @@ KERNELS: list[Any] = []  # every kernel, as numba's dispatcher
 
 # What a command says meanwhile.
 COMPILING = (
-    "compiling inner loops that never ran here before; this takes half a minute, on a busy machine minutes, and the"
-    " result is kept"
+    "compiling inner loops that never ran here before; this takes some seconds, half a minute on a busy machine, and"
+    " the result is kept"
 )
 
 _MAPPING = re.compile(

@@ -23,6 +23,11 @@ def check_name(name: str) -> None:
         )
 
 
+def shown_rate(kind: str, error_rate: float) -> str:
+    """Return, as text, how often a list of this kind errs: `exact` does so less often than its rate of configuration."""
+    return "n/2^64" if kind == "exact" else f"{error_rate:.3g}"
+
+
 def _is_name(text: str) -> bool:
     return text.isprintable() and 0 < len(text) <= NAME_CHARACTERS_MAX
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.lists.exact_store import ExactStore, Owner, place_of, versions_in
-from streamdedup.lists.facts import Facts
+from streamdedup.lists.facts import Facts, shown_rate
 from streamdedup.snapshot import files
 from streamdedup.snapshot.header import Header, field, number
 from streamdedup.units import counted, escaped, sized
@@ -63,7 +63,7 @@ def _rows(header: Header) -> dict[str, str]:
         "built at": f"{facts.moment:%Y-%m-%d %H:%M:%S} UTC, by {header.writer}",
         "normalizer": facts.normalize,
         "hash": field(listed, "hash", str),
-        "kind": f"{kind}, error rate {field(addresses, 'error_rate', float):.3g}",
+        "kind": f"{kind}, error rate {shown_rate(kind, field(addresses, 'error_rate', float))}",
         "addresses": f"{counts.addresses:,}",
         "domains": f"{counts.domains:,}",
         "left out": counts.left_out(kind),

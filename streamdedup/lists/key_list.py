@@ -22,7 +22,7 @@ from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from streamdedup.keys.normalizers import domains, host_column
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import UrlRules
-from streamdedup.lists.facts import EntryCounts, Facts
+from streamdedup.lists.facts import EntryCounts, Facts, shown_rate
 from streamdedup.lists.normalization import Normalizing, id_of
 from streamdedup.rules.lists import Match, Matches
 from streamdedup.snapshot import files
@@ -102,12 +102,13 @@ class KeyList:
     def summary(self) -> str:
         """Return a description for people. It holds no key."""
         counts, tables = self.facts.counts, self.buffers()
-        addresses = "1 address" if counts.addresses == 1 else f"{counts.addresses:,} addresses"
+        entries = counted(counts.addresses + counts.domains, "entry", "entries")
+        addresses = counted(counts.addresses, "address", "addresses")
         of = f"{addresses}, {counted(counts.domains, 'domain')}"
         size_bytes = sum(table.nbytes for table in tables)
         return (
-            f"the list {self.name}, version {self.version}: {counts.addresses + counts.domains:,} entries ({of}); left"
-            f" out: {counts.left_out(self.kind)}; {self.kind}, {sized(size_bytes)}, error rate {self.error_rate:.3g}"
+            f"the list {self.name}, version {self.version}: {entries} ({of}); left"
+            f" out: {counts.left_out(self.kind)}; {self.kind}, {sized(size_bytes)}, error rate {shown_rate(self.kind, self.error_rate)}"
         )
 
     def match(self, keys: Column, digests: Digests) -> Matches:

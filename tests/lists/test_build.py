@@ -149,10 +149,18 @@ def test_what_is_no_entry_is_counted(
     assert found.status == 0, found.errors
     *_, last = found.errors.splitlines()
     assert f"{said}; fuse" in last
-    assert "1 entries (" in last
+    assert "1 entry (1 address" in last
     shown = lists("inspect", "out.list").out.decode()
     (row,) = (line for line in shown.splitlines() if line.startswith("left out"))
     assert row.endswith(said)
+
+
+def test_an_exact_list_shows_how_rarely_it_errs(lists: Commands) -> None:
+    """Whatever rate was asked for."""
+    written(lists.directory / "bad.txt", ["a@b.de"])
+    found = lists("build", "bad.txt", "-o", "out.list", "--normalize", "email", "--kind", "exact")
+    for shown in (found.errors, lists("inspect", "out.list").out.decode()):
+        assert "error rate n/2^64" in shown
 
 
 def test_inputs_of_all_formats_make_one_list(lists: Commands) -> None:
