@@ -191,7 +191,7 @@ def can_be_path(path: Path) -> bool:
 
 
 def counted(number: int, what: str, several: str | None = None) -> str:
-    """Return how many there are as text, like `1,234 keys`; `what` is in the singular, `several` its plural, not in s."""
+    """Return how many there are as text, like `1,234 keys`; `several` is the plural of `what` if not in s."""
     return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 

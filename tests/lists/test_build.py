@@ -149,7 +149,7 @@ def test_what_is_no_entry_is_counted(
     assert found.status == 0, found.errors
     *_, last = found.errors.splitlines()
     assert f"{said}; fuse" in last
-    assert "1 entry (1 address" in last
+    assert ": 1 entry (" in last
     shown = lists("inspect", "out.list").out.decode()
     (row,) = (line for line in shown.splitlines() if line.startswith("left out"))
     assert row.endswith(said)
