@@ -24,7 +24,7 @@ def check_name(name: str) -> None:
 
 
 def shown_rate(kind: str, error_rate: float) -> str:
-    """Return, as text, how often a list of this kind errs: `exact` does so less often than its rate of configuration."""
+    """Return, as text, how often a list of this kind errs: of `exact`, whatever rate was asked for."""
     return "n/2^64" if kind == "exact" else f"{error_rate:.3g}"
 
 

@@ -106,9 +106,10 @@ class KeyList:
         addresses = counted(counts.addresses, "address", "addresses")
         of = f"{addresses}, {counted(counts.domains, 'domain')}"
         size_bytes = sum(table.nbytes for table in tables)
+        rate = shown_rate(self.kind, self.error_rate)
         return (
             f"the list {self.name}, version {self.version}: {entries} ({of}); left"
-            f" out: {counts.left_out(self.kind)}; {self.kind}, {sized(size_bytes)}, error rate {shown_rate(self.kind, self.error_rate)}"
+            f" out: {counts.left_out(self.kind)}; {self.kind}, {sized(size_bytes)}, error rate {rate}"
         )
 
     def match(self, keys: Column, digests: Digests) -> Matches:
