@@ -129,7 +129,9 @@ class Commands:
         """The number and the reason of each bad line of `out.list`, and the line itself."""
         path = self.directory / "out.list.rejects"
         rows = (
-            [row.split("\t", 3) for row in path.read_text().splitlines()] if path.exists() else []
+            [row.split("\t", 3) for row in path.read_text(errors="replace").splitlines()]
+            if path.exists()
+            else []
         )
         return [(int(number), reason, line) for _, number, reason, line in rows]
 
