@@ -1,6 +1,5 @@
 """Claims about hosts on a list, with `--normalize url`: they stand for their URLs, however these are written."""
 
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +16,12 @@ from streamdedup.lists.normalization import Normalizing
 from streamdedup.lists.overlay import Changes
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.rules.lists import Match, Matcher
-from tests.lists.tools import Commands, built, lists, written
+from tests.lists.tools import Commands, built, lists
 from tests.rows import every, table
 
 __all__ = ["lists"]
 
 URL = Normalizing("url", UrlRules())
-WWW = Normalizing("url", UrlRules(www=True))
 ENTRIES = ["@evil.com", ".tree.example", "@127.0.0.1", "@[::1]", "@faß.de", "http://page.example/x"]
 
 # What somebody may write whose host is on the list.
@@ -81,9 +79,9 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> KeyList:
     return built(directory, ENTRIES, normalizing=URL, kind="bloom", exact=True)
 
 
-def matched(listed: Matcher, *urls: str, how: Normalizing = URL) -> list[Match]:
+def matched(listed: Matcher, *urls: str) -> list[Match]:
     """What a list says of URLs, as they are found."""
-    normal = how.normalizer()
+    normal = URL.normalizer()
     assert normal is not None
     keys = Column.of([normal.of_key(url.encode()) for url in urls])
     return [Match(match) for match in listed.match(keys, MURMUR3.of_column(keys))]
@@ -123,18 +121,10 @@ def test_others_pass(listed: KeyList) -> None:
 
 @table(
     [
-        *(
-            "http://good.com\\@evil.com",
-            "http://good.com:81\\@evil.com/",
-            "http:\\\\good.com\\x@evil.com",
-        ),
-        *(
-            "http://evil.com\\@good.com",
-            "http://good.com\\x\\y@evil.com?x",
-            "http://@good.com\\@evil.com#x",
-        ),
+        *("http://good.com\\@evil.com", "http://good.com:81\\@evil.com/", "http://evil.com\\@good.com"),
+        *("http:\\\\good.com\\x@evil.com", "http://good.com\\x\\y@evil.com?x", "http://@good.com\\@evil.com#x"),
     ]
-)
+)  # fmt: skip
 def test_a_url_of_two_hosts_is_malformed(url: str) -> None:
     """A browser asks the first, and curl the second."""
     with pytest.raises(MalformedError, match="clients disagree about its host"):
@@ -153,16 +143,6 @@ def test_a_backslash_after_the_host_is_of_no_matter(listed: KeyList, url: str) -
 def test_a_list_of_hosts_may_have_urls(listed: KeyList) -> None:
     """In the same list, as keys."""
     assert matched(listed, "HTTP://Page.example/%78#top") == [Match.ADDRESS]
-
-
-def test_www_is_ignored_if_the_keys_ignore_it(tmp_path: Path) -> None:
-    """With the rule, an entry stands for both hosts; without, for the one that it names."""
-    for how, of_both in ((WWW, Match.DOMAIN), (URL, Match.NONE)):
-        by_www = built(tmp_path, ["@www.a.example", ".www.b.example"], normalizing=how)
-        assert matched(by_www, "http://www.a.example", how=how) == [Match.DOMAIN]
-        assert matched(by_www, "http://x.www.b.example", how=how) == [Match.DOMAIN]
-        assert matched(by_www, "http://a.example", "http://b.example", how=how) == [of_both] * 2
-        assert matched(by_www, "http://x.b.example", how=how) == [Match.NONE]
 
 
 def test_hosts_are_added_and_removed_while_a_worker_runs(listed: KeyList) -> None:
@@ -184,14 +164,13 @@ def test_the_exact_store_knows_hosts(listed: KeyList) -> None:
 
 def test_the_commands(lists: Commands) -> None:
     """`lists build` finds each entry again, counts what is no host, and `check` takes URLs as they are found."""
-    written(lists.directory / "hosts.txt", [*ENTRIES, "evil.com", ".10.0.0.1", "@a.example:80"])
-    options = ("--normalize", "url", "--bad-max", "4", "--check")
-    assert lists("build", "hosts.txt", "-o", "hosts.list", *options).status == 0
-    rejects = (lists.directory / "hosts.list.rejects").read_text()
-    assert "the entry is a host without a mark: write @bad.example for all URLs" in rejects
-    assert "write @ADDRESS" in rejects
-    assert "without scheme, user, port or path" in rejects
-    said = lists("check", "hosts.list", "HTTP://0x7f.1:80/x", "http://good.com/", "ftp://evil.com")
+    given = [*ENTRIES, "evil.com", ".10.0.0.1", "@a.example:80"]
+    lists.built(given, "--normalize", "url", "--bad-max", "4", "--check")
+    bare, below, port = (reason for _, reason, _ in lists.rejected())
+    assert "the entry is a host without a mark: write @bad.example for all URLs" in bare
+    assert "write @ADDRESS" in below
+    assert "without scheme, user, port or path" in port
+    said = lists("check", "out.list", "HTTP://0x7f.1:80/x", "http://good.com/", "ftp://evil.com")
     first, second, third = said.out.decode().splitlines()
     assert (first, second) == ("blocked\tdomain\tHTTP://0x7f.1:80/x", "pass\t-\thttp://good.com/")
     assert third.startswith("malformed\t")
