@@ -6,18 +6,7 @@ from streamdedup.keys.normalizers.email import EmailNormalizer
 from tests.keys.test_email import DOMAINS, PROVIDER, RULES, agrees, is_known_as
 from tests.rows import every, table
 
-YANDEX = (
-    "yandex.ru",
-    "yandex.ua",
-    "yandex.com",
-    "yandex.com.tr",
-    "yandex.by",
-    "yandex.kz",
-    "yandex.uz",
-    "ya.ru",
-)
-
-
+YANDEX = *(f"yandex.{end}" for end in ("ru", "ua", "com", "com.tr", "by", "kz", "uz")), "ya.ru"
 LONG_DOMAIN = ".".join(["d" * 61] * 3 + ["cd"])
 
 

@@ -1,6 +1,5 @@
 """Claims about hosts on a list, with `--normalize url`: they stand for their URLs, however these are written."""
 
-
 import pytest
 
 from streamdedup.errors import MalformedError
