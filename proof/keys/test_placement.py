@@ -1,6 +1,5 @@
 """Claims about placement: however many and long keys are, they lie where Kafka's clients put them."""
 
-
 import pytest
 from aiokafka.partitioner import murmur2
 
