@@ -263,13 +263,6 @@ def test_numbers_are_read_in_each_notation(number: str, is_number: int) -> None:
         assert found(schemas, body) == [b"B"]
 
 
-@table(["9" * 5_000, "0x" + "f" * 5_000, "0" + "7" * 9_000])
-def test_what_the_parser_does_not_expect_is_no_file(number: str) -> None:
-    """It has no error of its own for it."""
-    text = f"message E {{ string id = {number}; }}"
-    assert why_not("protobuf", text) == "it is no .proto file"
-
-
 def test_a_member_of_a_oneof_that_is_of_another_type_unsets_nothing() -> None:
     """It counts as unknown; Google's reader says the same in `test_protobuf`."""
     text = """enum C { A = 0; } message E { oneof one {

@@ -14,9 +14,9 @@ from streamdedup.keys.normalizers.url import UrlNormalizer
 from tests.keys.test_url import (
     NONE,
     SOME_RULES,
-    agrees,
     check,
     oracle,
+    url_agrees,
 )
 from tests.rows import every
 
@@ -60,7 +60,7 @@ def test_the_cases_of_w3lib_have_its_keys() -> None:
 
 def test_the_kernel_never_says_otherwise_at_the_edges() -> None:
     """Under each rule, and all of them."""
-    every(product(SOME_RULES, EDGES), lambda row: agrees(*row))
+    every(product(SOME_RULES, EDGES), lambda row: url_agrees(*row))
 
 
 # Where the kernel's rules begin and end: every byte, dots, ports, ends, hosts, and numbers of parameters.

@@ -210,15 +210,6 @@ def test_a_list_for_a_worker_that_verifies_gets_its_store(
     assert (lists.directory / "out.list.exact").exists() is stored
 
 
-def test_a_keyed_list_is_built_with_the_secret_of_a_file(lists: Commands) -> None:
-    """As the worker's own `hash_key_file`."""
-    (lists.directory / "key").write_text(HASH_KEY.hex() + "\n")
-    path = written(lists.directory / "in.txt", ["a"])
-    options = ("--hash", "siphash", "--hash-key-file", "key")
-    assert lists("build", path, "-o", "out.list", *options).status == 0
-    assert holds(load(lists.directory / "out.list", hash_key=HASH_KEY), "a")
-
-
 @pytest.mark.parametrize("kind", ["bitmap", "blocked", "bloom", "exact", "fuse"])
 def test_the_order_of_entries_does_not_matter(kind: str, tmp_path: Path) -> None:
     """The same entries in another order, over other files, make the same tables and the same checksum."""

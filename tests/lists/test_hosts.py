@@ -23,37 +23,20 @@ __all__ = ["lists"]
 URL = Normalizing("url", UrlRules())
 ENTRIES = ["@evil.com", ".tree.example", "@127.0.0.1", "@[::1]", "@faß.de", "http://page.example/x"]
 
-# What somebody may write whose host is on the list.
+# What somebody may write whose host is on the list; all ways to write a host by itself: tests/keys/test_hosts.py.
 AROUND = [
     *("http://evil.com", "HTTPS://EVIL.com:8443/x?y#z", "http://evil.com./", "http://evil.com../"),
     *("http://good.com@evil.com/", "http://good.com:80@evil.com", "http://u:p@evil.com"),
     *("http://good.com%2F@evil.com", "http://good.com%5C@evil.com", "http://a@b@evil.com"),
     *("http://evil.com#@good.com", "http://evil.com?@good.com", "http://evil.com\\@good.com"),
     *("http:\\\\evil.com", "http:/\\evil.com", "ht\ttp://ev\til.c\nom/", "  http://evil.com \x01"),
-    *("http://%65vil.com", "http://evil%2Ecom", "http://evil%2ecom%2e:80/"),
-    "http://ev%C2%ADil.com",
-    *("http://ev\u00adil.com", "http://ev\u200bil.com", "http://evil\u3002com"),
-    "http://evil\uff0ecom",
-    *("http://evil\uff61com", "http://evil\u2024com", "http://\uff45vil.com"),
-    "http://\u24d4vil.com",
-    *("http://evil.\u217dom", "http://evil.c\u2092m", "http://e\ufe0fvil.com"),
-    "http://e\u2064vil.com",
+    *("http://evil%2ecom%2e:80/", "http://ev\u00adil.com", "http://\uff45vil\u3002com"),
     *("http://tree.example", "http://a.tree.example", "http://a.b.c.tree.example."),
-    "http://a.tree\u3002example",
     *("http://%2e.tree.example", "http://a..tree.example", "http://a%00b.tree.example"),
-    "http://*.tree.example",
-    *("http://a b.tree.example", "http://a%zz.tree.example", "http://xn--a.tree.example"),
-    "http://-.tree.example",
-    *("http://127.0.0.1:8080/", "http://0x7f.1", "http://2130706433", "http://0177.0.0.1"),
-    "http://127.1",
-    *("http://0x7F000001", "http://127.0.0.1.", "http://12\uff17.0.0.1", "http://127%2e1"),
-    "http://0177.0x0.1",
-    *("http://[::ffff:127.0.0.1]", "http://[::FFFF:7f00:1]:80", "http://u@127.1"),
-    "http://017700000001",
-    *("http://[::1]", "http://[0:0:0:0:0:0:0:1]/", "http://[0000::0001]", "http://u:p@[::1]:80"),
-    "http://[::1%25lo]",
-    *("http://faß.de", "http://fass.de", "http://xn--fa-hia.de", "http://FA\u1e9e.de"),
-    "http://fa%C3%9F.de",
+    *("http://*.tree.example", "http://a b.tree.example", "http://a%zz.tree.example"),
+    *("http://xn--a.tree.example", "http://-.tree.example", "http://[::ffff:127.0.0.1]:80"),
+    *("http://0x7f.1:8080/", "http://2130706433", "http://u@127.1", "http://u:p@[0::1]:80"),
+    *("http://[::1%25lo]", "http://fa%C3%9F.de", "http://xn--fa-hia.de", "http://FA\u1e9e.de"),
 ]
 # What looks like it and is not.
 OTHERS = [
