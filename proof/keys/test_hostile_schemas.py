@@ -13,12 +13,7 @@ from streamdedup.keys.formats import avro_column, protobuf_column, protobuf_file
 from streamdedup.keys.formats.avro_schema import Op
 from streamdedup.keys.formats.avro_schema import compiled as of_avro
 from streamdedup.keys.formats.framed_kinds import FramedKind
-from streamdedup.keys.formats.schema import (
-    ROW_BYTES,
-    Program,
-    SchemaError,
-    packed,
-)
+from streamdedup.keys.formats.schema import ROW_BYTES, Program, SchemaError, packed
 from streamdedup.keys.hashing import frozen
 from tests.keys.avro import found as found_in_avro
 from tests.keys.avro import framed, of_schema

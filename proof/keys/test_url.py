@@ -11,13 +11,7 @@ from w3lib.url import canonicalize_url
 
 from streamdedup.events import Column
 from streamdedup.keys.normalizers.url import UrlNormalizer
-from tests.keys.test_url import (
-    NONE,
-    SOME_RULES,
-    check,
-    oracle,
-    url_agrees,
-)
+from tests.keys.test_url import NONE, SOME_RULES, check, oracle, url_agrees
 from tests.rows import every
 
 # The URLs of the web in w3lib's own tests of `canonicalize_url` and `safe_url_string`, and what 2.5.0 makes of each;

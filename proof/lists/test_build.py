@@ -22,12 +22,7 @@ from streamdedup.lists.progress import BuildProgress
 from streamdedup.units import counted
 from tests.fifos import ends, fifo, writing
 from tests.lists.test_build import ADDRESSES, holds, left_in, tables
-from tests.lists.tools import (
-    PEAK,
-    Commands,
-    child,
-    written,
-)
+from tests.lists.tools import PEAK, Commands, child, written
 
 MEGABYTE = 1_000_000
 

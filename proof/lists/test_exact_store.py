@@ -43,13 +43,7 @@ from tests.lists.test_exact_store import (
     state,
     written_digests,
 )
-from tests.lists.tools import (
-    HASHES,
-    PEAK,
-    Commands,
-    child,
-    written,
-)
+from tests.lists.tools import HASHES, PEAK, Commands, child, written
 
 KILLED = """
 import os, signal, sys

@@ -65,11 +65,7 @@ TYPES = [
         b"e0e1e2e3-e4e5-e6e7-e8e9-eaebecedeeef",
     ),
     (logical("bytes", "decimal", precision=4, scale=2), Decimal("1.25"), FramedKind.DECIMAL),
-    (
-        logical("fixed", "decimal", name="d", size=4, precision=4),
-        Decimal(12),
-        FramedKind.DECIMAL,
-    ),
+    (logical("fixed", "decimal", name="d", size=4, precision=4), Decimal(12), FramedKind.DECIMAL),
     (logical("fixed", "duration", name="d", size=12), bytes(12), FramedKind.DURATION),
     (logical("long", "timestamp-millis"), 1_700_000_000_000, b"1700000000000"),
     (logical("int", "date"), -7, b"-7"),

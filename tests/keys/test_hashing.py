@@ -46,11 +46,7 @@ both = pytest.mark.parametrize("hash_", HASHES, ids=lambda hash_: hash_.name)
     [  # seed 0, as published in the tests of Guava's Murmur3Hash128
         (b"", 0, 0),
         (b"hell", 0x629942693E10F867, 0x92DB0B82BAEB5347),
-        (
-            b"The quick brown fox jumps over the lazy dog",
-            0xE34BBC7BBC071B6C,
-            0x7A433CA9C49A9347,
-        ),
+        (b"The quick brown fox jumps over the lazy dog", 0xE34BBC7BBC071B6C, 0x7A433CA9C49A9347),
     ]
 )
 def test_published_vectors_of_murmur3(key: bytes, first: int, second: int) -> None:
@@ -315,10 +311,7 @@ def _damaged(offsets: list[int]) -> pa.ChunkedArray:
 @table(
     [
         ((b"sekrit", np.array([], np.int64)), "n keys there are n \\+ 1"),
-        (
-            (b"sekrit", np.array([0, 3, 2, 6])),
-            "row 1 lies from byte 3 to 2 of a buffer of 6",
-        ),
+        ((b"sekrit", np.array([0, 3, 2, 6])), "row 1 lies from byte 3 to 2 of a buffer of 6"),
         ((b"sekrit", np.array([0, 3, 7])), "row 1 lies from byte 3 to 7 of a buffer of 6"),
         ((b"sekrit", np.array([-1, 3])), "row 0 lies from byte -1 to 3"),
         ((b"sekrit", np.array([0] * 40_000 + [7])), "row 39999 lies"),

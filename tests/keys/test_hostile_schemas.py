@@ -10,11 +10,7 @@ from google.protobuf import descriptor_pb2
 from streamdedup.keys.formats import protobuf_schema
 from streamdedup.keys.formats import schema as schema_module
 from streamdedup.keys.formats.avro_schema import compiled as of_avro
-from streamdedup.keys.formats.schema import (
-    NAME_CHARS_MAX,
-    Schema,
-    SchemaError,
-)
+from streamdedup.keys.formats.schema import NAME_CHARS_MAX, Schema, SchemaError
 from streamdedup.keys.formats.schemas import Schemas
 from tests.keys.avro import found as found_in_avro
 from tests.keys.avro import of_schema

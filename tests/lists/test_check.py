@@ -87,10 +87,7 @@ def test_a_keyed_list_wants_its_secret(lists: Commands) -> None:
     """From a file, as for the build; the message names the option."""
     built(lists.directory, ["a"], hash=HASHES["siphash"])
     (lists.directory / "key").write_text(HASH_KEY.hex())
-    for arguments in (
-        ("a", "--hash-key-file", "key"),
-        ("--hash-key-file", "key", "a"),
-    ):
+    for arguments in (("a", "--hash-key-file", "key"), ("--hash-key-file", "key", "a")):
         assert lists("check", "out.list", *arguments).out == b"blocked\taddress\ta\n"
     said = lists("check", "out.list", "a")
     assert said.status == 2

@@ -98,7 +98,7 @@ OF_HOSTS = {
     "is an address, and with --entries hosts each is a host": ["a@b.example", "é@b.example"],
     NO_NAME: ["https://h.example/", "h.example/", "h.example:8080", "http://a@h.example"],
     "first word is not an IP address": [
-        *('local-zone: "x" static', "ads h.example", "x localhost", "Anna Berg <a@b.example>"),
+        *('local-zone: "x" static', "ads h.example", "x localhost", "Anna Berg <a@b.example>")
     ],
     "127.0.0.1, :: or ::1": [
         f"{ip} h.example" for ip in ("10.0.0.1", "fe80::1", "fe80::1%lo0", "255.255.255.255")

@@ -27,15 +27,7 @@ from streamdedup.lists.exact_store import ExactStore, Owner, place_of, versions_
 from streamdedup.lists.sorted_digests import BLOCK_BYTES, DIGESTS_AT_A_TIME, SortedDigests
 from streamdedup.snapshot.format import pieces
 from streamdedup.snapshot.header import Header
-from tests.lists.tools import (
-    HASHES,
-    PROVIDER,
-    Commands,
-    inputs,
-    quiet,
-    recipe,
-    written,
-)
+from tests.lists.tools import HASHES, PROVIDER, Commands, inputs, quiet, recipe, written
 
 ADDRESSES = [f"user{n}@example.com" for n in range(500)]
 

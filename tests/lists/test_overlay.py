@@ -17,13 +17,7 @@ from streamdedup.lists.control import (
     message,
     read_change,
 )
-from streamdedup.lists.overlay import (
-    ADDED,
-    PARTITIONS_MAX,
-    REMOVED,
-    UNCHANGED,
-    Changes,
-)
+from streamdedup.lists.overlay import ADDED, PARTITIONS_MAX, REMOVED, UNCHANGED, Changes
 from tests.rows import table
 
 words = st.integers(0, 3) | st.integers(2**64 - 4, 2**64 - 1)
