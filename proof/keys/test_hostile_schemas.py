@@ -70,8 +70,6 @@ TEXT_50, FIXED_8, UUID_16 = zigzag(50) + b"k" * 50, b"abcdefgh", bytes(16)
 
 
 SYMBOL = [Op.JUMP, 2 + 51, *packed(b"s" * 400)]  # of 400 bytes
-
-
 UUID_OF_ZEROS = b"00000000-0000-0000-0000-000000000000"
 
 

@@ -25,8 +25,6 @@ from tests.lists.test_build import ADDRESSES, holds, left_in, tables
 from tests.lists.tools import PEAK, Commands, child, written
 
 MEGABYTE = 1_000_000
-
-
 GROWTH = f"""{PEAK}
 def build(source):
     options = ["--allow-empty", "--bad-max", "1", *sys.argv[2:]]

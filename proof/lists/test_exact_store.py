@@ -101,8 +101,6 @@ def test_a_store_takes_no_more_memory_and_disk_than_stated(tmp_path: Path) -> No
 
 
 OLD = "2026-01-01T00:00:00Z-00000000"  # a version
-
-
 WORDS = st.sampled_from([0, 1, 2, 3, 2**63, 2**64 - 2, 2**64 - 1])
 
 

@@ -164,8 +164,6 @@ WAYS: dict[str, Way] = {
     ),
     "arrow without a null": lambda keys: pa.array([None, *keys], pa.string())[1:],
 }
-
-
 KEYS = [["", "one", "deux", "", "trés" * 9, "四"], ["", ""], ["ab"], []]
 
 

@@ -19,16 +19,10 @@ from tests.keys.test_extract import batch_of
 from tests.rows import table
 
 BLANKS = " \t\n\v\f\r\x1c\x1d\x1e\x1f\x85\xa0\u2003\u3000"
-
-
 EVERY_BYTE = [bytes([byte]) for byte in range(256)]
-
-
 texts = st.text(
     st.sampled_from(BLANKS + "aAzZ@[`{ßİΣé0") | st.characters(codec="utf-8"), max_size=12
 )
-
-
 cells = st.lists(st.none() | st.binary(max_size=5) | texts.map(str.encode), max_size=12)
 
 

@@ -42,8 +42,6 @@ from tests.lists.tools import (
 from tests.rows import every
 
 ADDRESSES = [f"user{i}@example.com" for i in range(2000)]
-
-
 CONFIG = """\
 kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
 source: {topic: events}

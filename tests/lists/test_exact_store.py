@@ -30,23 +30,11 @@ from streamdedup.snapshot.header import Header
 from tests.lists.tools import HASHES, PROVIDER, Commands, inputs, quiet, recipe, written
 
 ADDRESSES = [f"user{n}@example.com" for n in range(500)]
-
-
 KEYS = [*ADDRESSES, "@junk.example", "tree.example"]  # as the list holds them
-
-
 ENTRIES = [*ADDRESSES, "@junk.example", ".tree.example", "User7@example.com"]
-
-
 ABSENT = [f"nobody{n}@example.com" for n in range(2000)]
-
-
 NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
-
-
 OWNER = Owner("version", "murmur3", "check", "none")
-
-
 OPTIONS = ("--kind", "bloom", "--error-rate", "0.2", "--normalize", "email", "--exact")
 
 
