@@ -30,7 +30,7 @@ Typed = tuple[Any, st.SearchStrategy[Any]]  # a schema, and its values
 
 def kind_of(schema: Any) -> str:
     """Return the name of a type, the same of all records."""
-    return schema["type"] if isinstance(schema, dict) else str(schema)
+    return str(schema["type"] if isinstance(schema, dict) else schema)
 
 
 @st.composite
@@ -41,7 +41,8 @@ def types(draw: st.DrawFn, depth: int, name: Any) -> Typed:
     named = {"type": kind, "name": f"n{next(name)}"}
     match kind:
         case "primitive":
-            return draw(st.sampled_from(list(PRIMITIVES.items())))
+            of: str = draw(st.sampled_from(list(PRIMITIVES)))
+            return of, PRIMITIVES[of]
         case "enum":
             symbols = ["A", "B_b", "Z"]
             return {**named, "symbols": symbols}, st.sampled_from(symbols)
@@ -58,8 +59,11 @@ def types(draw: st.DrawFn, depth: int, name: Any) -> Typed:
             branches = draw(several)
             return [schema for schema, _ in branches], st.one_of([each for _, each in branches])
     items, values = draw(types(depth - 1, name))
-    of = {"array": st.lists(values, max_size=4), "map": st.dictionaries(TEXTS, values, max_size=3)}
-    return {"type": kind, "items" if kind == "array" else "values": items}, of[kind]
+    all_of = {
+        "array": st.lists(values, max_size=4),
+        "map": st.dictionaries(TEXTS, values, max_size=3),
+    }
+    return {"type": kind, "items" if kind == "array" else "values": items}, all_of[kind]
 
 
 @st.composite
