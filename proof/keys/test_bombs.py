@@ -16,11 +16,7 @@ from streamdedup.keys.formats.json_fields import json_reader
 from streamdedup.threads import Lane
 from tests import bombs
 from tests.keys.exact import are_alike, exact_reader
-from tests.keys.test_bombs import (
-    PATHS,
-    python_runs_no_longer,
-    takes_little_memory,
-)
+from tests.keys.test_bombs import PATHS, python_runs_no_longer, takes_little_memory
 from tests.keys.test_extract import batch_of
 from tests.rows import every
 

@@ -1,9 +1,8 @@
-"""Claims about extraction: halves of characters, faults beside the key, and how many keys a turn takes."""
+"""Claims about extraction: how many keys a turn takes."""
 
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.parts import Part
-from tests.keys.test_extract import batch_of
 from tests.keys.test_parts import DEBEZIUM
 from tests.rows import table
 
@@ -19,6 +18,9 @@ from tests.rows import table
         (Extractor("header", ("h",), normalizer=normalizer("trim")), 1_250),
         (Extractor("json", ("id", "tenant")), 5_000),
         (Extractor("json", ("items.0",)), 10_000),
+        (Extractor.of_parts(DEBEZIUM), 1_000),
+        (Extractor.of_parts(DEBEZIUM[1:]), 5_000),
+        (Extractor.of_parts((DEBEZIUM[0], Part("header", ("b",)))), 625),
     ]
 )
 def test_a_turn_of_the_loop_takes_fewer_keys_where_each_may_take_longer(
@@ -26,12 +28,3 @@ def test_a_turn_of_the_loop_takes_fewer_keys_where_each_may_take_longer(
 ) -> None:
     """Up to 1 us for a reason, 8 us for headers: 10 ms at most. A normalizer reads keys in turns of its own."""
     assert rows_max / 4 < extractor.rows_a_turn <= rows_max
-
-
-@table([(DEBEZIUM, 1_000), (DEBEZIUM[1:], 5_000), ((DEBEZIUM[0], Part("header", ("b",))), 625)])
-def test_a_turn_takes_fewer_keys_of_more_names(parts: tuple[Part, ...], rows_max: int) -> None:
-    """Up to 1 us for the reason of a field, 8 us for headers: 10 ms at most; many bytes are read in a thread."""
-    extractor = Extractor.of_parts(parts)
-    assert rows_max / 4 < extractor.rows_a_turn <= rows_max
-    fields = sum(len(part.names) for part in parts if part.origin == "json")
-    assert extractor.takes_long_for(batch_of([b" " * (600 << 10)])) is (fields > 1)

@@ -13,12 +13,7 @@ from streamdedup.keys.formats import avro_column, protobuf_column, protobuf_file
 from streamdedup.keys.formats.avro_schema import Op
 from streamdedup.keys.formats.avro_schema import compiled as of_avro
 from streamdedup.keys.formats.framed_kinds import FramedKind
-from streamdedup.keys.formats.schema import (
-    ROW_BYTES,
-    Program,
-    SchemaError,
-    packed,
-)
+from streamdedup.keys.formats.schema import ROW_BYTES, Program, SchemaError, packed
 from streamdedup.keys.hashing import frozen
 from tests.keys.avro import found as found_in_avro
 from tests.keys.avro import framed, of_schema
@@ -75,8 +70,6 @@ TEXT_50, FIXED_8, UUID_16 = zigzag(50) + b"k" * 50, b"abcdefgh", bytes(16)
 
 
 SYMBOL = [Op.JUMP, 2 + 51, *packed(b"s" * 400)]  # of 400 bytes
-
-
 UUID_OF_ZEROS = b"00000000-0000-0000-0000-000000000000"
 
 
@@ -261,13 +254,6 @@ def test_numbers_are_read_in_each_notation(number: str, is_number: int) -> None:
     else:
         body = tag(is_number, 0) + bytes([is_number])
         assert found(schemas, body) == [b"B"]
-
-
-@table(["9" * 5_000, "0x" + "f" * 5_000, "0" + "7" * 9_000])
-def test_what_the_parser_does_not_expect_is_no_file(number: str) -> None:
-    """It has no error of its own for it."""
-    text = f"message E {{ string id = {number}; }}"
-    assert why_not("protobuf", text) == "it is no .proto file"
 
 
 def test_a_member_of_a_oneof_that_is_of_another_type_unsets_nothing() -> None:

@@ -7,13 +7,7 @@ from proof.keys.test_url import homepages
 from streamdedup.events import Column
 from streamdedup.keys.normalizers.host_column import hosts
 from streamdedup.keys.normalizers.hosts import SIGN, canonical
-from tests.keys.test_hosts import (
-    URL,
-    asked,
-    by_python,
-    cell,
-    may_exist,
-)
+from tests.keys.test_hosts import URL, asked, by_python, cell, may_exist
 from tests.rows import every
 
 # The URLs of http and https in url/resources/urltestdata.json and toascii.json of web-platform-tests that the standard

@@ -26,6 +26,12 @@ Run = Callable[[Cells, Any, Any, Any], Any]
 _RULES = EmailRules.of("provider")
 
 
+def cells_of(column: Column) -> Cells:
+    """What a kernel reads of a column."""
+    buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
+    return buffer, frozen(column.starts, np.int64), frozen(column.sizes, np.int64)
+
+
 def _end() -> Any:
     return np.zeros(1, dtype=np.int64)
 
@@ -63,9 +69,7 @@ def decode(cells: Cells, out: Any, starts: Any, sizes: Any) -> None:
 )
 def test_nothing_is_written_beyond_a_buffer(run: Run, cell: bytes) -> None:
     """Of any size that is too small; what was written before stays."""
-    column = Column.of([cell] * ROWS)
-    buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
-    cells = buffer, frozen(column.starts, np.int64), frozen(column.sizes, np.int64)
+    cells = cells_of(Column.of([cell] * ROWS))
     for room in (0, 1, len(cell) // 2, len(cell), 2 * len(cell), 1 << 14):
         memory = np.full(room + GUARD, 0xEE, dtype=np.uint8)
         starts, sizes = np.full((2, ROWS), NULL, dtype=np.int64)
@@ -78,9 +82,7 @@ def test_nothing_is_written_beyond_a_buffer(run: Run, cell: bytes) -> None:
 @pytest.mark.bounds
 def test_no_more_keys_of_domains_are_written_than_there_is_room_for() -> None:
     """Although `count` found more."""
-    column = Column.of([b"a@b.c.example.org"] * ROWS)
-    buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
-    cells = buffer, frozen(column.starts, np.int64), frozen(column.sizes, np.int64)
+    cells = cells_of(Column.of([b"a@b.c.example.org"] * ROWS))
     counts = np.empty(ROWS, dtype=np.int64)
     domains.count(np.uint8(ord("@")), *cells, counts)
     for room in (0, 1, int(counts.sum()) - 1):
@@ -94,9 +96,7 @@ def test_no_more_keys_of_domains_are_written_than_there_is_room_for() -> None:
 @pytest.mark.bounds
 def test_no_more_unknown_ids_are_noted_than_there_is_room_for() -> None:
     """Each value may have another one."""
-    column = Column.of([b"\0" + number.to_bytes(4) for number in range(9)])
-    buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
-    cells = buffer, frozen(column.starts, np.int64), frozen(column.sizes, np.int64)
+    cells = cells_of(Column.of([b"\0" + number.to_bytes(4) for number in range(9)]))
     none = np.zeros(0, dtype=np.int64)
     memory = np.full(4 + GUARD, 7, dtype=np.int64)
     count = framing.look(*cells, frozen(none, np.int64), none, np.int64(0), memory[:4], np.int64(0))
@@ -107,12 +107,10 @@ def test_no_more_unknown_ids_are_noted_than_there_is_room_for() -> None:
 @pytest.mark.bounds
 def test_a_value_without_room_is_not_copied() -> None:
     """Whoever computes the places may be wrong."""
-    column = Column.of([b"abcdef", b"", None, b"gh"])
-    cells = frozen(column.starts, np.int64), frozen(column.sizes, np.int64)
-    buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
+    cells = cells_of(Column.of([b"abcdef", b"", None, b"gh"]))
     for room in range(9):
         memory = np.full(room + 64, 0xEE, dtype=np.uint8)
         places = np.array([0, 6, 6, 6])
-        assert frames.put(buffer, *cells, memory[:room], places) == 4
+        assert frames.put(*cells, memory[:room], places) == 4
         assert (memory[room:] == 0xEE).all()
         assert places.tolist() == [6 if room >= 6 else 0, 6, 6, 8 if room >= 8 else 6]

@@ -11,13 +11,7 @@ from w3lib.url import canonicalize_url
 
 from streamdedup.events import Column
 from streamdedup.keys.normalizers.url import UrlNormalizer
-from tests.keys.test_url import (
-    NONE,
-    SOME_RULES,
-    agrees,
-    check,
-    oracle,
-)
+from tests.keys.test_url import NONE, SOME_RULES, check, oracle, url_agrees
 from tests.rows import every
 
 # The URLs of the web in w3lib's own tests of `canonicalize_url` and `safe_url_string`, and what 2.5.0 makes of each;
@@ -60,7 +54,7 @@ def test_the_cases_of_w3lib_have_its_keys() -> None:
 
 def test_the_kernel_never_says_otherwise_at_the_edges() -> None:
     """Under each rule, and all of them."""
-    every(product(SOME_RULES, EDGES), lambda row: agrees(*row))
+    every(product(SOME_RULES, EDGES), lambda row: url_agrees(*row))
 
 
 # Where the kernel's rules begin and end: every byte, dots, ports, ends, hosts, and numbers of parameters.

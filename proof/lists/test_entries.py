@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from streamdedup.commands import list_changes
-from streamdedup.lists import load
 from streamdedup.lists.normalization import Normalizing
 from streamdedup.rules.lists import Match
-from tests.lists.test_entries import URL, matches, rejected
+from tests.lists.test_entries import URL, matches
 from tests.lists.tools import PROVIDER, Commands, built, written
 
 
@@ -31,11 +30,9 @@ def test_what_is_no_wildcard_is_an_entry(
 
 def test_a_host_that_is_none_costs_the_others_of_its_line_nothing(lists: Commands) -> None:
     """It is a bad line, and they are on the list."""
-    written(lists.directory / "in.txt", ["0.0.0.0 a.example b_.-example c.example"])
     options = ("--normalize", "email", "--entries", "hosts", "--bad-max", "1", "--check")
-    assert lists("build", "in.txt", "-o", "out.list", *options).status == 0
-    assert len(rejected(lists.directory)) == 1
-    listed = load(lists.directory / "out.list")
+    listed, _ = lists.built(["0.0.0.0 a.example b_.-example c.example"], *options)
+    assert len(lists.rejected()) == 1
     assert matches(listed, "x@a.example", "x@c.example") == [Match.DOMAIN] * 2
 
 
@@ -97,10 +94,8 @@ def test_a_check_reads_each_format(
     name: str, rows: list[str], options: tuple[str, ...], count: int, lists: Commands
 ) -> None:
     """By its own code, with the same entries."""
-    written(lists.directory / name, rows)
-    said = lists("build", name, "-o", "out.list", "--normalize", "email", *options, "--check")
-    assert said.status == 0, said.errors
-    assert f"all {count} entries are found in out.list" in said.errors
+    _, errors = lists.built(rows, "--normalize", "email", *options, "--check", name=name)
+    assert f"all {count} entries are found in out.list" in errors
 
 
 def test_a_check_passes_over_what_was_reported(lists: Commands) -> None:
@@ -111,22 +106,17 @@ def test_a_check_passes_over_what_was_reported(lists: Commands) -> None:
         "no",
         '{"m": "c@x.example"}',
     ]
-    written(lists.directory / "in.jsonl", rows)
     options = ("--field", "m", "--normalize", "email", "--bad-max", "4", "--check")
-    said = lists("build", "in.jsonl", "-o", "out.list", *options)
-    assert said.status == 0, said.errors
+    assert len(lists.built(rows, *options, name="in.jsonl")[0].addresses) == 2
 
 
 @pytest.mark.parametrize("pairs", [2, 3, 30])
 def test_a_check_counts_no_entry_that_was_left_out(pairs: int, lists: Commands) -> None:
     """Its own reader takes some lines for records that the build found bad: they are not on the list."""
     rows = [f'm{n}@x.example,a"b"c"\nn{n}@x.example,"n{n}' for n in range(pairs)]
-    written(lists.directory / "in.csv", ["mail,note", *rows])
     options = ("--column", "mail", "--normalize", "email", "--bad-max", "100", "--check")
-    said = lists("build", "in.csv", "-o", "out.list", *options)
-    assert said.status == 0, said.errors
-    count = load(lists.directory / "out.list").facts.counts.addresses
-    assert f"all {count} entries are found in out.list" in said.errors
+    listed, errors = lists.built(["mail,note", *rows], *options, name="in.csv")
+    assert f"all {listed.facts.counts.addresses} entries are found in out.list" in errors
 
 
 def test_changes_are_read_from_lines_of_each_kind(
@@ -173,7 +163,7 @@ def test_more_than_one_line_in_a_hundred_needs_bad_max(
         in said.errors
     )
     assert "the entry has a wildcard" in said.errors
-    assert len(rejected(lists.directory)) == bad
+    assert len(lists.rejected()) == bad
     if bad == 11:
         assert "(5); the entry is a domain without a mark: " in said.errors
         assert "; other reasons (2);" in said.errors

@@ -14,7 +14,7 @@ from streamdedup.lists import key_list
 from streamdedup.rules.lists import Match
 from tests.filters.cases import band, random_digests
 from tests.lists.test_key_list import matched
-from tests.lists.tools import HASHES, PROVIDER, RATES, built
+from tests.lists.tools import PROVIDER, RATES, built
 
 
 @pytest.mark.parametrize("kind", LISTABLE)
@@ -71,14 +71,3 @@ def test_a_list_that_is_replaced_stays_with_those_who_have_it(tmp_path: Path) ->
     new = built(tmp_path, ["new"])
     assert matched(old, "old", "new") == [Match.ADDRESS, Match.NONE]
     assert matched(new, "old", "new") == [Match.NONE, Match.ADDRESS]
-
-
-def test_another_process_finds_the_same(tmp_path: Path) -> None:
-    """Nothing of this process decides, such as the seed of Python's own hash."""
-    built(tmp_path, ["a", "b"], hash=HASHES["siphash"])
-    program = (
-        "import sys; from streamdedup.lists import load; from streamdedup.events import Column\n"
-        "listed = load(sys.argv[1], hash_key=bytes(range(16)))\n"
-        "print(listed.match(Column.of([b'a', b'c']), listed.hash.digests(['a', 'c'])).tolist())"
-    )
-    assert printed(program, tmp_path / "out.list") == "[1, 0]\n"

@@ -19,23 +19,11 @@ from streamdedup.worker import lists
 from streamdedup.worker.list_files import Loaded, load_list
 from tests.delivery.test_recipe import lists_of
 from tests.delivery.test_recipe import recipe as worker_recipe
-from tests.lists.test_verified_list import (
-    BLOCKED,
-    DUPLICATE,
-    ON_IT,
-    OTHERS,
-    PASS,
-    VERIFY,
-    admit,
-    asked,
-    decide,
-    made,
-    positives,
-    shard_of,
-)
+from tests.lists.test_verified_list import ON_IT, OTHERS, VERIFY, asked, decide, made, positives
 from tests.lists.test_verified_list import listed as listed  # noqa: PLC0414 - a fixture
 from tests.lists.test_verified_list import store as store  # noqa: PLC0414 - a fixture
 from tests.local import until
+from tests.rules.test_lists import BLOCKED, DUPLICATE, PASS, admit, shard_of
 
 
 def test_every_event_that_is_asked_for_is_counted_once(listed: KeyList, store: ExactStore) -> None:

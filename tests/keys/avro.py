@@ -2,10 +2,8 @@
 
 import io
 import json
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
 import fastavro
 
@@ -46,38 +44,3 @@ def found(schemas: Schemas, *bodies: bytes, between: bytes = b"\2a\4") -> list[C
         key if key is not None else FramedKind(kind)
         for key, kind in list(zip(keys, kinds.tolist(), strict=True))[1::2]
     ]
-
-
-SPECIAL: Mapping[str, tuple[Any, Any, Cells]] = {
-    "UUID as a string": (
-        {"type": "string", "logicalType": "uuid"},
-        UUID(int=5),
-        b"00000000-0000-0000-0000-000000000005",
-    ),
-    "UUID as a fixed": (
-        {"type": "fixed", "name": "u", "size": 16, "logicalType": "uuid"},
-        bytes(range(0xE0, 0xF0)),
-        b"e0e1e2e3-e4e5-e6e7-e8e9-eaebecedeeef",
-    ),
-    "decimal": (
-        {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
-        Decimal("1.25"),
-        FramedKind.DECIMAL,
-    ),
-    "decimal as a fixed": (
-        {"type": "fixed", "name": "d", "size": 4, "logicalType": "decimal", "precision": 4},
-        Decimal(12),
-        FramedKind.DECIMAL,
-    ),
-    "duration": (
-        {"type": "fixed", "name": "d", "size": 12, "logicalType": "duration"},
-        bytes(12),
-        FramedKind.DURATION,
-    ),
-    "time": (
-        {"type": "long", "logicalType": "timestamp-millis"},
-        1_700_000_000_000,
-        b"1700000000000",
-    ),
-    "date": ({"type": "int", "logicalType": "date"}, -7, b"-7"),
-}

@@ -1,4 +1,4 @@
-"""The key of a single text, as the worker reads it."""
+"""Keys as the worker reads them: of a single text, and of a column, which are held against the exact reader."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,3 +21,16 @@ def json_reader(
         return key
 
     return read
+
+
+def agrees(normalizer: Normalizer, plain: Callable[[Column], Column], texts: Sequence[str]) -> None:
+    """Compare what the kernel knows, and a column, with what the exact reader makes of each text, reasons included."""
+    cells: list[bytes | None] = [None, *(text.encode("utf-8", "replace") for text in texts)]
+    known, (keys, malformed) = plain(Column.of(cells)), normalizer.of_column(Column.of(cells))
+    for row, cell in enumerate(cells):
+        try:
+            expected, reason = None if cell is None else normalizer.of_key(cell), None
+        except MalformedError as refused:
+            expected, reason = None, str(refused)
+        assert known[row] in (None, expected)
+        assert (keys[row], malformed.get(row)) == (expected, reason)

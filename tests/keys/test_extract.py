@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column, EventBatch, Headers
@@ -17,49 +15,9 @@ from streamdedup.keys.options import Tombstones
 from tests.keys.reading import json_reader
 from tests.rows import table
 
-LARGEST = 2**1024 - 2**970 - 1  # the next integer rounds to an infinite double
 NOT_JSON = "the value is not valid JSON: "
 DEEP = "the value is nested deeper than 1,024 levels, at byte "
 PRIVATE = "s3cr3t@example.com"
-
-
-def test_a_string_is_its_decoded_text() -> None:
-    """Two spellings of one text, escaped and not, are one key."""
-    read = json_reader(["id"])
-    assert read('{"id": "a/é\\n"}'.encode()) == "a/é\n".encode()
-    assert read(b'{"id": "\\u0061\\/\\u00e9\\u000a"}') == "a/é\n".encode()
-    assert read(b'{"id": ""}') == b""
-
-
-@table(
-    [
-        0,
-        7,
-        -7,
-        2**63 - 1,
-        -(2**63),
-        2**64 - 1,
-        2**64,
-        -(2**63) - 1,
-        -(10**30),
-        10**308,
-        LARGEST,
-        -LARGEST - 1,
-        -(10**4000),
-    ]
-)
-def test_an_integer_is_its_decimal_text(number: int) -> None:
-    """An integer of any length is one key with the string of its digits."""
-    read = json_reader(["id"])
-    assert read(b'{"id": %d}' % number) == b"%d" % number
-    assert read(b'{"id": "%d"}' % number) == b"%d" % number
-
-
-@pytest.mark.parametrize("number", [7, 10**30])
-def test_a_document_may_be_nested_deep(number: int) -> None:
-    """With 900 levels beside it a key is read, also where it takes the exact parser."""
-    text = b'{"id": %d, "other": %s}' % (number, b"[" * 900 + b"]" * 900)
-    assert json_reader(["id"])(text) == b"%d" % number
 
 
 @table(
@@ -186,31 +144,16 @@ def test_where_no_path_leads(field: str) -> None:
         json_reader([field])(b'{"items": ["zero", "one"], "a.b": 1}')
 
 
-@given(st.lists(st.text(), min_size=2, max_size=4), st.lists(st.text(), min_size=2, max_size=4))
-def test_several_fields_are_one_key_only_if_each_is_equal(one: list[str], two: list[str]) -> None:
-    """Keys of several fields are equal exactly where all the fields are."""
-    two = (two * 2)[: len(one)] if len(two) < len(one) else two[: len(one)]
-    assert (_joined(one) == _joined(two)) is (one == two)
-    assert (_joined(one) == _joined(one[::-1])) is (one == one[::-1])
-
-
 def test_the_border_between_fields_counts() -> None:
-    """(ab, c) differs from (a, bc), and a field may hold what looks like a border."""
-    assert _joined(["ab", "c"]) != _joined(["a", "bc"])
-    assert _joined(["", "ab"]) != _joined(["ab", ""])
-    assert _joined(["a\x01\x00\x00\x00b", ""]) != _joined(["a", "b"])
-    assert _joined(["ab", "c"]) == b"\x02\0\0\0ab\x01\0\0\0c"
-
-
-def test_origins() -> None:
-    """The key is taken from a JSON field, the record's key, its value, or a header."""
-    batch = batch_of(
-        values=[b'{"id": 1}'], keys=[b"\x00k"], headers=[[("h", b"first"), ("h", b"last")]]
-    )
-    assert list(Extractor("json", ("id",)).extract(batch).keys) == [b"1"]
-    assert list(Extractor("key").extract(batch).keys) == [b"\x00k"]
-    assert list(Extractor("value").extract(batch).keys) == [b'{"id": 1}']
-    assert list(Extractor("header", ("h",)).extract(batch).keys) == [b"last"]
+    """(ab, c) differs from (a, bc): the size of each field stands before it, whatever it holds."""
+    texts = [b'{"f":"ab","g":"c"}', b'{"f":"a","g":"bc"}', b'{"f":"","g":%d}' % 10**20]
+    keys, _ = json_keys(["f", "g"], Column.of(texts))
+    digits = b"1" + b"0" * 20
+    assert list(keys) == [
+        b"\2\0\0\0ab\1\0\0\0c",
+        b"\1\0\0\0a\2\0\0\0bc",
+        bytes(4) + b"\x15\0\0\0" + digits,
+    ]
 
 
 def test_of_a_repeated_header_the_last_counts() -> None:
@@ -285,13 +228,6 @@ def test_each_reason_names_what_its_own_value_looks_like() -> None:
     }
 
 
-def _joined(fields: list[str]) -> bytes:
-    """Return the key of an event that has these texts in as many fields."""
-    names = [f"f{i}" for i in range(len(fields))]
-    document = dict(zip(names, fields, strict=True))
-    return json_reader(names)(json.dumps(document, ensure_ascii=False).encode())
-
-
 def batch_of(
     values: list[bytes | None],
     keys: list[bytes | None] | None = None,
@@ -302,12 +238,6 @@ def batch_of(
     cells = zip(keys or [None] * count, values, headers or [()] * count, strict=True)
     records = [Record.of(0, *each) for each in cells]
     return records_module.batch_of("t", 0, range(count), records, next_offset=count)
-
-
-def test_several_large_integers() -> None:
-    """Each of several fields may be an integer beyond 64 bits."""
-    key = json_reader(["a", "b"])(b'{"a": %d, "b": -%d}' % (10**20, 10**21))
-    assert key == b"\x15\0\0\0%d\x17\0\0\0-%d" % (10**20, 10**21)
 
 
 def test_the_first_field_that_is_missing_is_named() -> None:

@@ -35,16 +35,7 @@ FOREIGN = {
 }
 OURS = [
     *("id", "user.id", "items.0.id", "/id", "/user/id", "/a.b/c", "/a~1b", "/"),
-    *(
-        "_id.$oid",
-        "$schema",
-        "@id",
-        "@type.x",
-        "dc:title",
-        "#text",
-        "event-id",
-        "user-name.first-name",
-    ),
+    *("_id.$oid", "$schema", "@id", "@type.x", "dc:title", "#text", "event-id", "user-name.first"),
     *("a b", "größe", "x@y", "a_b", "a+b", "a|b", "*id"),
 ]
 UNKNOWN = ["$..id", "$", "//id", "items[-1].id", "items[?(@.x)].id", "user..id", "id.", "a[", "a->"]

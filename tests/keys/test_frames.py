@@ -106,11 +106,7 @@ def test_a_guid_is_read_and_named(format_: Format, framing: Framing) -> None:
     """Each has a number of its own, which no id of a prefix can have."""
     other = UUID(int=GUID.int ^ 1)
     made = extractor(format_, framing, GUID)
-    events = [
-        headed(format_, GUID, "a"),
-        headed(format_, other, "b"),
-        headed(format_, GUID, "c"),
-    ]
+    events = [headed(format_, GUID, "a"), headed(format_, other, "b"), headed(format_, GUID, "c")]
     keys = made.extract(batch(events))
     assert list(keys.keys) == [b"a", None, b"c"]
     assert keys.unknown == {1: f"of schema {other}, which the registry does not have"}

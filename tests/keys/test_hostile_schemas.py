@@ -10,11 +10,7 @@ from google.protobuf import descriptor_pb2
 from streamdedup.keys.formats import protobuf_schema
 from streamdedup.keys.formats import schema as schema_module
 from streamdedup.keys.formats.avro_schema import compiled as of_avro
-from streamdedup.keys.formats.schema import (
-    NAME_CHARS_MAX,
-    Schema,
-    SchemaError,
-)
+from streamdedup.keys.formats.schema import NAME_CHARS_MAX, Schema, SchemaError
 from streamdedup.keys.formats.schemas import Schemas
 from tests.keys.avro import found as found_in_avro
 from tests.keys.avro import of_schema
@@ -60,56 +56,37 @@ def of_fields(*fields: tuple[str, int]) -> str:
     return serialized(file)
 
 
-REPEATED = "it holds a record that repeats the name of a field"
 ENUM = {"type": "enum", "name": "C", "symbols": ["A", "B", "A"]}
 PROTO = 'syntax = "proto3"; message E { string id = 1; %s }'
+REPEATED = [
+    record(*[("id", "string")] * 200),
+    record(("id", "string"), ("x", "int"), ("id", "bytes")),
+    record(("id", record(("b", "int"), ("b", "int"), name="R"))),
+    ["null", {**record(*[("id", "int")] * 2), "type": "error"}],
+]
 
 
 @table(
     [
-        ("avro", json.dumps(record(*[("id", "string")] * 200)), REPEATED),
-        ("avro", json.dumps(record(("id", "string"), ("x", "int"), ("id", "bytes"))), REPEATED),
-        (
-            "avro",
-            json.dumps(record(("id", record(("b", "int"), ("b", "int"), name="R")))),
-            REPEATED,
+        *(
+            ("avro", json.dumps(each), "record that repeats the name of a field")
+            for each in REPEATED
         ),
-        (
-            "avro",
-            json.dumps(["null", {**record(*[("id", "int")] * 2), "type": "error"}]),
-            REPEATED,
-        ),
-        (
-            "avro",
-            json.dumps({**record(), "fields": [{"type": "int"}]}),
-            "it holds a field without a name",
-        ),
-        ("avro", json.dumps(record(("id", ENUM))), "it holds an enum that repeats a symbol"),
-        (
-            "protobuf",
-            of_fields(("id", 1), ("id", 2)),
-            "it holds a message that repeats the name of a field",
-        ),
-        (
-            "protobuf",
-            of_fields(("id", 1), ("b", 1)),
-            "it holds a message that repeats the number of a field",
-        ),
-        (
-            "protobuf",
-            PROTO % "bytes id = 2;",
-            "it holds a message that repeats the name of a field",
-        ),
+        ("avro", json.dumps({**record(), "fields": [{"type": "int"}]}), "field without a name"),
+        ("avro", json.dumps(record(("id", ENUM))), "enum that repeats a symbol"),
+        ("protobuf", of_fields(("id", 1), ("id", 2)), "message that repeats the name of a field"),
+        ("protobuf", of_fields(("id", 1), ("b", 1)), "message that repeats the number of a field"),
+        ("protobuf", PROTO % "bytes id = 2;", "message that repeats the name of a field"),
         (
             "protobuf",
             PROTO % "oneof a { int32 b = 1; }",
-            "it holds a message that repeats the number of a field",
+            "message that repeats the number of a field",
         ),
     ]
 )
 def test_what_repeats_a_name_is_no_schema(kind: str, text: str, why: str) -> None:
     """A value would have several keys, for one of which there is room."""
-    assert why_not(kind, text) == why
+    assert why_not(kind, text) in (f"it holds a {why}", f"it holds an {why}")
 
 
 STEPS = "it takes too long to read"

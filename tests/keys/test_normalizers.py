@@ -1,6 +1,5 @@
 """Claims about normalization: the kernels do to ASCII what Python does, and to nothing else anything."""
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import get_args
@@ -15,22 +14,15 @@ from streamdedup.events import Column
 from streamdedup.keys.extract import Extractor, json_keys
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import NO_TEXT, NOT_UTF8, Normalizer, characters_check
-from streamdedup.keys.normalizers.text import TextNormalizer
 from streamdedup.keys.options import Normalization
 from tests.keys.test_extract import batch_of
 from tests.rows import table
 
 BLANKS = " \t\n\v\f\r\x1c\x1d\x1e\x1f\x85\xa0\u2003\u3000"
-
-
 EVERY_BYTE = [bytes([byte]) for byte in range(256)]
-
-
 texts = st.text(
     st.sampled_from(BLANKS + "aAzZ@[`{ßİΣé0") | st.characters(codec="utf-8"), max_size=12
 )
-
-
 cells = st.lists(st.none() | st.binary(max_size=5) | texts.map(str.encode), max_size=12)
 
 
@@ -142,14 +134,6 @@ def test_keys_of_every_origin_are_normalized(origin: str) -> None:
     assert "null" in found.malformed[1]
 
 
-def test_parts_are_normalized_before_they_are_joined() -> None:
-    """White space within a key of several fields is at the end of a part."""
-    texts = Column.of([b'{"a": " X", "b": "Y "}', b'{"a": "x", "b": "y"}', b'{"a": 1}'])
-    keys, malformed = json_keys(["a", "b"], texts, named("lowercase"))
-    assert keys[0] == keys[1] == b"\1\0\0\0x\1\0\0\0y"
-    assert malformed == {2: "the field b is missing"}
-
-
 def test_a_json_field_is_normalized() -> None:
     """What a kernel finds, and what the exact reader does."""
     texts = Column.of(
@@ -174,22 +158,6 @@ def test_a_cell_outside_of_its_buffer_is_no_key() -> None:
     column = Column(b"abc", np.array([0, 2]), np.array([1, 5]))
     with pytest.raises(ValueError, match=r"^row 1 is not within its buffer$"):
         named("trim").of_column(column)
-
-
-def test_asked_once_for_each_key_that_differs() -> None:
-    """Of what is not ASCII, as of a few popular keys, Python is asked once a batch."""
-    asked: list[str] = []
-
-    def text(found: str) -> str:
-        asked.append(found)
-        return found.strip()
-
-    trim = named("trim")
-    assert isinstance(trim, TextNormalizer)
-    counting = dataclasses.replace(trim, of_text=text)
-    keys, _ = counting.of_column(Column.of([" ä".encode(), b" a", "ö".encode()] * 100))
-    assert sorted(asked) == [" ä", "ö"]
-    assert list(keys) == ["ä".encode(), b"a", "ö".encode()] * 100
 
 
 def test_the_command_offers_what_the_configuration_does() -> None:

@@ -21,7 +21,7 @@ JAVA = {
 }
 POSITIVE = (1 << 31) - 1
 
-keys = st.lists(st.none() | st.binary(max_size=40), max_size=30)
+keys = st.lists(st.none() | st.binary(max_size=100), max_size=30)
 counts = st.integers(1, 10_000)
 
 

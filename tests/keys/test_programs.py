@@ -66,10 +66,7 @@ def test_equal_schemas_share_their_programs(others: list[Schema]) -> None:
     assert made.compiled(others[0]).programs == ()
     assert [
         made.known.read(0, Column.of([framed(at, value(1, b"k")[5:])]))[0][0] for at in (0, 9)
-    ] == [
-        b"k",
-        b"k",
-    ]
+    ] == [b"k", b"k"]
 
 
 def test_those_that_were_not_met_lately_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,18 +24,8 @@ F = descriptor_pb2.FieldDescriptorProto
 SCALARS: Mapping[str, int] = {
     each: getattr(F, f"TYPE_{each.upper()}")
     for each in (
-        *(
-            "string",
-            "bytes",
-            "bool",
-            "float",
-            "double",
-            "fixed32",
-            "fixed64",
-            "sfixed32",
-            "sfixed64",
-        ),
-        *("int32", "int64", "uint32", "uint64", "sint32", "sint64"),
+        *("string", "bytes", "bool", "float", "double", "fixed32", "fixed64", "sfixed32"),
+        *("sfixed64", "int32", "int64", "uint32", "uint64", "sint32", "sint64"),
     )
 }
 KINDS = {"bool": FramedKind.BOOLEAN, "float": FramedKind.FLOAT, "double": FramedKind.FLOAT}
@@ -122,14 +112,8 @@ FILE = event_file()
 EVENT = event_type(FILE)
 PATHS = [
     *(f"user.{name}_of" for name in SCALARS),
-    *(
-        "user.enum_of",
-        "user.of_oneof",
-        "first.of_oneof",
-        "second.string_of",
-        "plain",
-        "user.user.int64_of",
-    ),
+    *("user.enum_of", "user.of_oneof", "first.of_oneof", "second.string_of", "plain"),
+    "user.user.int64_of",
 ]
 SYMBOLS = {0: "RED", 7: "GREEN", -3: "BELOW"}
 
@@ -218,17 +202,20 @@ def _deeper(parts: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
 MESSAGES = st.lists(st.recursive(_VALUES, _deeper, max_leaves=12), max_size=6).map(b"".join)
 
 
-@settings(deadline=MINUTE, max_examples=150)
-@given(body=MESSAGES, path=st.sampled_from(PATHS))
-def test_a_key_is_what_googles_reader_finds(body: bytes, path: str) -> None:
+@settings(deadline=MINUTE, max_examples=40)
+@given(body=MESSAGES)
+def test_a_key_is_what_googles_reader_finds(body: bytes) -> None:
     """The last one of several, merged messages, members of a oneof, unknown fields and groups, wrong types."""
-    theirs = expected(body, path)
-    ours, *_ = found(OF_PATH[path], body)
-    assert found(OF_SERIALIZED[path], body) == [ours]
-    if ours is FramedKind.MISSING and path.endswith("enum_of"):
-        assert theirs in (b"RED", FramedKind.MISSING)
-    elif theirs is not FramedKind.UNFIT:  # what it refuses inside other messages is not read here
-        assert ours == theirs
+    for path in PATHS:
+        theirs = expected(body, path)
+        ours, *_ = found(OF_PATH[path], body)
+        assert found(OF_SERIALIZED[path], body) == [ours]
+        if ours is FramedKind.MISSING and path.endswith("enum_of"):
+            assert theirs in (b"RED", FramedKind.MISSING)
+        elif (
+            theirs is not FramedKind.UNFIT
+        ):  # what it refuses inside other messages is not read here
+            assert ours == theirs
 
 
 FIRST, PLAIN, OTHER = piece(4, piece(42, b"a")), piece(6, b"p"), piece(3, tag(43, 0) + b"\1")
@@ -269,12 +256,6 @@ def test_what_is_no_key_says_what_it_is() -> None:
         assert found(of_text(path), body) == found(of_text(path, SERIALIZED), body) == [kind], path
 
 
-def test_a_default_is_not_on_the_wire() -> None:
-    """All events without an id would be one otherwise."""
-    text = 'syntax = "proto3"; message E { string id = 1; }'
-    assert found(of_text("id", text), b"") == [FramedKind.MISSING]
-
-
 def test_a_field_has_its_name_in_json_too() -> None:
     """So a path holds when a topic moves from JSON; the name in the file goes first."""
     text = """syntax = "proto3"; message E {
@@ -294,6 +275,7 @@ message E { google.protobuf.StringValue id = 1; google.protobuf.Int64Value n = 2
         ("id", piece(1, piece(1, b"k")), b"k"),
         ("id.value", piece(1, piece(1, b"k")), b"k"),
         ("id", piece(1, b""), FramedKind.MISSING),
+        ("id", b"", FramedKind.MISSING),
         ("n", piece(2, tag(1, 0) + varint(-5)), b"-5"),
         ("b", piece(3, tag(1, 0) + b"\1"), FramedKind.BOOLEAN),
         ("any", piece(4, b""), FramedKind.ANY),
@@ -302,7 +284,7 @@ message E { google.protobuf.StringValue id = 1; google.protobuf.Int64Value n = 2
     ]
 )
 def test_types_of_google_are_built_in(path: str, body: bytes, key: Cells) -> None:
-    """A wrapper is its value; the others are no keys."""
+    """A wrapper is its value; the others are no keys. A default is not on the wire: so it is missing."""
     assert found(of_text(path, WRAPPED), body) == [key]
 
 
@@ -349,6 +331,10 @@ def test_names_are_found_in_imports_and_scopes() -> None:
         ("message", "it is no .proto file"),
         ("bm90aGluZw==", "it is no .proto file"),
         ("message E { string id 1; }", "it is no .proto file"),
+        *(
+            (f"message E {{ string id = {number}; }}", "it is no .proto file")
+            for number in ("9" * 5_000, "0x" + "f" * 5_000, "0" + "7" * 9_000)
+        ),
         (
             "message E { Other id = 1; }",
             "it uses a name that nothing in it or in its imports defines",

@@ -22,6 +22,7 @@ from streamdedup.keys.normalizers.url import (
 from streamdedup.keys.normalizers.url_column import plain
 from streamdedup.keys.normalizers.url_query import PARAMETERS_MAX
 from streamdedup.keys.options import URL_SWITCHES, UrlRules
+from tests.keys.reading import agrees
 from tests.rows import table
 
 NONE = UrlRules()
@@ -115,24 +116,16 @@ def test_generated_urls_are_as_w3lib_has_them(url: str) -> None:
     check(url)
 
 
-def agrees(rules: UrlRules, texts: list[str]) -> None:
-    """Compare what the kernel knows with what the reference makes of each URL; it knows none that that refuses."""
-    url = UrlNormalizer(rules)
-    cells = [text.encode("utf-8", "replace") for text in texts]
-    for cell, found in zip(cells, plain(Column.of(cells), rules), strict=True):
-        if found is not None:
-            assert url.of_key(cell) == found
-    keys, malformed = url.of_column(Column.of([None, *cells]))
-    for row, (cell, key) in enumerate(zip(cells, list(keys)[1:], strict=True), 1):
-        wanted = key_of(cell.decode(), rules)
-        assert wanted == (malformed[row] if key is None else key.decode())
+def url_agrees(rules: UrlRules, texts: list[str]) -> None:
+    """Compare the kernel with the reference; it knows no URL that that refuses."""
+    agrees(UrlNormalizer(rules), lambda cells: plain(cells, rules), texts)
 
 
 @given(rules=st.sampled_from(SOME_RULES), texts=st.lists(urls, max_size=8))
 @settings(deadline=None)  # compiled within
 def test_the_kernel_never_says_otherwise(rules: UrlRules, texts: list[str]) -> None:
     """Of any URLs, under any rules."""
-    agrees(rules, texts)
+    url_agrees(rules, texts)
 
 
 @table(

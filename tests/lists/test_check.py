@@ -11,8 +11,6 @@ from tests.broker.base import DEADLINE_S
 from tests.filters.cases import HASH_KEY
 from tests.lists.tools import HASHES, PROVIDER, STRICT, Commands, built
 
-COMMAND = [sys.executable, "-m", "streamdedup", "lists"]
-
 
 def allowed(directory: Path, *entries: str, **given: object) -> Path:
     """Build a list that exempts, beside the other."""
@@ -70,7 +68,10 @@ def test_an_answer_comes_as_soon_as_its_line(tmp_path: Path) -> None:
     """So that a person, or a program, can ask one key after the other."""
     built(tmp_path, ["a"])
     with subprocess.Popen(
-        [*COMMAND, "check", "out.list"], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "streamdedup", "lists", "check", "out.list"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as asked:
         assert asked.stdin is not None
         assert asked.stdout is not None
@@ -86,10 +87,7 @@ def test_a_keyed_list_wants_its_secret(lists: Commands) -> None:
     """From a file, as for the build; the message names the option."""
     built(lists.directory, ["a"], hash=HASHES["siphash"])
     (lists.directory / "key").write_text(HASH_KEY.hex())
-    for arguments in (
-        ("a", "--hash-key-file", "key"),
-        ("--hash-key-file", "key", "a"),
-    ):
+    for arguments in (("a", "--hash-key-file", "key"), ("--hash-key-file", "key", "a")):
         assert lists("check", "out.list", *arguments).out == b"blocked\taddress\ta\n"
     said = lists("check", "out.list", "a")
     assert said.status == 2
@@ -134,21 +132,16 @@ def test_by_a_configuration_the_remedy_names_its_options(lists: Commands) -> Non
     ids=["empty", "short", "bytes"],
 )
 def test_a_secret_that_is_none_is_refused_and_not_shown(
-    data: bytes, said: str, tmp_path: Path
+    data: bytes, said: str, lists: Commands, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """The message names the file."""
-    (tmp_path / "key").write_bytes(data)
-    done = subprocess.run(
-        [*COMMAND, "check", "x.list", "a", "--hash-key-file", "key"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "argument --hash-key-file: " in done.stderr
-    assert said in done.stderr
-    assert "secret" not in done.stderr
+    (lists.directory / "key").write_bytes(data)
+    with pytest.raises(SystemExit, match="2"):
+        lists("check", "x.list", "a", "--hash-key-file", "key")
+    errors = capsysbinary.readouterr().err.decode()
+    assert "argument --hash-key-file: " in errors
+    assert said in errors
+    assert "secret" not in errors
 
 
 def test_two_lists_that_read_keys_in_two_ways_are_refused(lists: Commands) -> None:
@@ -180,10 +173,13 @@ def test_the_keys_of_check_are_not_required(
     assert capsysbinary.readouterr().err.endswith(b"arguments are required: FILE\n")
 
 
-def test_the_help_says_what_the_exit_status_means() -> None:
+def test_the_help_says_what_the_exit_status_means(
+    lists: Commands, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
     """It is no grep: that nothing was blocked is no failure."""
-    done = subprocess.run([*COMMAND, "check", "--help"], capture_output=True, text=True, check=True)
-    assert "exit status reports errors only" in " ".join(done.stdout.split())
+    with pytest.raises(SystemExit, match="0"):
+        lists("check", "--help")
+    assert b"exit status reports errors only" in b" ".join(capsysbinary.readouterr().out.split())
 
 
 def test_inspect_tells_all_of_the_header(lists: Commands) -> None:

@@ -1,8 +1,6 @@
 """Claims about what an entry of a list is: nothing that would match no key stands on a list in silence."""
 
-import itertools
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -10,8 +8,7 @@ import pytest
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.normalizers import normalizer
-from streamdedup.keys.options import UrlRules
-from streamdedup.lists import load
+from streamdedup.keys.options import Normalization, UrlRules
 from streamdedup.lists.build import formats
 from streamdedup.lists.build.blocks import Block
 from streamdedup.lists.build.entries import Entries
@@ -20,7 +17,7 @@ from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.normalization import Normalizing
 from streamdedup.rules.lists import Match
 from tests.lists.tools import PROVIDER, Commands, written
-from tests.rows import every, table
+from tests.rows import table
 
 URL = Normalizing("url", UrlRules())
 MAILBOXES, HOSTS = "--entries mailboxes", "--entries hosts"
@@ -57,12 +54,6 @@ def matches(listed: KeyList, *keys: str) -> list[int]:
     return found
 
 
-def rejected(directory: Path) -> list[tuple[int, str]]:
-    """The line and the reason of each bad line of `out.list`."""
-    rows = (directory / "out.list.rejects").read_text().splitlines()
-    return [(int(row.split("\t")[1]), row.split("\t")[2]) for row in rows]
-
-
 WILD_ADDRESSES = [
     *("*@bad.example", "%@bad.example", "ads+*@bad.example", "*", "*bad.example", "a*b@bad.example"),
     *("ads%@bad.example", "%ads@bad.example", "?@bad.example", "ads???@bad.example", "a@*.bad.example"),
@@ -86,14 +77,13 @@ def test_a_wildcard_is_a_bad_line_that_says_how_it_is_written(
     normalizing: Normalizing, entries: Sequence[str], lists: Commands
 ) -> None:
     """In an address and a URL, which may hold such characters, and in a domain; for `lists add`, too."""
-    written(lists.directory / "in.txt", ["@ok.example", *entries])
-    options = ("--normalize", normalizing.name, "--bad-max", "99", "--check")
-    said = lists("build", "in.txt", "-o", "out.list", *options)
-    assert said.status == 0, said.errors
-    found = rejected(lists.directory)
-    assert [number for number, _ in found] == list(range(2, len(entries) + 2))
-    for number, reason in found:
-        assert reason.startswith("the entry has a wildcard"), entries[number - 2]
+    lists.built(
+        ["@ok.example", *entries], "--normalize", normalizing.name, "--bad-max", "99", "--check"
+    )
+    found = lists.rejected()
+    assert [number for number, *_ in found] == list(range(2, len(entries) + 2))
+    for _, reason, entry in found:
+        assert reason.startswith("the entry has a wildcard"), entry
         assert MARKED in reason
         assert ".bad.example" in reason
     normal = normalizer(normalizing.name, normalizing.rules)
@@ -102,44 +92,52 @@ def test_a_wildcard_is_a_bad_line_that_says_how_it_is_written(
             control_key(entry.encode(), normal)
 
 
-def test_what_is_written_otherwise_here_says_how(lists: Commands) -> None:
+NO_NAME = "it must be a name"
+BESIDE_A_NAME = ["mailto:a@b.example", "Anna <a@b.example>", "<a@b.example>"]
+OF_HOSTS = {
+    "is an address, and with --entries hosts each is a host": ["a@b.example", "é@b.example"],
+    NO_NAME: ["https://h.example/", "h.example/", "h.example:8080", "http://a@h.example"],
+    "first word is not an IP address": [
+        *('local-zone: "x" static', "ads h.example", "x localhost", "Anna Berg <a@b.example>")
+    ],
+    "127.0.0.1, :: or ::1": [
+        f"{ip} h.example" for ip in ("10.0.0.1", "fe80::1", "fe80::1%lo0", "255.255.255.255")
+    ],
+}
+OF_DOMAINS = {
+    "is an address, and with --entries domains each is a domain": ["a@b.example", " A@b.c "],
+    NO_NAME: ["http://h.example", "h.example/x", "h.example:80", "no domain"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "reasons"),
+    [
+        ("email", "addresses", {
+            MARKED: ["evil.example", "Mail.Evil.example.", "x-1.co.uk", "bücher.example"],
+            MAILBOXES: BESIDE_A_NAME,
+            HOSTS: ["0.0.0.0 h.example", "127.0.0.1\th.example", "||h.example^"],
+        }),
+        ("url", "addresses", {
+            MARKED: ["evil.example", "www.evil.example.", "127.0.0.1"],
+            HOSTS: ["0.0.0.0 h.example", "::1 h.example", "||h.example^"],
+        }),
+        *((name, "hosts", OF_HOSTS) for name in ("email", "url")),
+        *((name, "domains", OF_DOMAINS) for name in ("email", "url")),
+    ],
+)  # fmt: skip
+def test_what_is_written_otherwise_here_says_how(
+    name: str, entries: str, reasons: Mapping[str, Sequence[str]], lists: Commands
+) -> None:
     """A bare domain, as lists of disposable addresses have it; other forms by the option that reads them."""
-
-    def check(row: tuple[str, str, str]) -> None:
-        name, entry, hint = row
-        written(lists.directory / "in.txt", ["@ok.example", entry])
-        said = lists("build", "in.txt", "-o", "out.list", "--normalize", name, "--bad-max", "1")
-        assert said.status == 0, said.errors
-        ((number, reason),) = rejected(lists.directory)
-        assert number == 2
-        assert hint in reason
-        assert entry not in said.errors
-
-    every(
-        [
-            *(
-                ("email", entry, MARKED)
-                for entry in ("evil.example", "Mail.Evil.example.", "x-1.co.uk", "bücher.example")
-            ),
-            *(
-                ("url", entry, MARKED)
-                for entry in ("evil.example", "www.evil.example.", "127.0.0.1")
-            ),
-            *(
-                ("email", entry, MAILBOXES)
-                for entry in ("mailto:a@b.example", "Anna <a@b.example>", "<a@b.example>")
-            ),
-            *(
-                ("email", entry, HOSTS)
-                for entry in ("0.0.0.0 h.example", "127.0.0.1\th.example", "||h.example^")
-            ),
-            *(
-                ("url", entry, HOSTS)
-                for entry in ("0.0.0.0 h.example", "::1 h.example", "||h.example^")
-            ),
-        ],
-        check,
-    )
+    rows = [(entry, said) for said, given in reasons.items() for entry in given]
+    options = ("--normalize", name, "--entries", entries, "--bad-max", "99", "--check")
+    _, errors = lists.built(["@ok.example", *(entry for entry, _ in rows)], *options)
+    found = lists.rejected()
+    assert [number for number, *_ in found] == list(range(2, len(rows) + 2))
+    for (entry, said), (_, reason, _line) in zip(rows, found, strict=True):
+        assert said in reason, (entry, reason)
+        assert entry not in errors
 
 
 def test_a_domain_a_line_is_that_domain_alone(lists: Commands) -> None:
@@ -152,20 +150,17 @@ def test_a_domain_a_line_is_that_domain_alone(lists: Commands) -> None:
         "bücher.example",
     ]
     bad = ["a@b.example", "*.wild.example", "no domain", "0.0.0.0 h.example", "localhost"]
-    written(lists.directory / "in.txt", ["# domains", *given, *bad])
     options = ("--normalize", "email", "--entries", "domains", "--bad-max", "5", "--check")
-    said = lists("build", "in.txt", "-o", "out.list", *options)
-    assert said.status == 0, said.errors
-    assert [number for number, _ in rejected(lists.directory)] == list(range(7, 12))
-    listed = load(lists.directory / "out.list")
+    listed, _ = lists.built(["# domains", *given, *bad], *options)
+    assert [line for *_, line in lists.rejected()] == bad
     blocked = [
-        "x@bad.example",
-        "x@mail.bad2.example",
-        "x@one.example",
-        "x@a.tree.example",
-        "x@bücher.example",
+        "bad.example",
+        "mail.bad2.example",
+        "one.example",
+        "a.tree.example",
+        "bücher.example",
     ]
-    assert matches(listed, *blocked) == [Match.DOMAIN] * 5
+    assert matches(listed, *(f"x@{domain}" for domain in blocked)) == [Match.DOMAIN] * 5
     assert matches(listed, "x@a.bad.example", "x@bad2.example", "a@b.example") == [Match.NONE] * 3
     assert listed.facts.counts.addresses == 0
 
@@ -174,19 +169,12 @@ def test_a_domain_a_line_is_that_domain_alone(lists: Commands) -> None:
 def test_a_hosts_file_and_a_filter_list_are_read(name: str, lists: Commands) -> None:
     """Of `0.0.0.0 h` that host, of `||h^` it and all below; the names of the machine itself are none."""
     bad = [
-        "@@||ok.example^",
-        "||x.example^$third-party",
-        "||x.example/ads^",
-        "10.0.0.1 nas.example",
-        "||*.x.example^",
-        "/ads/",
+        *("@@||ok.example^", "||x.example^$third-party", "||x.example/ads^"),
+        *("10.0.0.1 nas.example", "||*.x.example^", "/ads/"),
     ]
-    (lists.directory / "in.txt").write_text(HOSTS_FILE + "\n".join(bad))
     options = ("--normalize", name, "--entries", "hosts", "--bad-max", "6", "--check")
-    said = lists("build", "in.txt", "-o", "out.list", *options)
-    assert said.status == 0, said.errors
-    assert [number for number, _ in rejected(lists.directory)] == list(range(19, 25))
-    listed = load(lists.directory / "out.list")
+    listed, _ = lists.built([*HOSTS_FILE.splitlines(), *bad], *options)
+    assert [line for *_, line in lists.rejected()] == bad
     hosts = ["one.example", "two.example", "three.example", "four.example", "five.example.org"]
     hosts += ["below.example", "a.below.example", "a.important.example", "bare.example"]
     hosts += ["marked.example", "a.tree.example"]
@@ -197,124 +185,44 @@ def test_a_hosts_file_and_a_filter_list_are_read(name: str, lists: Commands) -> 
     assert listed.facts.counts.domains == 10
 
 
-ADDRESS, NO_IP, NO_BLOCK = (
-    "is an address, and with",
-    "first word is not an IP address",
-    "127.0.0.1, :: or ::1",
-)
-NO_NAME, ALONE = "it must be a name", "write the address alone, as in b@example.com"
-
-
-def test_what_is_no_host_or_domain_says_why(lists: Commands) -> None:
-    """The reason is of what the option reads."""
-
-    def check(row: tuple[str, tuple[str, str, str]]) -> None:
-        name, (entries, entry, said) = row
-        written(lists.directory / "in.txt", ["ok.example", entry])
-        options = ("--normalize", name, "--entries", entries, "--bad-max", "1", "--check")
-        found = lists("build", "in.txt", "-o", "out.list", *options)
-        assert found.status == 0, found.errors
-        ((number, reason),) = rejected(lists.directory)
-        assert number == 2
-        assert said in reason
-
-    every(
-        itertools.product(
-            ["email", "url"],
-            [
-                *(
-                    ("hosts", entry, f"{ADDRESS} --entries hosts each is a host")
-                    for entry in ("a@b.example", "é@b.example")
-                ),
-                *(
-                    ("domains", entry, f"{ADDRESS} --entries domains each is a domain")
-                    for entry in ("a@b.example", " A@b.c ")
-                ),
-                *(
-                    ("hosts", entry, NO_NAME)
-                    for entry in (
-                        "https://h.example/",
-                        "h.example/",
-                        "h.example:8080",
-                        "http://a@h.example",
-                    )
-                ),
-                *(
-                    ("domains", entry, NO_NAME)
-                    for entry in ("http://h.example", "h.example/x", "h.example:80", "no domain")
-                ),
-                *(
-                    ("hosts", entry, NO_IP)
-                    for entry in ('local-zone: "x" static', "ads h.example", "x localhost")
-                ),
-                ("hosts", "Anna Berg <a@b.example>", NO_IP),
-                *(
-                    ("hosts", f"{ip} h.example", NO_BLOCK)
-                    for ip in ("10.0.0.1", "fe80::1", "fe80::1%lo0", "255.255.255.255")
-                ),
-            ],
-        ),
-        check,
-    )
-
-
 @table(
     [
-        *(
-            ("email", entry, ALONE)
-            for entry in ("mailto:a@b.example", "A <a@b.example>", "<a@b.example>")
-        ),
-        *(
-            ("email", entry, MARKED)
-            for entry in ("0.0.0.0 h.example", "||h.example^", "evil.example")
-        ),
-        *(("url", entry, MARKED) for entry in ("::1 h.example", "||h.example^", "evil.example")),
+        ("email", "write the address alone, as in b@example.com", BESIDE_A_NAME),
+        ("email", MARKED, ["0.0.0.0 h.example", "||h.example^", "evil.example"]),
+        ("url", MARKED, ["::1 h.example", "||h.example^", "evil.example"]),
     ]
 )
-def test_a_single_change_has_no_options_of_a_build(row: tuple[str, str, str]) -> None:
+def test_a_single_change_has_no_options_of_a_build(
+    name: Normalization, said: str, entries: Sequence[str]
+) -> None:
     """So none is named."""
-    name, entry, said = row
-    with pytest.raises(MalformedError, match=said) as raised:
-        control_key(entry.encode(), normalizer("email" if name == "email" else "url"))
-    assert "--entries" not in str(raised.value)
+    for entry in entries:
+        with pytest.raises(MalformedError, match=said) as raised:
+            control_key(entry.encode(), normalizer(name))
+        assert "--entries" not in str(raised.value)
 
 
 def test_an_address_beside_a_name(lists: Commands) -> None:
     """With `--entries mailboxes`; two addresses, none, or a wildcard, are a bad line."""
-
-    def check(row: tuple[str, str | None]) -> None:
-        entry, address = row
-        written(lists.directory / "in.txt", ["z@z.example", entry])
-        options = ("--normalize", "email", "--entries", "mailboxes", "--bad-max", "1", "--check")
-        said = lists("build", "in.txt", "-o", "out.list", *options)
-        assert said.status == 0, said.errors
-        listed = load(lists.directory / "out.list")
-        assert listed.facts.counts.bad == (address == "")
-        if address:
-            assert matches(listed, address) == [Match.ADDRESS]
-
-    every(
-        [
-            ("mailto:A@b.example", "a@b.example"),
-            ("MAILTO:a%2Bc@b.example?subject=x@y.example", "a+c@b.example"),
-            ("Anna <a@b.example>", "a@b.example"),
-            ('"Berg, <Anna>" <a@b.example> ', "a@b.example"),
-            ("<mailto:a@b.example>", "a@b.example"),
-            ("Ännchen <a@b.example>", "a@b.example"),
-            ("a@b.example", "a@b.example"),
-            ("@b.example", None),
-            ("Anna <a@b.example> <c@d.example>", ""),
-            ("Anna <*@b.example>", ""),
-            ("mailto:a@b.example,c@d.example", ""),
-            ("mailto://a@b.example", "a@b.example"),
-            ("Anna <>", ""),
-            ("a@b.example <>", ""),
-            ("<mailto:>", ""),
-            ("mailto:%20", ""),
-            ("mailto:?to=a@b.example", ""),
-        ],
-        check,
-    )
+    given = {
+        "mailto:A1@b.example": "a1@b.example",
+        "MAILTO:a2%2Bc@b.example?subject=x@y.example": "a2+c@b.example",
+        "Anna <a3@b.example>": "a3@b.example",
+        '"Berg, <Anna>" <a4@b.example> ': "a4@b.example",
+        "<mailto:a5@b.example>": "a5@b.example",
+        "Ännchen <a6@b.example>": "a6@b.example",
+        "a7@b.example": "a7@b.example",
+        "mailto://a8@b.example": "a8@b.example",
+    }
+    bad = [
+        *("Anna <a@b.example> <c@d.example>", "Anna <*@b.example>", "Anna <>", "a@b.example <>"),
+        *("mailto:a@b.example,c@d.example", "<mailto:>", "mailto:%20", "mailto:?to=a@b.example"),
+    ]
+    options = ("--normalize", "email", "--entries", "mailboxes", "--bad-max", "99", "--check")
+    listed, _ = lists.built([*given, "@d.example", *bad], *options)
+    assert matches(listed, *given.values()) == [Match.ADDRESS] * len(given)
+    assert (listed.facts.counts.addresses, listed.facts.counts.domains) == (len(given), 1)
+    assert [line for *_, line in lists.rejected()] == bad
 
 
 @pytest.mark.parametrize(

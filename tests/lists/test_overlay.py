@@ -17,14 +17,7 @@ from streamdedup.lists.control import (
     message,
     read_change,
 )
-from streamdedup.lists.overlay import (
-    ADDED,
-    NO_CHANGES,
-    PARTITIONS_MAX,
-    REMOVED,
-    UNCHANGED,
-    Changes,
-)
+from streamdedup.lists.overlay import ADDED, PARTITIONS_MAX, REMOVED, UNCHANGED, Changes
 from tests.rows import table
 
 words = st.integers(0, 3) | st.integers(2**64 - 4, 2**64 - 1)
@@ -112,20 +105,6 @@ def test_all_agree_on_a_key_with_changes_in_several_partitions(
         assert newest[2] == change
 
 
-def test_the_later_timestamp_is_in_force_wherever_its_message_is() -> None:
-    """Of equal ones, that in the partition with the highest number; a null takes back those of its partition alone."""
-    key, other = (1, 2), (3, 4)
-    early, late = (1, key, ADDED, 1_790_000_000_000), (0, key, REMOVED, 1_790_000_000_001)
-    for messages in ([early, late], [late, early]):
-        assert overlay_of(messages) == {key: REMOVED}
-        assert overlay_of([*messages, (0, key, UNCHANGED, 5)]) == {key: ADDED}
-        assert overlay_of([*messages, (1, key, UNCHANGED, 5)]) == {key: REMOVED}
-        assert overlay_of([*messages, *((p, key, UNCHANGED, 5) for p in (0, 1))]) == {}
-        assert overlay_of([*messages, (0, other, ADDED, 0)]) == {key: REMOVED, other: ADDED}
-    equal = (2, key, ADDED, late[3])
-    assert overlay_of([equal, late]) == overlay_of([late, equal]) == {key: ADDED}
-
-
 def test_keys_with_changes_in_several_partitions_are_counted() -> None:
     """Each takes more memory than others, until one partition alone holds changes of it."""
     changes = Changes()
@@ -138,18 +117,6 @@ def test_keys_with_changes_in_several_partitions_are_counted() -> None:
     changes.apply(array[:4], [UNCHANGED] * 4, [9] * 4, 0)
     assert changes.moved == 2
     assert len(changes.overlay()) == 10
-
-
-def test_an_overlay_stays_as_it_is() -> None:
-    """A batch is judged by one version, whatever changes come before its end."""
-    changes = Changes()
-    digest = MURMUR3.digests([b"a"])
-    before = changes.overlay()
-    changes.apply(digest, [ADDED], [0])
-    assert before is NO_CHANGES
-    assert before.look_up(digest).tolist() == [UNCHANGED]
-    assert changes.overlay().look_up(digest).tolist() == [ADDED]
-    assert changes.overlay() is changes.overlay()
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,7 @@ from structlog.testing import capture_logs
 
 from streamdedup.delivery.shard import Decided, Shard, screen
 from streamdedup.errors import ConfigError, SnapshotError
-from streamdedup.events import Column, Verdict
-from streamdedup.filters.bloom.bloom import Bloom
-from streamdedup.keys.extract import Keys
+from streamdedup.events import Column
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.lists import KeyList, load
 from streamdedup.lists.build.builder import build
@@ -24,14 +22,23 @@ from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore, place_of
 from streamdedup.lists.overlay import ADDED, REMOVED, Changes
 from streamdedup.lists.verified_list import VerifiedList
-from streamdedup.metrics.counts import Tally
 from streamdedup.rules.lists import Answer, Lists, ListsInForce, Match, Matcher, NeedsStore
 from tests.delivery.test_recipe import lists_of
 from tests.delivery.test_recipe import recipe as worker_recipe
 from tests.lists.listed import Listed
 from tests.lists.tools import PROVIDER, inputs, quiet, recipe, written
+from tests.rules.test_lists import (
+    BLOCKED,
+    DUPLICATE,
+    MALFORMED,
+    PASS,
+    REJECTED,
+    admit,
+    keyed,
+    shard_of,
+)
+from tests.rules.test_lists import decide as judged
 
-PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
 UNASKED, ABSENT, CONFIRMED, FALSE_POSITIVE = Answer
 ON_IT = [f"user{n}@example.com" for n in range(300)]
 DOMAINS = ["@junk.example", ".tree.example"]
@@ -82,32 +89,14 @@ def changed(listed: KeyList, changes: dict[str, int]) -> ChangedList:
     return ChangedList(listed, made_.overlay(), 7)
 
 
-def batch_of(keys: Sequence[str | None]) -> Keys:
-    """A batch as extraction gives it; what is None has no key."""
-    nulls = {row: "missing" for row, key in enumerate(keys) if key is None}
-    column = Column.of([None if key is None else key.encode() for key in keys])
-    return Keys(column, nulls, (), ())
-
-
 def decide(
     shard: Shard, keys: Sequence[str | None], lists: Lists, rejected: Sequence[int] = ()
 ) -> Decided:
     """As a worker does: the lists are asked first, then the shard decides by what they said."""
-    batch, times = batch_of(keys), np.zeros(len(keys), dtype=np.int64)
-    said = screen(batch, rejected, lists)
+    batch = [None if key is None else key.encode() for key in keys]
+    said = screen(keyed(batch), rejected, lists)
     known = said.verified() if isinstance(said, NeedsStore) else said
-    return shard.decide(batch, times, rejected, known)
-
-
-def shard_of(capacity: int = 10_000) -> Shard:
-    """An empty shard with hardly any false positives."""
-    return Shard(0, Bloom(capacity, 1e-9), stop_when_full=True)
-
-
-def admit(shard: Shard) -> None:
-    """Admit what waits, at once."""
-    for _ in shard.admit(shard.label + 1):
-        pass
+    return judged(shard, batch, known, rejected)
 
 
 # --- what it says ---
@@ -220,6 +209,7 @@ def test_what_is_taken_back_or_cut_off_is_not_counted(listed: KeyList, store: Ex
     assert verdicts.tolist() == [BLOCKED, PASS, BLOCKED]
     admit(shard)
     assert shard.tally.by_answer.tolist() == [0, 0, 2, 1]
+    assert (shard.tally.by_match.tolist(), shard.tally[BLOCKED]) == ([0, 2, 0], 2)
 
 
 def test_the_allow_list_exempts_what_is_on_the_list_in_truth(
@@ -233,15 +223,6 @@ def test_the_allow_list_exempts_what_is_on_the_list_in_truth(
     assert verdicts.tolist() == [PASS, PASS, BLOCKED]
     assert blocked.exempt.tolist() == [0]
     assert allow.asked == [[ON_IT[0].encode(), ON_IT[1].encode()]]
-
-
-def test_tallies_add_what_stores_said() -> None:
-    """The sum of tallies counts what both count."""
-    one, other = Tally(), Tally()
-    one.by_answer += [0, 1, 2, 3]
-    other.by_answer += [10, 20, 30, 40]
-    one.add(other)
-    assert one.by_answer.tolist() == [10, 21, 32, 43]
 
 
 def test_a_list_without_a_store_counts_no_answers(listed: KeyList) -> None:
@@ -296,7 +277,7 @@ def test_a_store_that_does_not_do_ends_the_start(tmp_path: Path) -> None:
         in_force(tmp_path)
     shutil.rmtree(place)
     with pytest.raises(
-        ConfigError, match=r"^blocklist.on_positive = verify: the list .* does not exist"
+        ConfigError, match=r"^blocklist.on_positive = verify: .* does not exist; build .*--exact"
     ):
         in_force(tmp_path)
     made(tmp_path, ON_IT, kind="exact")

@@ -116,6 +116,25 @@ class Commands:
         found = self._capture.readouterr()
         return Said(status, found.out, found.err.decode())
 
+    def built(
+        self, lines: Iterable[str | bytes], *options: str, name: str = "in.txt"
+    ) -> tuple[KeyList, str]:
+        """Build `out.list` of these lines by the command; the list, and what was said of it."""
+        written(self.directory / name, lines)
+        said = self("build", name, "-o", "out.list", *options)
+        assert said.status == 0, said.errors
+        return load(self.directory / "out.list"), said.errors
+
+    def rejected(self) -> list[tuple[int, str, str]]:
+        """The number and the reason of each bad line of `out.list`, and the line itself."""
+        path = self.directory / "out.list.rejects"
+        rows = (
+            [row.split("\t", 3) for row in path.read_text(errors="replace").splitlines()]
+            if path.exists()
+            else []
+        )
+        return [(int(number), reason, line) for _, number, reason, line in rows]
+
 
 @pytest.fixture
 def lists(

@@ -64,16 +64,6 @@ def blocked_rows(blocked: BlockedRows) -> list[tuple[int, Match]]:
     return list(zip(blocked.rows.tolist(), map(Match, blocked.matches.tolist()), strict=True))
 
 
-def test_what_is_on_the_block_list_is_blocked() -> None:
-    """By its address or its domain, each time it comes; by which of them, and by which lists, stands beside it."""
-    batch = [b"a@b.org", b"x@spam.org", b"z@junk.org", b"a@b.org", b"x@spam.org", b"z@spam.org"]
-    verdicts, blocked = decide(shard_of(), batch, SPAM)
-    assert verdicts.dtype == np.uint8
-    assert verdicts.tolist() == [PASS, BLOCKED, BLOCKED, DUPLICATE, BLOCKED, PASS]
-    assert blocked_rows(blocked) == [(1, ADDRESS), (2, DOMAIN), (4, ADDRESS)]
-    assert blocked.lists is SPAM
-
-
 def test_the_allow_list_exempts_from_the_block_list_only() -> None:
     """What is on both passes once, and is a duplicate when it comes again; the block list is not asked for it alone."""
     shard = shard_of()
@@ -94,17 +84,19 @@ def test_the_allow_list_is_asked_for_hits_alone() -> None:
     assert allow.asked == [[b"x@spam.org"]]
 
 
-def test_lists_that_were_asked_before_are_not_asked_again() -> None:
-    """All keys that a rule judges, once."""
+@pytest.mark.parametrize("before", [False, True])
+def test_the_keys_that_a_rule_judges_are_asked_for_once(before: bool) -> None:
+    """Whether the lists are asked before or by the shard: no key of a verdict that comes before the rules."""
     block, allow = Listed([b"x@spam.org", b"y@here.org"]), Listed([b"y@here.org"])
     batch = [None, b"x@spam.org", b"a@b.org", b"x@spam.org", b"y@here.org"]
-    known = screen(keyed(batch), [1], Lists(allow, block))
-    assert isinstance(known, ScreenResult)
+    lists = Lists(allow, block)
+    known = screen(keyed(batch), [1], lists) if before else lists
+    assert not isinstance(known, NeedsStore)
     verdicts, blocked = decide(shard_of(), batch, known, rejected=[1])
     assert verdicts.tolist() == [MALFORMED, REJECTED, PASS, BLOCKED, PASS]
     assert blocked_rows(blocked) == [(3, ADDRESS)]
     assert blocked.exempt.tolist() == [4]
-    assert (len(block.asked), len(allow.asked)) == (1, 1)
+    assert len(allow.asked) == 1
     assert block.asked == [[b"a@b.org", b"x@spam.org", b"y@here.org"]]
 
 
@@ -134,16 +126,6 @@ def test_what_passed_before_it_was_listed_is_blocked_from_then_on() -> None:
     assert decide(shard, [b"x@spam.org"], lists.now).verdicts.tolist() == [BLOCKED]
     lists.now = Lists()
     assert decide(shard, [b"x@spam.org"], lists.now).verdicts.tolist() == [DUPLICATE]
-
-
-def test_what_has_no_key_or_is_rejected_is_not_screened() -> None:
-    """These verdicts come before the rules: a list never sees such a row."""
-    block = Listed([b"x@spam.org", b""])
-    batch = [b"x@spam.org", None, b"x@spam.org"]
-    verdicts, blocked = decide(shard_of(), batch, Lists(block=block), rejected=[0])
-    assert verdicts.tolist() == [REJECTED, MALFORMED, BLOCKED]
-    assert block.asked == [[b"x@spam.org"]]
-    assert blocked.rows.tolist() == [2]
 
 
 def test_a_tombstone_that_is_dropped_is_not_blocked_by_a_list() -> None:
@@ -182,24 +164,17 @@ def test_where_a_full_filter_cuts_a_batch_the_blocked_rows_end_there_too() -> No
     assert (shard.tally.by_match.tolist(), shard.tally.exempt) == ([0, 0, 1], 1)
 
 
-def test_what_is_taken_back_is_not_counted() -> None:
-    """As for every verdict, what counts is what was committed."""
-    shard = shard_of()
-    decide(shard, [b"x@spam.org", b"z@junk.org"], SPAM)
-    shard.forget()
-    decide(shard, [b"x@spam.org"], SPAM)
-    admit(shard)
-    assert (shard.tally.by_match.tolist(), shard.tally[BLOCKED]) == ([0, 1, 0], 1)
-
-
 def test_tallies_add_what_lists_did() -> None:
-    """The sum of tallies counts what both count."""
+    """The sum of tallies counts what both count, also what stores said."""
     one, other = Tally(), Tally()
     one.by_match += [0, 1, 2]
     other.by_match += [0, 10, 20]
+    one.by_answer += [0, 1, 2, 3]
+    other.by_answer += [10, 20, 30, 40]
     one.exempt, other.exempt = 3, 4
     one.add(other)
     assert (one.by_match.tolist(), one.exempt) == ([0, 11, 22], 7)
+    assert one.by_answer.tolist() == [10, 21, 32, 43]
 
 
 @pytest.mark.parametrize("hash_", [Hash("siphash", bytes(range(16))), Hash()], ids=lambda h: h.name)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -172,24 +172,6 @@ class Judging(RuleBasedStateMachine):
 
 TestJudging: Any = Judging.TestCase
 TestJudging.settings = settings(deadline=None, max_examples=80, stateful_step_count=40)
-
-
-@settings(deadline=None, max_examples=200)
-@given(st.lists(st.tuples(batches, st.integers(0, 16)), max_size=30))
-def test_what_leaves_is_what_came_first(steps: list[tuple[list[Pair], int]]) -> None:
-    """A queue, however its ring goes round, which takes again what has left it."""
-    waiting, model = PendingDigests(ROWS), list[Pair]()
-    for batch, leaving in steps:
-        expected = []
-        for pair in batch:
-            expected.append(DUPLICATE if pair in model else PASS)
-            model += [pair] * (pair not in model)
-        assert judged(waiting, digests_of(batch)) == expected
-        for _ in range(min(leaving, len(model))):
-            assert pairs_in(waiting.first(1)) == [model.pop(0)]
-            waiting.drop(1)
-        assert len(waiting) == len(model)
-    assert drained(waiting) == model
 
 
 @pytest.mark.parametrize("count", [15, 16, 17, 2000])
