@@ -18,7 +18,6 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 
 from proof.kafka import framings
-from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch
 from streamdedup.kafka.base import Source
 from streamdedup.kafka.client.columns import (
@@ -148,28 +147,6 @@ def test_formats_of_before_are_no_damage(magic: int, codec: int) -> None:
     with pytest.raises(DamagedBatchError, match="offset 1 is damaged") as unsure:
         next(fetched(bytes(broken) + old))
     assert unsure.value.damage is None
-
-
-async def test_a_member_refuses_formats_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not as what cannot be read, which `source.on_damaged` may pass over: with topic, offset and remedy, each time."""
-    consumer = ColumnarConsumer.__new__(ColumnarConsumer)
-    consumer._events_max = {}
-
-    async def getmany(*_: object, **__: object) -> dict[TopicPartition, list[Any]]:
-        return {HERE: [next(fetched(legacy(7, [b"h"], 1), 7))]}
-
-    monkeypatch.setattr(consumer, "getmany", getmany)
-    options = KafkaOptions(bootstrap_servers="localhost:1", group_id="group")
-    member = KafkaMember(options, ["topic"], Patience(), "assignor")
-    member._consumer = consumer
-    source = Source(member, "topic")
-    for _ in range(2):
-        with pytest.raises(
-            DeliveryError, match=r"topic/3 has records of a format .* offset 7"
-        ) as error:
-            await source.read(3, source.epoch, 0.1)
-        assert "copy the topic" in str(error.value)
-        assert "let retention remove them" in str(error.value)
 
 
 def test_small_batches_come_together_and_large_ones_in_chunks() -> None:
@@ -305,9 +282,8 @@ async def test_what_follows_damage_is_read_without_another_fetch() -> None:
     assert places == list(range(100))
 
 
-async def test_a_consumer_raises_damage_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`next_batch` gives what stands before it, raises, and gives what follows."""
-    data = batch(0, [b"a"]) + framings.batch(b"", count=1, base=1) + batch(2, [b"c"])
+def consumer_of(data: bytes, monkeypatch: pytest.MonkeyPatch) -> ColumnarConsumer:
+    """A consumer that has fetched these bytes."""
     records = fetched(data)
 
     async def getmany(*_: object, **__: object) -> dict[TopicPartition, list[Any]]:
@@ -316,6 +292,13 @@ async def test_a_consumer_raises_damage_in_its_place(monkeypatch: pytest.MonkeyP
     consumer = ColumnarConsumer.__new__(ColumnarConsumer)
     consumer._events_max = {}
     monkeypatch.setattr(consumer, "getmany", getmany)
+    return consumer
+
+
+async def test_a_consumer_raises_damage_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`next_batch` gives what stands before it, raises, and gives what follows."""
+    data = batch(0, [b"a"]) + framings.batch(b"", count=1, base=1) + batch(2, [b"c"])
+    consumer = consumer_of(data, monkeypatch)
     before = await consumer.next_batch(HERE, 1)
     with pytest.raises(
         DamagedBatchError, match="offset 1 is damaged: 1 records in 0 bytes"
@@ -353,14 +336,7 @@ async def test_a_consumer_returns_a_large_batch_until_it_is_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who reads decides when; if it is dropped in between, it comes again, and goes on where the reader stands."""
-    records = fetched(bomb(0) + batch(2, [b"c"]))
-
-    async def getmany(*_: object, **__: object) -> dict[TopicPartition, list[Any]]:
-        return {HERE: [found]} if (found := next(records, None)) is not None else {}
-
-    consumer = ColumnarConsumer.__new__(ColumnarConsumer)
-    consumer._events_max = {}
-    monkeypatch.setattr(consumer, "getmany", getmany)
+    consumer = consumer_of(bomb(0) + batch(2, [b"c"]), monkeypatch)
     large, same = [await consumer.next_batch(HERE, 1) for _ in range(2)]
     assert isinstance(large, PendingDecode)
     assert same is large
@@ -408,7 +384,9 @@ def test_markers_separate_nothing() -> None:
     [found] = records
     assert as_events([found]) == as_objects(data)
     assert found.next_offset == records.next_fetch_offset == 7
-    assert [one.next_offset for one in fetched(data, events_max=1)] == [2, 3, 5, 7]
+    singly = fetched(data, events_max=1)
+    ends = [(one.next_offset, singly.next_fetch_offset) for one in singly]
+    assert ends == [(end, end) for end in (2, 3, 5, 7)]
 
 
 def test_what_is_hidden_gives_the_loop_its_turns() -> None:
@@ -521,15 +499,6 @@ def test_a_chunk_ends_with_a_batch_where_one_ends_in_it() -> None:
         (6_000, 1)
     ] * 3
     assert [len(one.origins) for one in fetched(data, events_max=4096)] == [0] * 6
-
-
-def test_the_position_is_behind_what_was_given() -> None:
-    """Of a batch that comes in parts, behind each part."""
-    records = fetched(batch(10, [b"a", b"b", b"c"]), 10, events_max=2)
-    assert next(records).next_offset == records.next_fetch_offset == 12
-    assert next(records).next_offset == records.next_fetch_offset == 13
-    assert list(records) == []
-    assert records.next_fetch_offset == 13
 
 
 def test_what_compaction_removed_at_the_end_is_behind_us() -> None:

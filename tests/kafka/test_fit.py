@@ -52,101 +52,55 @@ def without(owner: Any, name: str) -> Change:
 
 
 FETCHING = ("PartitionRecords", "MemoryRecords", "has_next", "size_in_bytes")
-REASONS: dict[str, tuple[str, Change]] = {
-    "another version": (
-        "it is not one of the versions 0.14.x",
-        replaced(aiokafka, "__version__", "0.15.0"),
-    ),
-    "a longer version": (
-        "it is not one of the versions 0.14.x",
-        replaced(aiokafka, "__version__", "0.140.0"),
-    ),
-    "no records": (
-        "PartitionRecords is missing, or of another kind",
-        without(fetcher, "PartitionRecords"),
-    ),
-    "records that are no class": (
-        "PartitionRecords is missing, or of another kind",
-        replaced(fetcher, "PartitionRecords", other),
-    ),
-    "records of other arguments": (
+MISSING = "is missing, or of another kind"
+VERSION = "it is not one of the versions 0.14.x"
+FETCH = "Fetcher._proc_fetch_request"
+FRAMES = "AIOKafkaConnection._handle_frame"
+UPDATE = "AIOKafkaClient._metadata_update"
+REASONS: list[tuple[str, Change]] = [
+    (VERSION, replaced(aiokafka, "__version__", "0.15.0")),
+    (VERSION, replaced(aiokafka, "__version__", "0.140.0")),
+    (f"PartitionRecords {MISSING}", without(fetcher, "PartitionRecords")),
+    (f"PartitionRecords {MISSING}", replaced(fetcher, "PartitionRecords", other)),
+    (
         "PartitionRecords takes other arguments",
         replaced(fetcher, "PartitionRecords", OtherArguments),
     ),
-    "records of other names": (
-        "PartitionRecords lacks a name",
-        replaced(fetcher, "PartitionRecords", OtherNames),
-    ),
-    "no transactions in records": (
-        "PartitionRecords lacks a name",
-        without(fetcher.PartitionRecords, "_consume_aborted_up_to"),
-    ),
-    "no fetch": (
-        "Fetcher._proc_fetch_request is missing, or of another kind",
-        without(fetcher.Fetcher, "_proc_fetch_request"),
-    ),
-    "no fetcher": (
-        "Fetcher._proc_fetch_request is missing, or of another kind",
-        without(fetcher, "Fetcher"),
-    ),
-    "a fetch that is a closure": (
-        "Fetcher._proc_fetch_request is missing, or of another kind",
-        replaced(fetcher.Fetcher, "_proc_fetch_request", closure(*FETCHING)),
-    ),
-    "a fetch by other names": (
-        "Fetcher._proc_fetch_request uses other names",
-        replaced(fetcher.Fetcher, "_proc_fetch_request", other),
-    ),
-    "no reason of a close": ("CloseReason is missing", without(conn, "CloseReason")),
-    "no connections": (
-        "AIOKafkaClient._get_conn is missing, or of another kind",
-        without(AIOKafkaClient, "_get_conn"),
-    ),
-    "a close by other names": (
-        "AIOKafkaConnection.close uses other names",
-        replaced(AIOKafkaConnection, "close", other),
-    ),
-    "a connect by other names": (
-        "AIOKafkaConnection.connect uses other names",
-        replaced(AIOKafkaConnection, "connect", other),
-    ),
-    "no frames": (
-        "AIOKafkaConnection._handle_frame is missing, or of another kind",
-        without(AIOKafkaConnection, "_handle_frame"),
-    ),
-    "frames by a closure": (
-        "AIOKafkaConnection._handle_frame is missing, or of another kind",
+    ("PartitionRecords lacks a name", replaced(fetcher, "PartitionRecords", OtherNames)),
+    ("PartitionRecords lacks a name", without(fetcher.PartitionRecords, "_consume_aborted_up_to")),
+    (f"{FETCH} {MISSING}", without(fetcher.Fetcher, "_proc_fetch_request")),
+    (f"{FETCH} {MISSING}", without(fetcher, "Fetcher")),
+    (f"{FETCH} {MISSING}", replaced(fetcher.Fetcher, "_proc_fetch_request", closure(*FETCHING))),
+    (f"{FETCH} uses other names", replaced(fetcher.Fetcher, "_proc_fetch_request", other)),
+    ("CloseReason is missing", without(conn, "CloseReason")),
+    (f"AIOKafkaClient._get_conn {MISSING}", without(AIOKafkaClient, "_get_conn")),
+    ("AIOKafkaConnection.close uses other names", replaced(AIOKafkaConnection, "close", other)),
+    ("AIOKafkaConnection.connect uses other names", replaced(AIOKafkaConnection, "connect", other)),
+    (f"{FRAMES} {MISSING}", without(AIOKafkaConnection, "_handle_frame")),
+    (
+        f"{FRAMES} {MISSING}",
         replaced(AIOKafkaConnection, "_handle_frame", closure("io", "BytesIO")),
     ),
-    "frames by other names": (
-        "AIOKafkaConnection._handle_frame uses other names",
-        replaced(AIOKafkaConnection, "_handle_frame", other),
-    ),
-    "no update of topics": (
-        "AIOKafkaClient._metadata_update is missing, or of another kind",
-        replaced(AIOKafkaClient, "_metadata_update", None),
-    ),
-    "an update by a closure": (
-        "AIOKafkaClient._metadata_update is missing, or of another kind",
+    (f"{FRAMES} uses other names", replaced(AIOKafkaConnection, "_handle_frame", other)),
+    (f"{UPDATE} {MISSING}", replaced(AIOKafkaClient, "_metadata_update", None)),
+    (
+        f"{UPDATE} {MISSING}",
         replaced(AIOKafkaClient, "_metadata_update", closure("MetadataRequest")),
     ),
-    "an update by other names": (
-        "AIOKafkaClient._metadata_update uses other names",
-        replaced(AIOKafkaClient, "_metadata_update", other),
-    ),
-    "topics that brokers create": (
-        "MetadataRequest has no allow_auto_topic_creation",
+    (f"{UPDATE} uses other names", replaced(AIOKafkaClient, "_metadata_update", other)),
+    (
+        "MetadataRequest has no allow_auto_topic_creation",  # brokers would create topics
         replaced(fit, "MetadataRequest", metadata.MetadataRequest_v0),
     ),
-}
+]
 
 
 def test_each_reason_is_told() -> None:
     """The installed aiokafka fits; one that is changed in one place does not, and the error names the place."""
     fit.check()
 
-    def told(what: str) -> None:
-        reason, change = REASONS[what]
+    def told(row: tuple[str, Change]) -> None:
+        reason, change = row
         with pytest.MonkeyPatch.context() as patch:
             change(patch)
             assert fit.unfit() == reason

@@ -2,23 +2,19 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.events import ABSENT, NULL, Column, Headers
-from streamdedup.kafka.records import headers as headers_module
+from streamdedup.events import ABSENT, NULL, Column
 from streamdedup.kafka.records import walk
 from streamdedup.kafka.records.headers import RawHeaders
-from streamdedup.kafka.records.wire import read_headers
 from streamdedup.keys.cells import each
 from streamdedup.keys.extract import Extractor, _header, _last_header
 from tests.kafka.test_columns import fetched
 from tests.kafka.test_wire import LZ4, NONE, built, rows_by_chance, theirs, varint
-from tests.keys.test_extract import batch_of
 from tests.watching import watched
 
 Cells = list[tuple[bytes, bytes | None]]  # the headers of an event; a name is any bytes
@@ -63,7 +59,7 @@ def read_by_python(name: str, column: RawHeaders) -> tuple[list[bytes | None], d
 @example([[(b"id", b"1"), (b"id", b"2"), (b"x", b"3")], [(b"id", b"1"), (b"id", None)], []], "id")
 @example([[(b"i\xff", b"1")], [("i\ufffd".encode(), b"2")]], "i\ufffd")
 @example([[(b"\xed\xa0\x80", b"1")]], "\ud800")
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_every_header_is_that_of_the_reader(events: list[Cells], name: str) -> None:
     """Several of a name, empty names, nulls, names beyond ASCII and UTF-8, none at all: the same keys and reasons."""
     column = RawHeaders(column_of([written(cells) for cells in events]))
@@ -142,21 +138,3 @@ def test_of_record_batches_the_keys_are_those_of_their_objects(name: str, codec:
     wanted = [dict(headers).get(name) for offset, *_, headers in theirs(data) if offset >= 150]
     assert found == wanted
     assert set(wanted) == {None, b"", b"x" * 150}
-
-
-def test_keys_of_headers_are_read_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked for no row, not even where the header is null or missing; it would find the same."""
-    headers: list[Headers] = [(("id", b"1"),), (("id", None),), (), (("id", b"2"), ("id", b"3"))]
-    _, malformed = each(partial(_last_header, name="id"), headers)
-    batch, asked = batch_of([b"v"] * 4, headers=headers), []
-
-    def reading(*where: Any) -> Headers:
-        asked.append(where)
-        return read_headers(*where)
-
-    monkeypatch.setattr(headers_module, "read_headers", reading)
-    found = Extractor("header", ("id",)).extract(batch)
-    assert list(found.keys) == [b"1", None, None, b"3"]
-    assert found.malformed == malformed
-    assert malformed.keys() == {1, 2}
-    assert asked == []

@@ -111,19 +111,8 @@ def framed(*answers: bytes) -> bytes:
 async def test_answers_of_every_size_come_whole_and_in_order(peers: Peers) -> None:
     """Small ones together, and some that are larger than what a connection keeps."""
     chance = random.Random(1)
-    sizes = [
-        1,
-        2,
-        3,
-        60_000,
-        LEAST_BYTES - 4,
-        LEAST_BYTES,
-        5_000_001,
-        4,
-        KEPT_BYTES + 1,
-        7,
-        300_000,
-    ]
+    sizes = [1, 2, 3, 60_000, LEAST_BYTES - 4, LEAST_BYTES, 5_000_001]
+    sizes += [4, KEPT_BYTES + 1, 7, 300_000]
     answers = [chance.randbytes(size) for size in sizes]
     peers.broker.write(framed(*answers))
     await peers.until(len(answers))
