@@ -21,7 +21,9 @@ TOOLS = {
     "lasting": Tool("Memory beside filters that grow, for an hour", ["bench.worker.lasting"]),
     "lists": Tool("Lists of 100 million addresses; with --exact, the store", ["bench.lists"]),
     "lock": Tool("What the lock of a library filter costs a call", ["bench.lock"], parses=False),
-    "repartition": Tool("The stages of source.repartition", ["bench.worker.repartition"]),
+    "repartition": Tool(
+        "The stages of source.repartition", ["bench.worker.repartition"], parses=False
+    ),
     "urls": Tool("URLs and addresses, in seconds", ["bench.urls"], parses=False),
     "windows": Tool("A window at its capacity", ["bench.windows"], parses=False),
     "worker": Tool("The worker beside a plain copy and a loop by hand", ["bench.worker"]),
