@@ -115,7 +115,6 @@ def main() -> None:
         print(
             f"{format_:<9}{ns:>6.0f} ns an event{ns / found['json']:>7.2f} of JSON, at most 1: {met}"
         )
-    return 0
 
 
 if __name__ == "__main__":
