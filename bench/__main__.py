@@ -11,9 +11,6 @@ TOOLS = {
         ["bench.bombs"],
         parses=False,
     ),
-    "crafted-keys": Tool(
-        "What chosen keys cost beside random ones", ["bench.crafted_keys"], parses=False
-    ),
     "default-kind": Tool(
         "The kinds that could be the default", ["bench.default_kind"], parses=False
     ),
@@ -24,8 +21,10 @@ TOOLS = {
     "lasting": Tool("Memory beside filters that grow, for an hour", ["bench.worker.lasting"]),
     "lists": Tool("Lists of 100 million addresses; with --exact, the store", ["bench.lists"]),
     "lock": Tool("What the lock of a library filter costs a call", ["bench.lock"], parses=False),
-    "repartition": Tool("The stages of source.repartition", ["bench.worker.repartition"]),
-    "urls": Tool("URLs, in seconds", ["bench.urls"], parses=False),
+    "repartition": Tool(
+        "The stages of source.repartition", ["bench.worker.repartition"], parses=False
+    ),
+    "urls": Tool("URLs and addresses, in seconds", ["bench.urls"], parses=False),
     "windows": Tool("A window at its capacity", ["bench.windows"], parses=False),
     "worker": Tool("The worker beside a plain copy and a loop by hand", ["bench.worker"]),
 }

@@ -1,13 +1,14 @@
-"""`python -m bench.urls`: how many URLs a second are normalized, beside w3lib, whose results must be the same.
+"""`python -m bench.urls`: how many URLs a second are normalized, beside w3lib, and how many e-mail addresses.
 
 The home pages are the demo's data. The made corpus is theirs, with what links have besides: 40 % get a query, 16 % a
-word, half of which need escapes, others a fragment, capitals, or a path that only Python can read. Rates are of one
-core, by the time that the process has of it.
+word, half of which need escapes, others a fragment, capitals, or a path that only Python can read. Keys must be those
+of w3lib. Rates are of one core, by the time that the process has of it.
 """
 
 import gzip
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.resources import files
 from random import Random
 from urllib.parse import quote
@@ -17,12 +18,14 @@ from w3lib.url import canonicalize_url
 from bench.harness import machine_text, print_rates
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
+from streamdedup.keys.normalizers.email import EmailNormalizer
 from streamdedup.keys.normalizers.url import UrlNormalizer
 from streamdedup.keys.normalizers.url_column import plain
-from streamdedup.keys.options import UrlRules
+from streamdedup.keys.options import EmailRules, UrlRules
 
 ROUNDS = 7
 CORPUS, SOME = 100_000, 10_000
+PYTHONS = 256  # addresses that Python reads
 QUERIES, ESCAPES, FRAGMENTS, CAPITALS, LETTERS, ODD = 0.4, 0.16, 0.1, 0.02, 0.01, 0.01
 NAMES = ("id", "page", "q", "lang", "ref", "sort", "utm_source", "utm_medium", "view", "tag")
 WORDS = (
@@ -41,11 +44,12 @@ WORDS = (
 
 def main() -> int:
     """Print it. The status is 1 if a result is not w3lib's."""
-    print(machine_text("numpy", "numba", "w3lib"))
+    print(machine_text("numpy", "numba", "w3lib", "email-validator", "idna"))
     pages = homepages()
     wrong = 0
     for name, urls in (("home pages", pages), ("made corpus", corpus(pages, CORPUS))):
         wrong += _measured(name, urls)
+    _addresses()
     return int(wrong > 0)
 
 
@@ -116,6 +120,39 @@ def _each(url: UrlNormalizer, keys: Sequence[bytes]) -> None:
 
 def _share(urls: Sequence[str], sign: str) -> str:
     return f"{sum(sign in url for url in urls) / len(urls):.1%}"
+
+
+def _addresses() -> None:
+    """Print what e-mail addresses take, by what they look like."""
+    random, email = Random(1), EmailNormalizer(EmailRules.of("provider"))
+    greek = [chr(letter) for letter in range(0x3B1, 0x3C9) if letter != 0x3C2]
+    kinds: dict[str, tuple[int, Callable[[], str]]] = {
+        "ASCII": (SOME, lambda: f"{_user(random)}@example.com"),
+        "capitals, dots, a tag, an alias": (
+            SOME,
+            lambda: f"{_user(random).title()}+shop@GoogleMail.com",
+        ),
+        "an international domain": (
+            PYTHONS,
+            lambda: f"{_user(random)}@bücher-{random.randrange(10**4)}.example",
+        ),
+        "long labels of other letters": (  # the worst that is known
+            PYTHONS,
+            lambda: f"a@{'.'.join(''.join(random.sample(greek, 20)) for _ in range(5))}.com",
+        ),
+        "no address": (PYTHONS, lambda: f"{_user(random)} at example.com"),
+    }
+    print("\ne-mail addresses")
+    calls = {}
+    for name, (count, make) in kinds.items():
+        column = Column.of([make().encode() for _ in range(count)])
+        email.of_column(column)  # compiled once
+        calls[name] = count, partial(email.of_column, column)
+    print_rates(calls, ROUNDS)
+
+
+def _user(random: Random) -> str:
+    return f"{random.choice('abcdefgh')}{random.randrange(10**6)}.{random.choice('uvwxyz')}{random.randrange(10**4)}"
 
 
 if __name__ == "__main__":

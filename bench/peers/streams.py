@@ -1,17 +1,16 @@
-"""Kafka Streams as its own documentation has it: jars of a lock file, a program that `javac` compiles once."""
+"""Kafka Streams as its own documentation has it: jars of a lock file, and a program that `javac` compiles."""
 
 import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from bench.worker.cases import Case
-from bench.worker.contenders import Contender, Topics, asked_file
+from bench.worker.contenders import Contender, Topics
 from tests.broker.base import Unavailable
 from tests.broker.jars import (
     cache_directory,
@@ -23,11 +22,10 @@ from tests.broker.jars import (
 from tests.broker.java import OLDEST, find_java
 
 LOCK = Path(__file__).with_name("kafka-streams-4.1.0.lock")
-SOURCES = Path(__file__).with_name("java")
+PROGRAM = Path(__file__).parent / "java" / "StreamsDedup.java"
 HEAP = "-Xmx2g"
 WARM_S = 10.0
 SIGTERM_STATUS = 143  # what a JVM ends with at SIGTERM, its hooks done
-COMPILE_S_MAX = 120.0
 TUNED = "`max.poll.records` 10,000, batches of 128 KiB"
 
 
@@ -45,62 +43,39 @@ class Peer(Contender):
 def code_id() -> str:
     """Return a digest of this module, the lock and the program: peers are measured again if it changes."""
     digest = hashlib.sha256()
-    for path in (Path(__file__), LOCK, *sorted(SOURCES.glob("*.java"))):
+    for path in (Path(__file__), LOCK, PROGRAM):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
 def prepare() -> None:
-    """Fetch the jars and compile the program, unless that is done; raises `Unavailable`."""
+    """Fetch the jars, and compile the program; raises `Unavailable`."""
     find_java()
     jars = cached_jars(locked_jars(LOCK), cache_directory(LOCK), (fetch_with_maven, fetch_with_jgo))
-    if not (classes := _classes()).exists():
-        _compile(jars, classes)
-
-
-def find_javac() -> str:
-    """JAVA_HOME's compiler, else the PATH's; raises `Unavailable`."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("javac", path=os.path.join(home, "bin")) if home else None  # noqa: PTH118 (a search path)
-    if not (compiler := found or shutil.which("javac")):
-        raise Unavailable(
-            f"no javac, neither JAVA_HOME's nor on PATH: install a JDK {OLDEST} or newer"
-        )
-    return compiler
+    path = os.pathsep.join((f"{os.environ.get('JAVA_HOME', '')}/bin", os.environ["PATH"]))
+    if not (javac := shutil.which("javac", path=path)):
+        raise Unavailable(f"no javac of JAVA_HOME or PATH: install a JDK {OLDEST} or newer")
+    command = [javac, "--release", str(OLDEST), "-d", str(_classes()), "-cp", _path(jars)]
+    done = subprocess.run([*command, str(PROGRAM)], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise Unavailable(f"javac failed: {done.stderr.strip() or done.stdout.strip()}")
 
 
 def _command(options: Sequence[str], case: Case, topics: Topics, directory: Path) -> list[str]:
-    jars = cache_directory(LOCK)
-    path = os.pathsep.join(map(str, (_classes(), jars / "*")))
+    path = _path((_classes(), cache_directory(LOCK) / "*"))
     java = [find_java(), HEAP, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", path]
-    return [*java, "StreamsDedup", asked_file(case, topics, directory), *options]
+    where = (topics.bootstrap, topics.group, topics.source, topics.sink)
+    return [*java, "StreamsDedup", *where, case.written, str(directory / "state"), *options]
 
 
 def _classes() -> Path:
-    """Named by what they are made of."""
+    """Beside the jars."""
     jars = cache_directory(LOCK)
-    return jars.with_name(f"{jars.name}-classes-{code_id()}")
+    return jars.with_name(f"{jars.name}-classes")
 
 
-def _compile(jars: Sequence[Path], classes: Path) -> None:
-    """In a directory of its own, which is renamed when all is compiled."""
-    javac, staging = find_javac(), Path(tempfile.mkdtemp(prefix=".compile-", dir=classes.parent))
-    command = [
-        *(javac, "--release", str(OLDEST), "-d", str(staging / "classes")),
-        *("-cp", os.pathsep.join(map(str, jars))),
-        *map(str, sorted(SOURCES.glob("*.java"))),
-    ]
-    try:
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=COMPILE_S_MAX
-        )
-        if done.returncode:
-            raise Unavailable(f"javac failed: {done.stderr.strip() or done.stdout.strip()}")
-        (staging / "classes").rename(classes)
-    except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"javac took more than {COMPILE_S_MAX:g} s") from error
-    finally:
-        shutil.rmtree(staging)
+def _path(places: Sequence[Path]) -> str:
+    return os.pathsep.join(map(str, places))
 
 
 def _peer(options: Sequence[str], what: str, store: str, clients: str = TUNED) -> Peer:

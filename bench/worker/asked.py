@@ -1,6 +1,6 @@
 """What a contender in a process of its own is asked to do, and how it says that it has begun.
 
-It reads what it is asked from its only argument, a JSON file; a line of JSON on standard error says that it has
+Its only argument is what it is asked, as JSON; a line of JSON on standard error says that it has
 partitions, as the worker's log does; at SIGTERM it finishes and commits what is in hand, and ends.
 """
 
@@ -8,7 +8,6 @@ import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Asked:
 
 def asked() -> Asked:
     """What this process is asked to do."""
-    return Asked(**json.loads(Path(sys.argv[1]).read_text("utf-8")))
+    return Asked(**json.loads(sys.argv[1]))
 
 
 def tell_assigned(partitions: Iterable[int]) -> None:

@@ -21,7 +21,7 @@ from bench.worker.events import (
     Integers,
     Part,
 )
-from bench.worker.log import Batch, Log
+from bench.worker.log import Log
 from streamdedup.kernel import inlined, kernel
 
 ZERO = ord("0")
@@ -29,6 +29,7 @@ UNLIKELY = 1e-6  # more errors than with this probability are too many
 DIGIT_COUNT, NUMBER_AT = DIGITS, len(BEFORE)
 KEY_SIZE = len(BEFORE) + DIGITS + len(AFTER)
 EMAIL_AT, N_AT = NUMBER_IN_VALUE, POSITION_IN_VALUE
+ANYWHERE = -1  # no partition
 UNREADABLE, OTHER_BYTES, UNEXPECTED = -1, -2, -3
 FAULTS = {
     UNREADABLE: "is not of our form",
@@ -50,34 +51,18 @@ class Checked:
 
 
 async def checked(
-    log: Log, form: Form, inputs: Sequence[Part], ends: Sequence[int], *, judged: bool
-) -> Checked:
-    """Compare every partition of an output with what stands below `ends` in the input; raises WrongOutputError."""
-    emitted = missing = 0
-    for partition, (part, end) in enumerate(zip(inputs, ends, strict=True)):
-        positions = part.expected(end, judged=judged)
-        numbers, at = part.numbers[positions], 0
-        async for batch in log.committed(partition):
-            records = np.frombuffer(batch.records, dtype=np.uint8)
-            before = at
-            at = matched(records, batch.events, numbers, positions, at, *forms(form))
-            _refuse(log, partition, batch, at)
-            emitted, missing = emitted + batch.events, missing + at - before - batch.events
-        missing += len(numbers) - at
-    return Checked(emitted, missing)
-
-
-async def checked_anywhere(
     log: Log,
     form: Form,
     inputs: Sequence[Part],
     ends: Sequence[int],
     *,
     judged: bool,
+    placed: bool = True,
     headers: int = 0,
 ) -> Checked:
-    """As `checked`, wherever in the output an event stands: what is expected is there once, and nothing else is.
+    """Compare an output with what stands below `ends` in the input; raises WrongOutputError.
 
+    What is expected is there at most once, and nothing else is; in its partition and in order, if it is `placed`.
     Each event has so many `headers`, whatever they are.
     """
     starts = np.cumsum([0, *(len(part.numbers) for part in inputs)])
@@ -87,18 +72,16 @@ async def checked_anywhere(
         due[start + part.expected(end, judged=judged)] = True
     emitted = 0
     for partition in range(log.partitions):
+        home, at = partition if placed else ANYWHERE, 0
         async for batch in log.committed(partition):
             records = np.frombuffer(batch.records, dtype=np.uint8)
-            fault = struck(records, batch.events, numbers, starts, due, *forms(form), headers)
-            _refuse(log, partition, batch, fault)
+            expected = numbers, starts, due, home, at
+            at = struck(records, batch.events, *expected, *forms(form), headers)
+            if at < 0:
+                where = f"{log.topic}/{partition}, batch at {batch.offset}"
+                raise WrongOutputError(f"{where}: an event {FAULTS[at]}")
             emitted += batch.events
     return Checked(emitted, int(due.sum()))
-
-
-def _refuse(log: Log, partition: int, batch: Batch, fault: int) -> None:
-    if fault < 0:
-        where = f"{log.topic}/{partition}, batch at {batch.offset}"
-        raise WrongOutputError(f"{where}: an event {FAULTS[fault]}")
 
 
 def missing_max(judged: int, error_rate: float) -> int:
@@ -184,54 +167,40 @@ def _event(
 
 
 @kernel
-def matched(
-    records: Bytes,
-    count: int,
-    numbers: Integers,
-    positions: Integers,
-    at: int,
-    key_form: Bytes,
-    value_form: Bytes,
-) -> int:
-    """How far the expected events go after these records, each of which must be the next or a later one; or a fault."""
-    place = 0
-    for _ in range(count):
-        number, position, place = _event(records, place, key_form, value_form, 0)
-        if number < 0:
-            return number
-        while at < len(positions) and positions[at] != position:
-            at += 1
-        if at == len(positions) or numbers[at] != number:
-            return UNEXPECTED
-        at += 1
-    return at
-
-
-@kernel
 def struck(
     records: Bytes,
     count: int,
     numbers: Integers,
     starts: Integers,
     due: npt.NDArray[np.bool_],
+    home: int,
+    at: int,
     key_form: Bytes,
     value_form: Bytes,
     headers: int,
 ) -> int:
-    """Strike these records off what is `due`, whose partitions begin at `starts`; 0, or a fault if one is not due."""
+    """Strike these records off what is `due`, whose partitions begin at `starts`.
+
+    Unless they may be ANYWHERE, they are of the partition `home`, and in order from the position `at` on. Returns the
+    position after the last, or a fault.
+    """
     place, partitions = 0, len(starts) - 1
     for _ in range(count):
         number, position, place = _event(records, place, key_form, value_form, headers)
         if number < 0:
             return number
-        start, stop = starts[number % partitions], starts[number % partitions + 1]
+        partition = number % partitions
+        if home != ANYWHERE and (partition != home or position < at):
+            return UNEXPECTED
+        start, stop = starts[partition], starts[partition + 1]
         if position >= stop - start:
             return UNEXPECTED
         row = start + position
         if not due[row] or numbers[row] != number:
             return UNEXPECTED
         due[row] = False
-    return 0
+        at = position + 1
+    return at
 
 
 @kernel

@@ -101,20 +101,12 @@ def run_command(settings: Mapping[str, Mapping[str, object]], directory: Path) -
     return [sys.executable, "-m", "streamdedup", "run", "-c", str(config)]
 
 
-def asked_file(case: Case, topics: Topics, directory: Path) -> str:
-    """A file that says what a program is asked to do: the only argument that it gets."""
-    path = directory / "asked.json"
-    asked = Asked(
-        **asdict(topics), key=case.key, guarantee=case.guarantee, compression=case.written
-    )
-    path.write_text(json.dumps(asdict(asked)), "utf-8")
-    return str(path)
-
-
 def _asked_of(module: str) -> Callable[[Case, Topics, Path], list[str]]:
-    def command(case: Case, topics: Topics, directory: Path) -> list[str]:
-        path = asked_file(case, topics, directory)
-        return [sys.executable, "-m", f"bench.worker.{module}", path]
+    def command(case: Case, topics: Topics, _directory: Path) -> list[str]:
+        asked = Asked(
+            **asdict(topics), key=case.key, guarantee=case.guarantee, compression=case.written
+        )
+        return [sys.executable, "-m", f"bench.worker.{module}", json.dumps(asdict(asked))]
 
     return command
 

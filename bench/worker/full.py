@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from bench.harness import commit, read, write
+from bench.harness import commit, read
 from bench.peers import streams
 from bench.peers.streams import PEERS
 from bench.worker import broker, lasting, page, results
@@ -95,8 +95,7 @@ def main() -> int:
         for cell in wanted:
             found["cells"][cell.name] = _told(cell, at.bootstrap_servers)
             print(f"{cell.name}: {found['cells'][cell.name]}", flush=True)
-            write(page.FULL, found)
-            page.write()
+            page.write(page.FULL, found)
     finally:
         at.close()
     return 0

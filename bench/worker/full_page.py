@@ -1,4 +1,4 @@
-"""The part of results/benchmarks.md that `python -m bench full` measures; what is not there yet is said to be so."""
+"""The part of results/benchmarks.md that `python -m bench full` measures."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,45 +37,39 @@ def sections(full: Found) -> Iterator[str]:
     cells = full["cells"]
     yield "## Restart, snapshots, memory, latency, growth, peers\n"
     yield _circumstances(full)
-    if found := _below(cells, "restart/"):
-        yield "### Restart\n"
-        yield (
-            "From the start of the process to the first event that a reader of committed events receives, in seconds,"
-            "\nwith 4 partitions: from a snapshot, and from a fold of the output alone. The kernel's cache is warm.\n"
-        )
-        yield _table(RESTART_HEADS, found, _restarted)
-    if found := _below(cells, "snapshot/"):
-        yield "### Snapshots\n"
-        yield _snapshot(found)
-    if "memory" in cells:
-        yield "### Memory over time\n"
-        yield _memory(cells["memory"])
-    if found := _below(cells, "latency/"):
-        yield "### Latency\n"
-        yield (
-            "From the moment an event is due to be sent, in batches of 5 ms, to the moment a reader of committed events"
-            "\nreceives it; 4 partitions, exactly once, in milliseconds.\n"
-        )
-        yield _latency(found)
-        yield f"![Percentiles of latency against the commit interval]({plots.LATENCY.name})\n"
+    yield "### Restart\n"
+    yield (
+        "From the start of the process to the first event that a reader of committed events receives, in seconds,"
+        "\nwith 4 partitions: from a snapshot, and from a fold of the output alone. The kernel's cache is warm.\n"
+    )
+    yield _table(RESTART_HEADS, _below(cells, "restart/"), _restarted)
+    yield "### Snapshots\n"
+    yield _snapshot(_below(cells, "snapshot/"))
+    yield "### Memory over time\n"
+    yield _memory(cells["memory"])
+    yield "### Latency\n"
+    yield (
+        "From the moment an event is due to be sent, in batches of 5 ms, to the moment a reader of committed events"
+        "\nreceives it; 4 partitions, exactly once, in milliseconds.\n"
+    )
+    yield _latency(_below(cells, "latency/"))
+    yield f"![Percentiles of latency against the commit interval]({plots.LATENCY.name})\n"
     for axis, head in GROWTH.items():
-        if found := _below(cells, f"growth/{axis}/"):
-            yield f"### {head}\n"
-            yield _table([head, *GROWTH_HEADS], found, _grown)
-    if _below(cells, "growth/"):
-        yield (
-            "Filters are empty at the start; all else is as in the base case. In the cases of capacity, the clock\n"
-            "begins when all partitions are live and the memory of their filters is in place, because a virtual\n"
-            "machine may get its memory only when it touches it, as slowly as its host decides.\n"
-        )
-        yield f"![Rate against capacity, partitions and size of an event]({plots.GROWTH.name})\n"
-    if found := _below(cells, "peers/"):
-        yield "### Peers\n"
-        yield PEERS_HOW
-        yield _peers(found)
-        yield _configured(found)
-        if bound := _streams_bound(full["machine"]["cores"], cells):
-            yield bound
+        yield f"### {head}\n"
+        yield _table([head, *GROWTH_HEADS], _below(cells, f"growth/{axis}/"), _grown)
+    yield (
+        "Filters are empty at the start; all else is as in the base case. In the cases of capacity, the clock\n"
+        "begins when all partitions are live and the memory of their filters is in place, because a virtual\n"
+        "machine may get its memory only when it touches it, as slowly as its host decides.\n"
+    )
+    yield f"![Rate against capacity, partitions and size of an event]({plots.GROWTH.name})\n"
+    yield "### Peers\n"
+    yield PEERS_HOW
+    peers = _below(cells, "peers/")
+    yield _peers(peers)
+    yield _configured(peers)
+    if bound := _streams_bound(full["machine"]["cores"], cells):
+        yield bound
 
 
 def _circumstances(full: Found) -> str:

@@ -29,7 +29,6 @@ from bench.worker.checking import (
     Checked,
     WrongOutputError,
     checked,
-    checked_anywhere,
     missing_max,
 )
 from bench.worker.contenders import Clock, Contender, Topics, worker_command
@@ -295,14 +294,13 @@ def _checked(
         copied = contender.clock is Clock.COPIED
         output = topics.middle if copied else topics.sink
         async with log.opened(topics.bootstrap, output) as there:
-            if contender.placed:
-                return await checked(there, case.form, source.parts, ends, judged=contender.judges)
-            return await checked_anywhere(
+            return await checked(
                 there,
                 case.form,
                 source.parts,
                 ends,
                 judged=contender.judges,
+                placed=contender.placed,
                 headers=int(copied),  # the origin
             )
 

@@ -1,9 +1,10 @@
 """results/benchmarks.md, written from the results and from nothing else; a test holds it equal to them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+from bench import harness
 from bench.harness import RESULTS, Found, markdown, read, verdict
-from bench.peers.streams import PEERS
 from bench.worker import full_page, plots, results
 from bench.worker.batches import BYTES_MAX
 from bench.worker.by_hand import BATCH_EVENTS
@@ -44,6 +45,7 @@ HOW = f"""\
   that is measured.
 """
 
+
 RAN_ONCE = "Before the first round, each contender ran once."
 WARMED_UP = """\
 Before the first round, the first contender ran {warm_ups} times, until the broker took hardly less time for an event
@@ -52,7 +54,6 @@ WITH_HUGE_PAGES = """\
 If the case does not say otherwise, all contenders run with the
   [huge pages](../docs/deploy.md#what-to-mount-and-to-set) that the image asks for."""
 WITHOUT_HUGE_PAGES = "No contender asks for huge pages."
-
 
 HOW_STAGES = """\
 All contenders read the same input, one right after the other in each round, as [above](#how-it-is-measured). No event
@@ -72,28 +73,25 @@ it looks at those of earlier ones. It joins a record batch to its request once, 
 """
 
 
-def write() -> None:
-    """The page and its plots."""
+def write(path: Path, found: Found) -> None:
+    """Keep these results; then the page and its plots, from all that are kept."""
+    harness.write(path, found)
     throughput, full = read(THROUGHPUT), read(FULL)
     PAGE.write_text(page(throughput, full, read(STAGES)), "utf-8")
     plots.draw(throughput, full)
+    print(f"{PAGE} is written", flush=True)
 
 
 def page(throughput: Found, full: Found, stages: Found) -> str:
-    """The whole page, from what there is of the results of `python -m bench worker`, `full` and `repartition`."""
+    """The whole page, from the results of `python -m bench worker`, `full` and `repartition`."""
     parts = [
         "# Benchmarks\n",
         "Written by `make bench` and `python -m bench full` from `results/`; do not edit. Ratios carry over to\n"
         "other machines better than rates do.\n",
+        *_throughput(throughput, full["cells"]),
+        *_stages(stages),
+        *full_page.sections(full),
     ]
-    if throughput:
-        parts += _throughput(throughput, full.get("cells", {}))
-    if stages:
-        parts += _stages(stages)
-    if full:
-        parts += full_page.sections(full)
-    parts.append("## What is not measured\n")
-    parts.append("".join(f"- {line}\n" for line in _absent(throughput, full, stages)))
     return "\n".join(parts)
 
 
@@ -103,11 +101,9 @@ def _throughput(found: Found, cells: Found) -> Iterator[str]:
     yield "## Throughput\n"
     yield circumstances(found) + f"- `{found['command']}`, {found['minutes']} minutes\n"
     yield "### Targets\n"
+    large = results.large_target(cases[LARGE.name]["rounds"])
     streams = results.streams_target(cells)
-    targets = results.targets(cases["base"]["rounds"])
-    if LARGE.name in cases:
-        targets.append(results.large_target(cases[LARGE.name]["rounds"]))
-    yield _targets([*targets, *([streams] if streams else [])])
+    yield _targets([*results.targets(cases["base"]["rounds"]), large], streams)
     yield "### One thing changed at a time\n"
     base = cases["base"]["case"]
     yield (
@@ -120,17 +116,14 @@ def _throughput(found: Found, cells: Found) -> Iterator[str]:
     yield f"![Events a second of each case and contender]({plots.CASES.name})\n"
     yield "### What they take\n"
     yield _costs(cases)
-    if "profile" in found:
-        yield "### Where the worker's time goes\n"
-        yield _profile(found["profile"])
+    yield "### Where the worker's time goes\n"
+    yield _profile(found["profile"])
     yield "### How quiet it was, and how exact\n"
     yield _quiet(cases)
     yield "### How it is measured\n"
-    yield HOW.format(
-        seconds=seconds,
-        warm_up=WARMED_UP.format(**found) if found.get("warm_ups", 1) > 1 else RAN_ONCE,
-        pages=WITH_HUGE_PAGES if "pages" in base else WITHOUT_HUGE_PAGES,
-    )
+    warm_up = WARMED_UP.format(**found) if found.get("warm_ups", 1) > 1 else RAN_ONCE
+    pages = WITH_HUGE_PAGES if "pages" in base else WITHOUT_HUGE_PAGES
+    yield HOW.format(seconds=seconds, warm_up=warm_up, pages=pages)
 
 
 def _stages(found: Found) -> Iterator[str]:
@@ -178,12 +171,12 @@ def circumstances(found: Found) -> str:
     return "".join(f"- {line}\n" for line in lines)
 
 
-def _targets(targets: Sequence[Found]) -> str:
+def _targets(targets: Sequence[Found], streams: Found | None) -> str:
     rows = [
         [told["claim"], told["wanted"], f"{told['measured']:g}", verdict(told["met"])]
-        for told in targets
+        for told in [*targets, *([streams] if streams else [])]
     ]
-    if all(told["claim"] != results.STREAMS_CLAIM for told in targets):
+    if not streams:  # left out
         wanted = f"at least {results.STREAMS_RATIO_MIN:g}"
         rows.append([results.STREAMS_CLAIM, wanted, "-", "not measured"])
     return markdown(["In the base case", "Wanted", "Measured", ""], rows)
@@ -250,22 +243,6 @@ def _quiet(cases: Found) -> str:
         "of which ours consumed",
     ]
     return markdown([*heads, "Missing of ours"], rows)
-
-
-def _absent(throughput: Found, full: Found, stages: Found) -> Iterator[str]:
-    if not throughput:
-        yield "Throughput against others: `make bench`."
-    if not stages:
-        yield "`source.repartition`: `python -m bench repartition`."
-    cells = full.get("cells", {})
-    there = {name.partition("/")[0] for name in cells}
-    if left := [name for name in SECTIONS if name not in there]:
-        yield f"By `python -m bench full`, not yet: {', '.join(left)}."
-    absent = [
-        peer.what for name, peer in PEERS.items() if "rounds" not in cells.get(f"peers/{name}", {})
-    ]
-    if absent:
-        yield f"Of the peers: {'; '.join(absent)}."
 
 
 def _rate(rounds: Sequence[Found], contender: str) -> str:

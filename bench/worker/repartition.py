@@ -1,16 +1,11 @@
 """`python -m bench repartition`: the stages of `source.repartition` against a copy and a worker without them.
 
-It writes results/repartition.json, and results/benchmarks.md from it. With --rounds or --events it measures less and
-writes nothing.
+It writes results/repartition.json, and results/benchmarks.md from it.
 """
 
-import argparse
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from bench.harness import write
 from bench.worker import broker, page
 from bench.worker.cases import BASE, Case
 from bench.worker.contenders import REPARTITION
@@ -20,24 +15,15 @@ CASE = replace(BASE, name="repartition", what="no duplicates", duplicates=0.0)
 ROUNDS = 3
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and write what a whole run found."""
-    parser = argparse.ArgumentParser(prog="python -m bench.worker.repartition", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--events", type=int, default=CASE.events)
-    asked = parser.parse_args(arguments)
+def main() -> None:
+    """Measure, print and write."""
     at, what = broker.found(broker.in_memory())
     try:
-        case = replace(CASE, events=asked.events)
-        found = staged(at.bootstrap_servers, what, case, asked.rounds)
+        found = staged(at.bootstrap_servers, what, CASE, ROUNDS)
     finally:
         at.close()
     print(f"{page.circumstances(found)}\n{page.stages_ratios(found['rounds'])}")
-    if (asked.rounds, asked.events) == (ROUNDS, CASE.events):
-        write(page.STAGES, found)
-        page.write()
-        print(f"{page.PAGE} is written", flush=True)
-    return 0
+    page.write(page.STAGES, found)
 
 
 def staged(bootstrap: str, broker_is: str, case: Case, rounds: int) -> dict[str, Any]:
@@ -48,4 +34,4 @@ def staged(bootstrap: str, broker_is: str, case: Case, rounds: int) -> dict[str,
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,7 +4,6 @@ import static org.apache.kafka.clients.producer.ProducerConfig.BATCH_SIZE_CONFIG
 import static org.apache.kafka.clients.producer.ProducerConfig.COMPRESSION_TYPE_CONFIG;
 import static org.apache.kafka.streams.StreamsConfig.*;
 
-import java.io.IOException;
 import java.util.Properties;
 import java.util.Set;
 import java.util.stream.Collectors;
@@ -37,14 +36,18 @@ public final class StreamsDedup {
 
     private StreamsDedup() {}
 
-    /** The second argument names the store: `memory` or `rocksdb`; a third, `defaults`, leaves the clients as they are. */
-    public static void main(String[] arguments) throws IOException {
-        var asked = Asked.read(arguments);
-        var streams = new KafkaStreams(
-                topology(asked, store(arguments[1])), settings(asked, arguments.length == 2));
+    /**
+     * Arguments: bootstrap servers, application, source, sink, compression, directory of the state; the store, `memory`
+     * or `rocksdb`; and `defaults`, which leaves the clients as they are.
+     */
+    public static void main(String[] arguments) {
+        var source = arguments[2];
+        var topology = topology(source, arguments[3], store(arguments[6]));
+        var streams = new KafkaStreams(topology, settings(arguments, arguments.length == 7));
         streams.setStateListener((state, before) -> {
             if (state == KafkaStreams.State.RUNNING) {
-                Asked.tellAssigned(sources(streams, asked.source()));
+                var numbers = sources(streams, source).stream().map(TopicPartition::partition).sorted().toList();
+                System.err.println("{\"event\": \"assigned\", \"partitions\": " + numbers + "}");
             }
         });
         // At SIGTERM it commits what is in hand.
@@ -52,12 +55,12 @@ public final class StreamsDedup {
         streams.start();
     }
 
-    private static Topology topology(Asked asked, KeyValueBytesStoreSupplier kind) {
+    private static Topology topology(String source, String sink, KeyValueBytesStoreSupplier kind) {
         var store = Stores.keyValueStoreBuilder(kind, Serdes.Bytes(), Serdes.ByteArray());
         var builder = new StreamsBuilder();
-        builder.stream(asked.source(), Consumed.with(Serdes.Bytes(), Serdes.ByteArray()))
+        builder.stream(source, Consumed.with(Serdes.Bytes(), Serdes.ByteArray()))
                 .processValues(new New(store))
-                .to(asked.sink(), Produced.with(Serdes.Bytes(), Serdes.ByteArray()));
+                .to(sink, Produced.with(Serdes.Bytes(), Serdes.ByteArray()));
         return builder.build();
     }
 
@@ -69,16 +72,16 @@ public final class StreamsDedup {
         };
     }
 
-    private static Properties settings(Asked asked, boolean tuned) {
+    private static Properties settings(String[] arguments, boolean tuned) {
         var settings = new Properties();
-        settings.put(APPLICATION_ID_CONFIG, asked.group());
-        settings.put(BOOTSTRAP_SERVERS_CONFIG, asked.bootstrap());
+        settings.put(APPLICATION_ID_CONFIG, arguments[1]);
+        settings.put(BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         settings.put(PROCESSING_GUARANTEE_CONFIG, EXACTLY_ONCE_V2);
         settings.put(COMMIT_INTERVAL_MS_CONFIG, COMMIT_MS);
         settings.put(NUM_STREAM_THREADS_CONFIG, THREADS);
-        settings.put(STATE_DIR_CONFIG, asked.directory().resolve("state").toString());
+        settings.put(STATE_DIR_CONFIG, arguments[5]);
         settings.put(StreamsConfig.consumerPrefix(AUTO_OFFSET_RESET_CONFIG), "earliest");
-        settings.put(StreamsConfig.producerPrefix(COMPRESSION_TYPE_CONFIG), asked.compression());
+        settings.put(StreamsConfig.producerPrefix(COMPRESSION_TYPE_CONFIG), arguments[4]);
         if (tuned) {
             settings.put(StreamsConfig.consumerPrefix(MAX_POLL_RECORDS_CONFIG), POLL_EVENTS);
             settings.put(StreamsConfig.producerPrefix(BATCH_SIZE_CONFIG), BATCH_BYTES);
