@@ -18,8 +18,8 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
 
-# Five processes for two cores: four begin with the tests of a broker, which wait most of the time.
-PYTEST := $(BIN)/python -m pytest --numprocesses 5 --dist worksteal --durations 10
+# Four processes for two cores: three begin with the tests of a broker, which wait most of the time.
+PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist worksteal --durations 10
 test: kernels
 	$(PYTEST) tests $(PYTEST_ARGS)
 
