@@ -114,7 +114,7 @@ def test_every_promised_seed_is_played_by_the_tests_or_by_the_command() -> None:
     ("name", "broken"),
     [
         ("not screened", patch.object(Lists, "screen", lambda *_: NOTHING_BLOCKED)),
-        ("not sent", patch.object(side_topics.Letters, "turns", lambda *_: iter(()))),
+        ("not sent", patch.object(side_topics.Letters, "chunks", lambda *_: iter(()))),
     ],
     ids=["not screened", "not sent"],
 )
