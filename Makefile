@@ -18,13 +18,13 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
 
-# Four processes for two cores: three begin with the tests of a broker, which wait most of the time.
-PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist worksteal --durations 10
+# More processes than the two cores have work for: tests of a broker wait most of the time, and proof/ has more of them.
+PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 10
 test: kernels
-	$(PYTEST) tests $(PYTEST_ARGS)
+	$(PYTEST) --numprocesses 4 tests $(PYTEST_ARGS)
 
 test-all: test
-	$(PYTEST) proof $(PYTEST_ARGS)
+	$(PYTEST) --numprocesses 5 proof $(PYTEST_ARGS)
 
 # The tests without a broker, with the lowest versions that pyproject.toml allows, in build/lowest.  They have wheels for
 # Python 3.11 only, so on another one pip ends at once, instead of compiling them.
