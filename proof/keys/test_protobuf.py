@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.protobuf_column import DEPTH_MAX
-from tests.keys.avro import Cells
+from tests.keys.avro import Answer
 from tests.keys.test_protobuf import (
     EVENT,
     FIRST,
@@ -86,7 +86,7 @@ ONEOFS = [
 
 
 @table(ONEOFS)
-def test_a_later_member_of_a_oneof_unsets_the_key(body: bytes, path: str, key: Cells) -> None:
+def test_a_later_member_of_a_oneof_unsets_the_key(body: bytes, path: str, key: Answer) -> None:
     """On each step of the path; Google's reader says the same."""
     assert found(OF_PATH[path], body) == [key]
     assert expected(body, path) == key

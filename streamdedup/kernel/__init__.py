@@ -49,6 +49,7 @@ __all__ = [
     "inlined",
     "kept_in",
     "kernel",
+    "loaded",
     "sources",
     "unwritten",
 ]
@@ -160,28 +161,23 @@ def compiled() -> int:
     return sum(sum(each.stats.cache_misses.values()) for each in KERNELS)
 
 
+def loaded() -> int:
+    """Return how many kernels this process has, once for each type: those of the cache, and those that it compiled."""
+    return compiled() + sum(sum(each.stats.cache_hits.values()) for each in KERNELS)
+
+
 def kept_in() -> Path | None:
     """Return the directory in which the next process finds the kernels of this one; None if there is none."""
     return _PLACE.directory if _PLACE.is_writable else None
-
-
-_given_back = [0]  # how many kernels were loaded or compiled when the compiler was given back
 
 
 def give_back_compiler() -> None:
     """Give the pages of the compiler's library, some 70 MB, back to the system.
 
     Loading a kernel from the cache reads these pages. If the compiler is needed again, the system reads them again from
-    the library's file. If the system does not list its mappings, as macOS does not, this does nothing; nor if no kernel
-    was loaded or compiled since the last call, because the list of a large process takes 100 ms.
+    the library's file. If the system does not list its mappings, as macOS does not, this does nothing. To list those of
+    a large process takes 100 ms.
     """
-    loaded = sum(
-        sum(each.stats.cache_hits.values()) + sum(each.stats.cache_misses.values())
-        for each in KERNELS
-    )
-    if loaded == _given_back[0]:
-        return
-    _given_back[0] = loaded
     try:
         listed = Path("/proc/self/smaps").read_bytes()
     except OSError:

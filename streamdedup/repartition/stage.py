@@ -343,7 +343,7 @@ class Stage:
             await self._put(batch, pieces)
             return None
         wait, ahead = await self._wait_and_ahead(batch, heads)
-        while events := await self._wait_for_room(wait, heads, before, pieces):
+        while events := await self._wait_for_slower(wait, heads, before, pieces):
             if events == len(batch):
                 await self._put(batch, pieces)
                 break
@@ -382,7 +382,7 @@ class Stage:
                 return None, reader.large.times
         return None, NO_TIMES
 
-    async def _wait_for_room(self, wait: Wait, heads: Heads, before: int, pieces: Pieces) -> int:
+    async def _wait_for_slower(self, wait: Wait, heads: Heads, before: int, pieces: Pieces) -> int:
         """Wait until some events of `wait`, whose first follows offset `before`, may be copied; return how many.
 
         Meanwhile, publish how far their partition stands. Return 0 if the assignment ends, or the stage leaves.
@@ -441,7 +441,7 @@ class Stage:
                 await pieces.settled()
         if held is not None and self._heads is not None:
             self._head[partition] = held.head
-            await self._wait_for_room(held, self._heads, reader.next_offset, pieces)
+            await self._wait_for_slower(held, self._heads, reader.next_offset, pieces)
         return ahead
 
     async def _as_slower_allow(

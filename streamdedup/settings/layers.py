@@ -1,4 +1,4 @@
-"""Reads the file, the environment and `--set`, each into a `Layer`: every value with the location where it was written.
+"""Reads the file, the environment and `--set`, each into a `Layer`: the values, and the location of each.
 
 A value stays text until its option reads it, so `1e-6`, `0123`, `yes` and `1:30` mean what they look like.
 `null` means the default. pydantic-settings merges the layers later, see `loading`.

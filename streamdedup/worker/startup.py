@@ -26,7 +26,7 @@ from streamdedup.kafka.topics import (
     check,
     sink_topics,
 )
-from streamdedup.kernel import compiling, give_back_compiler
+from streamdedup.kernel import compiling, give_back_compiler, loaded
 from streamdedup.keys import placement
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.registry.registry import Registry
@@ -201,10 +201,12 @@ def compile_copying(recipe: Recipe) -> None:
 
 @contextmanager
 def _kernels() -> Iterator[None]:
-    """Load kernels within this context. It logs if one must be compiled, and gives back the compiler at the end."""
+    """Load kernels within this context. It logs if one must be compiled, and gives back the compiler if one was new."""
+    before = loaded()
     with compiling(lambda: log.info("compiling", note=_COMPILING)):
         yield
-    give_back_compiler()
+    if loaded() > before:
+        give_back_compiler()
 
 
 def _announce(recipe: Recipe, topology: Topology, empty: Filter, inputs: str | None) -> None:

@@ -94,11 +94,23 @@ def test_chosen_keys_of_a_cuckoo_table_take_at_most_three_times_as_long() -> Non
     assert emptier._stash.used[0] <= ROWS_SPARE
 
 
+SMALL = {"capacity": 600, "error_rate": 1e-4}
+
+
+@cache
+def chosen_for(kind: str) -> Digests:
+    """Digests of which a small filter of this kind refuses some."""
+    if kind == "exact":
+        return for_one_slot(400)
+    seen = cast("Any", filters.build({"kind": kind, **SMALL}))
+    return for_few_buckets(seen, 20) if kind == "cuckoo" else for_few_of_each(seen, 3)
+
+
 @table(["dleft", "dlcbf"])
 def test_chosen_keys_of_a_d_left_table_are_refused(kind: str) -> None:
     """Those that overflow, as random ones hardly ever do, fill the stash with 64 rows and no more."""
-    seen = cast("DLeft", filters.build({"kind": kind, "capacity": 600, "error_rate": 1e-4}))
-    chosen = for_few_of_each(seen, 3)
+    seen = cast("DLeft", filters.build({"kind": kind, **SMALL}))
+    chosen = chosen_for(kind)
     count = accepted(seen, chosen)
     assert seen.strained
     assert count < len(chosen)
@@ -133,20 +145,6 @@ ADD: dict[str, Callable[[Any, bytes], object]] = {
     "add_many": lambda seen, key: seen.add_many(seen.digests([key])),
     "add_absent": lambda seen, key: seen.add_absent(seen.digests([key])),
 }
-
-
-SMALL = {"capacity": 600, "error_rate": 1e-4}
-
-
-@cache
-def chosen_for(kind: str) -> Digests:
-    """Digests that a small filter of this kind refuses."""
-    seen = cast("Any", filters.build({"kind": kind, **SMALL}))
-    return {
-        "exact": lambda: for_one_slot(400),
-        "cuckoo": lambda: for_few_buckets(seen, 20),
-        "dleft": lambda: for_few_of_each(seen, 3),
-    }[kind]()
 
 
 @table(itertools.product(ADD, ["exact", "cuckoo", "dleft"]))

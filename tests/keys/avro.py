@@ -13,7 +13,7 @@ from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.keys.formats.schemas import Schemas
 
 STEPS = ("user", "id")
-Cells = bytes | FramedKind
+Answer = bytes | FramedKind  # the key, or what is there instead
 
 
 def framed(number: int, body: bytes) -> bytes:
@@ -36,7 +36,7 @@ def of_schema(schema: Any, *paths: tuple[str, ...], references: Sequence[Any] = 
     return schemas
 
 
-def found(schemas: Schemas, *bodies: bytes, between: bytes = b"\2a\4") -> list[Cells]:
+def found(schemas: Schemas, *bodies: bytes, between: bytes = b"\2a\4") -> list[Answer]:
     """Return what is found in values of the schema 1 with these bodies, which stand between other bytes."""
     column = Column.of([cell for body in bodies for cell in (between, framed(1, body))] + [between])
     keys, kinds = schemas.known.read(0, column)

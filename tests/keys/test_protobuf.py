@@ -14,7 +14,7 @@ from streamdedup.events import Column
 from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.keys.formats.schemas import Schemas
-from tests.keys.avro import Cells, framed
+from tests.keys.avro import Answer, framed
 from tests.rows import table
 
 pytestmark = pytest.mark.bounds
@@ -130,7 +130,7 @@ OF_PATH = {path: of_text(path) for path in PATHS}
 OF_SERIALIZED = {path: of_text(path, SERIALIZED) for path in PATHS}
 
 
-def found(schemas: Schemas, *bodies: bytes, indexes: bytes = b"\0") -> list[Cells]:
+def found(schemas: Schemas, *bodies: bytes, indexes: bytes = b"\0") -> list[Answer]:
     """Return what is found in these messages, which stand between other bytes."""
     between = b"\x0a\x04"
     cells = [cell for body in bodies for cell in (between, framed(1, indexes + body))]
@@ -139,7 +139,7 @@ def found(schemas: Schemas, *bodies: bytes, indexes: bytes = b"\0") -> list[Cell
     return [key if key is not None else FramedKind(kind) for key, kind in every]
 
 
-def expected(body: bytes, path: str) -> Cells:
+def expected(body: bytes, path: str) -> Answer:
     """Return what Google's reader says of a message: a field that is not on the wire is missing."""
     message = EVENT()
     try:
@@ -212,9 +212,8 @@ def test_a_key_is_what_googles_reader_finds(body: bytes) -> None:
         assert found(OF_SERIALIZED[path], body) == [ours]
         if ours is FramedKind.MISSING and path.endswith("enum_of"):
             assert theirs in (b"RED", FramedKind.MISSING)
-        elif (
-            theirs is not FramedKind.UNFIT
-        ):  # what it refuses inside other messages is not read here
+        # What it refuses inside other messages is not read here.
+        elif theirs is not FramedKind.UNFIT:
             assert ours == theirs
 
 
@@ -283,7 +282,7 @@ message E { google.protobuf.StringValue id = 1; google.protobuf.Int64Value n = 2
         ("t", piece(6, b""), FramedKind.RECORD),
     ]
 )
-def test_types_of_google_are_built_in(path: str, body: bytes, key: Cells) -> None:
+def test_types_of_google_are_built_in(path: str, body: bytes, key: Answer) -> None:
     """A wrapper is its value; the others are no keys. A default is not on the wire: so it is missing."""
     assert found(of_text(path, WRAPPED), body) == [key]
 

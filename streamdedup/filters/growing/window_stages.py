@@ -198,7 +198,7 @@ class StagedTable(TableInTime):
         self.newest = index
         self._newest.set_time(watermark, current, waits=waits)
 
-    def _advance(self, generation: int) -> Iterator[None]:
+    def _begin(self, generation: int) -> Iterator[None]:
         """Begin a generation in all stages: at once, but for sweeps and the memory of a smaller stage: in steps."""
         if generation == self.current:
             return
@@ -287,7 +287,7 @@ class StagedTable(TableInTime):
         if self.waits and generation >= self.current:
             yield from self._renumber(generation, generation, waits=True)
         elif not self.waits:
-            yield from self._advance(generation)
+            yield from self._begin(generation)
         self._newest.set_time(watermark, self.current, waits=self.waits)
 
     def _is_alone(self, rows: int, latest: int) -> bool:
@@ -343,7 +343,7 @@ class StagedTable(TableInTime):
             yield from self._newest.put(digests, own)
             return rows
         if own[0] > self.current:
-            yield from self._advance(int(own[0]))
+            yield from self._begin(int(own[0]))
         stop = _first(own > self.current)
         here, elsewhere = self._found(digests[:stop])
         live = self.current - self.clock.generations

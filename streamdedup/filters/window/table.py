@@ -194,7 +194,7 @@ class WindowTable:
                 start = add_rows(self._table, part, moments[rows], start, fresh[rows])
                 self._after()
                 if start < len(part) and self._state[REACHED] != NEVER:
-                    self._advance_for(part[start : start + 1])
+                    self._begin_for(part[start : start + 1])
                     start += 1
         return fresh
 
@@ -344,7 +344,7 @@ class WindowTable:
                 start = put_rows(self._table, part, own, start)
                 self._after()
                 if start < len(part) and own[start] > self.current:
-                    yield from self._advance(int(own[start]))
+                    yield from self._begin(int(own[start]))
             yield
 
     def _rotate(self, watermark: int) -> Iterator[None]:
@@ -353,20 +353,20 @@ class WindowTable:
             self.renumber(generation, generation, waits=True)
             yield from self.swept()
         elif not self.waits:
-            yield from self._advance(generation)
+            yield from self._begin(generation)
         self._state[WATERMARK] = watermark
 
-    def _advance_for(self, row: Digests) -> None:
+    def _begin_for(self, row: Digests) -> None:
         """Begin the generation to which a row leads at which a kernel stopped; then add the row."""
         reached, generations = (
             int(self._state[REACHED]),
             self._state[GENERATION : GENERATION + 1].copy(),
         )
-        deque(self._advance(self.clock.generation(reached)), maxlen=0)
+        deque(self._begin(self.clock.generation(reached)), maxlen=0)
         self._state[WATERMARK] = reached
         deque(self._put(row, generations), maxlen=0)
 
-    def _advance(self, generation: int) -> Iterator[None]:
+    def _begin(self, generation: int) -> Iterator[None]:
         self.advance(generation)
         yield from self.swept()
 
