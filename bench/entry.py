@@ -9,15 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tool:
-    """The module that runs, and what it is for. `parses`: it has a parser of arguments, and so a --help of its own."""
+    """The modules that run, one after the other, and what they are for.
+
+    `parses`: its one module has a parser of arguments, and so a --help of its own.
+    """
 
     about: str
-    module: str
+    modules: Sequence[str]
     parses: bool = True
 
 
 def run(package: str, tools: Mapping[str, Tool], arguments: Sequence[str] | None = None) -> int:
-    """Run the tool that the command line names; return its status."""
+    """Run the tool that the command line names; return the first status that is not 0."""
     prog = f"python -m {package}"
     width = max(map(len, tools))
     listed = "\n".join(f"  {name:{width}}  {tool.about}" for name, tool in tools.items())
@@ -32,13 +35,19 @@ def run(package: str, tools: Mapping[str, Tool], arguments: Sequence[str] | None
     asked = parser.parse_args(arguments)
     tool = tools[asked.name]
     if not tool.parses:
-        about = f"{tool.about}. It takes no arguments."
+        modules = ", ".join(f"`python -m {module}`" for module in tool.modules)
+        about = f"{tool.about}. It takes no arguments, and runs {modules}."
         argparse.ArgumentParser(prog=f"{prog} {asked.name}", description=about).parse_args(
             asked.arguments
         )
-    sys.argv[1:] = asked.arguments
+    return next(filter(None, (_run(module, asked.arguments) for module in tool.modules)), 0)
+
+
+def _run(module: str, arguments: Sequence[str]) -> int:
+    """Run a module as a program; its exit status."""
+    sys.argv[1:] = arguments
     try:
-        runpy.run_module(tool.module, run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         if not isinstance(ended.code, int | None):
             raise

@@ -9,7 +9,7 @@ import pytest
 from streamdedup.commands.audit import audit
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.services import wall_clock_ms
-from streamdedup.kafka.broker_clock import DIFFERENCE_S_MAX, Span
+from streamdedup.kafka.broker_clock import Span
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
@@ -58,67 +58,6 @@ def readyz(worker: LocalWorker) -> list[str]:
 async def reported(worker: LocalWorker, says: Callable[[str], bool]) -> None:
     """Wait for a line of /readyz."""
     await worker.until(lambda: any(map(says, readyz(worker))), "such a line of /readyz")
-
-
-@pytest.mark.parametrize(
-    ("by_ms", "guarantee"), [(-2 * HOUR_MS, "exactly_once"), (8 * DAY_MS, "at_least_once")]
-)
-async def test_a_wrong_clock_diverts_nothing(
-    deployment: Deployment, start: Start, by_ms: int, guarantee: str
-) -> None:
-    """All good events pass, and the dead letter of a bad one is taken."""
-    deployment.config["delivery"]["guarantee"] = guarantee
-    letters = deployment.create_side_topic(
-        "dead_letter_topic", message_timestamp_after_max_ms=HOUR_MS
-    )
-    worker = start(deployment, now_ms=Shifted(by_ms))
-    await worker.live()
-    deployment.feed([*good(range(200)), (0, b"bad", b"no json", [], None)])
-    await worker.consumed(201)
-    assert len(read_all(deployment.bootstrap, deployment.sink)) == 200
-    (letter,) = read_all(deployment.bootstrap, letters)
-    assert letter.key == b"bad"
-    unstamped = worker.lines("letters_unstamped")
-    assert len(unstamped) == (by_ms > HOUR_MS)
-    assert (letter.timestamp_ms in (None, -1)) == bool(unstamped)
-
-
-@pytest.mark.parametrize("by_ms", [-2 * HOUR_MS, 2 * HOUR_MS])
-async def test_a_wrong_clock_is_reported(deployment: Deployment, start: Start, by_ms: int) -> None:
-    """The log, /readyz and the metric have it once a marker was seen; before, /readyz says that none was."""
-    worker = start(deployment, now_ms=Shifted(by_ms))
-    await worker.live()
-    assert [line[:33] for line in readyz(worker)[1:]] == ["note: the broker's clock is unver"]
-    deployment.feed(good(range(5)))
-    await worker.consumed(5)
-    (line,) = await worker.logged("clock_differs")
-    assert abs(line["seconds"] - by_ms / 1000) < DIFFERENCE_S_MAX
-    side = "ahead of" if by_ms > 0 else "behind"
-    text = f"warning: this machine's clock is 7,200 s {side} the clock of broker {line['broker']}"
-    assert [one.partition(";")[0] for one in readyz(worker)[1:]] == [text]
-    clocks = worker.worker.status.clocks
-    assert clocks is not None
-    (seconds,) = clocks.differences_s([0]).values()
-    assert abs(seconds - by_ms / 1000) < DIFFERENCE_S_MAX
-
-
-async def test_what_is_too_far_ahead_by_the_brokers_clock_is_rejected(
-    deployment: Deployment, start: Start
-) -> None:
-    """Before its clock is known the broker refuses it, once; that shows its clock, so the others are not even sent."""
-    letters = deployment.create_side_topic("dead_letter_topic")
-    alter_topic(deployment.bootstrap, deployment.sink, message_timestamp_after_max_ms=HOUR_MS // 4)
-    worker = start(deployment, now_ms=Shifted(-DAY_MS))
-    await worker.live()
-    ahead_ms = int(time.time() * 1000) + HOUR_MS // 2
-    deployment.feed([(0, None, b'{"id": %d}' % n, [], ahead_ms) for n in range(20)])
-    await worker.consumed(20)
-    reasons = [
-        dict(letter.headers)["streamdedup.reason"]
-        for letter in read_all(deployment.bootstrap, letters)
-    ]
-    assert reasons == [f"stamped further ahead than {deployment.sink} allows".encode()] * 20
-    assert len(worker.lines("doubt")) == 1
 
 
 async def test_an_input_that_the_broker_stamps_shows_the_time_at_least_once(

@@ -14,7 +14,7 @@ from streamdedup.lists.changed_list import ChangedList
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from tests.broker.base import DEADLINE_S, Broker, client_config
-from tests.broker.proxy import Api, Frame, Proxy, Replace, let_pass
+from tests.broker.proxy import Proxy
 from tests.broker.topics import Event, create_topic, delete_topic, produce, unique_name
 from tests.deployment import Deployment, keyed
 from tests.lists.files import list_file
@@ -134,31 +134,6 @@ async def test_another_topic_of_the_name_is_read_from_its_start(
         assert in_force(worker).position == count
         assert await blocks(deployment, worker, [*range(5), *range(100, 120)]) == count
         await worker.until(lambda: behind_s(worker) < 3, "topic that is read")
-
-
-async def test_a_corrupt_batch_holds_up_its_partition_alone(
-    deployment: Deployment, start: Start
-) -> None:
-    """It is reported and tried again; the other partition is followed meanwhile, and it, too, once it can be read."""
-    control = control_of(deployment).encode()
-
-    def corrupt(frame: Frame) -> Replace | None:
-        if frame.api != Api.FETCH or not frame.is_answer or control not in frame.message:
-            return None
-        return Replace(frame.message.replace(b"user20@", b"USER20@"))
-
-    with Proxy(deployment.bootstrap) as proxy:
-        async with at_work(deployment, start, range(5), proxy) as worker:
-            proxy.rule = corrupt
-            await write(deployment, [20, 21])
-            (line,) = await worker.logged("changes_behind")
-            assert "user" not in str(line).lower()
-            await holds(worker, 6)
-            assert await blocks(deployment, worker, [20, 21]) == 1
-            assert line["partition"] == 0
-            proxy.rule = let_pass
-            await holds(worker, 7)
-            await worker.until(lambda: behind_s(worker) < 3, "topic that is read")
 
 
 async def test_an_open_transaction_shows(deployment: Deployment, start: Start) -> None:

@@ -17,7 +17,7 @@ from streamdedup.kafka.options import KafkaOptions
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker
 from tests.broker.proxy import Action, Api, Frame, Hold, Proxy
 from tests.broker.test_delivery import some_events
-from tests.broker.topics import committed, read_all
+from tests.broker.topics import committed, create_topic, read_all, unique_name
 from tests.deployment import PARTITIONS, Deployment, keyed, lost_and_doubled
 from tests.local import Start, keys_of, output_keys, run_to_the_end
 
@@ -31,25 +31,6 @@ def deployment(broker: Broker, tmp_path: Path) -> Deployment:
 
 
 REQUEST_S = 40.0  # so long aiokafka waits for an answer, by default
-
-
-def test_a_restart_folds_only_what_came_after_the_snapshot(deployment: Deployment) -> None:
-    """With a snapshot, the fold fetches the output from the snapshot's label on, and nothing below."""
-    deployment.feed(keyed(range(4000)))
-    first = run_to_the_end(deployment)
-    labels = {e["partition"]: e["label"] for e in first.lines("snapshot_saved")}
-    assert sorted(labels) == [0, 1, 2, 3]
-    deployment.feed(keyed(range(4000, 4400)))
-    with deployment.running("second.log") as second:
-        deployment.catch_up(second)
-        second.kill()  # no snapshot of what came since
-    third = run_to_the_end(deployment)
-    for folded in third.lines("output_folded"):
-        fetched = folded["first_offset"], folded["last_offset"], folded["events"]
-        label = labels[folded["partition"]]
-        assert folded["start"] == label
-        assert fetched == (label + 1, label + 100, 100), folded  # behind the marker
-    assert len(third.lines("output_folded")) == deployment.partitions
 
 
 @pytest.mark.private_broker
@@ -74,23 +55,25 @@ def test_a_second_interrupt_exits_at_once(
 
 
 @pytest.mark.private_broker
+@pytest.mark.parametrize("is_gone", [False, True], ids=["silent", "gone"])
 @pytest.mark.rule(17)
 def test_a_drain_ends_in_time_without_the_broker(
-    private_broker: OwnedBroker, tmp_path: Path
+    private_broker: OwnedBroker, tmp_path: Path, is_gone: bool
 ) -> None:
-    """A broker that does not answer holds nobody up beyond `drain_s`; the status is 0 all the same."""
+    """A broker that is away holds nobody up beyond `drain_s`; the status is 0 all the same, and snapshots are taken."""
     deployment = Deployment(private_broker.bootstrap_servers, tmp_path).create()
     deployment.config["delivery"]["drain_s"] = 3
     deployment.feed(keyed(range(400)))
     with deployment.running() as worker:
         deployment.catch_up(worker)
-        private_broker.pause()
+        (private_broker.kill if is_gone else private_broker.pause)()
         try:
             worker.process.send_signal(signal.SIGTERM)
             assert worker.process.wait(REQUEST_S / 2) == 0
         finally:
-            private_broker.resume()
+            (private_broker.start if is_gone else private_broker.resume)()
     assert worker.events("stopped")
+    assert len(worker.events("snapshot_saved")) == deployment.partitions
 
 
 @pytest.mark.rule(18)
@@ -156,25 +139,6 @@ async def test_a_filter_grows_until_its_memory_is_spent(
         assert not worker.lines("filter_full")
 
 
-async def test_going_beyond_the_capacity_has_an_end(
-    broker: Broker, tmp_path: Path, start: Start
-) -> None:
-    """Keys without a cell take 24 bytes each: the partition stops, again after a restart, until the filter may grow."""
-    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-    deployment.config["filter"] = {"kind": "cuckoo", "capacity": 1000, "on_full": "warn"}
-    deployment.config["delivery"] |= {"batch_events_max": 2000, "max_in_flight": 2}
-    deployment.feed(keyed(range(60_000), 1))
-    for _ in range(2):
-        async with start(deployment) as worker:
-            (full,) = await worker.logged("filter_full")
-            assert full["reason"].endswith("and has no cells for more")
-            assert full["remedy"].startswith("set filter.on_full: grow, or raise filter.capacity")
-    assert 32_768 < len(read_all(deployment.bootstrap, deployment.sink)) < 60_000
-    deployment.config["filter"] |= {"on_full": "grow", "max_size": "1MB"}
-    await start(deployment).to_the_end()
-    assert lost_and_doubled(deployment) == (0, 0, 0)
-
-
 async def test_a_header_that_is_no_text_is_copied_as_columns(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:
@@ -233,26 +197,6 @@ def test_every_kind_serves_the_worker(broker: Broker, tmp_path: Path, kind: str)
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-def test_a_keyed_hash_serves_the_worker(broker: Broker, tmp_path: Path) -> None:
-    """A restart goes on from its snapshot; under another key it is refused, and the output is folded instead."""
-    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-    secret, keys = tmp_path / "hash-key", ["0123456789abcdef" * 2, "fedcba9876543210" * 2]
-    options = {"kind": "bloom", "hash": "siphash", "hash_key_file": str(secret), "probe": "double"}
-    deployment.config["filter"] |= options
-    runs = []
-    for number, key in enumerate([keys[0], keys[0], keys[1]]):
-        secret.write_text(key)
-        deployment.feed(keyed([*range(200 * number, 200 * number + 300), *range(300)], 1))
-        runs.append(run_to_the_end(deployment))
-    assert [len(run.lines("snapshot_loaded")) for run in runs] == [0, 1, 0]
-    (refused,) = runs[2].lines("snapshot_refused")
-    assert "hash_check" in refused["reason"]
-    assert lost_and_doubled(deployment) == (0, 0, 0)
-    written = [path for path in tmp_path.rglob("*") if path.is_file() and path != secret]
-    assert not any(key.encode() in path.read_bytes() for path in written for key in keys)
-    assert not any(key in str(run.lines()) for run in runs for key in keys)
-
-
 @pytest.mark.rule(4)
 async def test_start_latest_is_resolved_once(deployment: Deployment, start: Start) -> None:
     """`source.start: latest` skips what is there at the birth, and a crash does not skip again."""
@@ -266,3 +210,25 @@ async def test_start_latest_is_resolved_once(deployment: Deployment, start: Star
     deployment.feed(keyed(range(1000, 1400)))
     await start(deployment).to_the_end()
     assert {*output_keys(deployment)} == {*keys_of(range(1000, 1400))}
+
+
+def test_batches_are_cut_to_what_each_topic_takes(broker: Broker, tmp_path: Path) -> None:
+    """Many small events at once, for topics that take small batches only: each gets several, none is refused."""
+    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1)
+    deployment.create(max_message_bytes=3000)
+    letters, duplicates = unique_name("letters"), unique_name("duplicates")
+    create_topic(broker.bootstrap_servers, letters, 1, max_message_bytes=2000)
+    create_topic(broker.bootstrap_servers, duplicates, 1, max_message_bytes=3000)
+    deployment.config["sink"] |= {"dead_letter_topic": letters, "duplicates_topic": duplicates}
+    deployment.config["key"] = {"from": "json", "field": "id"}
+    keys = [*range(2000), *range(2000)]
+    deployment.feed([(0, None, b'{"id": %d}' % key, [], None) for key in keys])
+    deployment.feed([(0, None, b"bad", [], None)] * 500)
+    worker = run_to_the_end(deployment)
+
+    def values(topic: str) -> list[bytes | None]:
+        return [record.value for record in read_all(deployment.bootstrap, topic)]
+
+    assert len(values(deployment.sink)) == len(values(duplicates)) == 2000
+    assert values(letters) == [b"bad"] * 500
+    assert worker.lines("doubt") == []

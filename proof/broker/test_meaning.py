@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.broker.base import DEADLINE_S, Broker
+from tests.broker.base import Broker
 from tests.broker.proxy import Action, Api, Drop, Frame, Proxy
 from tests.broker.topics import Event, read_all
 from tests.deployment import Deployment
@@ -49,37 +49,6 @@ def start_with_key(
     return start(deployment, proxy)
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
-@pytest.mark.rule(11)
-async def test_two_workers_with_different_keys_lose_no_first_event_on_a_broker(
-    pair: Deployment, start: Start, guarantee: str
-) -> None:
-    """The second waits, and says why; once the first has gone it joins by itself, and folds the output by its key."""
-    pair.config["delivery"]["guarantee"] = guarantee
-    first = start_with_key(start, pair, "id")
-    await first.live()
-    second = start_with_key(start, pair, "user")
-    (line,) = await second.logged("group_of_another_configuration")
-    assert line["in_force"] == first.lines("worker_starts")[0]["meaning"]
-    assert line["ours"] == second.lines("worker_starts")[0]["meaning"]
-    assert line["members"] == 1
-    assert second.worker.status.refusal is not None
-    pair.feed(visits(range(FIRST_EVENTS)))
-    await first.until(
-        lambda: first.tally.consumed + second.tally.consumed >= FIRST_EVENTS, "consumed"
-    )
-    assert await asyncio.to_thread(ids, pair) == list(range(FIRST_EVENTS))
-    assert second.tally.consumed == 0
-    await first.stop()
-    await second.live()
-    assert len(second.lines("keys_changed")) == 2
-    assert {fold["start"] for fold in second.lines("output_folded")} == {0}
-    pair.feed(visits(range(FIRST_EVENTS, FIRST_EVENTS + 100)))
-    await second.consumed(100)
-    assert len(await asyncio.to_thread(ids, pair)) == FIRST_EVENTS
-    assert second.worker.status.refusal is None
-
-
 @pytest.mark.rule(11)
 async def test_a_sleeper_waits_for_a_group_that_has_changed(pair: Deployment, start: Start) -> None:
     """Its session ended while it heard of nothing; it asks every few seconds, and no time limit of brokers counts."""
@@ -111,19 +80,3 @@ async def test_a_sleeper_waits_for_a_group_that_has_changed(pair: Deployment, st
         assert len(sleeper.lines("keys_changed")) == 2
         await sleeper.stop()
     assert await asyncio.to_thread(ids, pair) == list(range(100))
-
-
-@pytest.mark.rule(11)
-async def test_a_static_worker_with_another_key_waits_for_its_own_session(
-    pair: Deployment, start: Start
-) -> None:
-    """Alone in its group, and restarted at once with another key: its place is that of a member until then."""
-    pair.config["kafka"] |= {"group_instance_id": "one"}
-    first = start_with_key(start, pair, "id")
-    await first.live()
-    await first.stop()
-    ended = time.monotonic()
-    second = start_with_key(start, pair, "user")
-    await second.live()
-    assert time.monotonic() - ended > 1
-    assert time.monotonic() - ended < DEADLINE_S

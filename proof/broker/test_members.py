@@ -11,12 +11,11 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from streamdedup.delivery.fold import FoldedMemory
-from streamdedup.errors import DeliveryError
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.settings import load
 from streamdedup.settings.meaning import Meaning
 from streamdedup.worker import group_watch
-from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, admin_client
+from tests.broker.base import DEADLINE_S, Broker, admin_client
 from tests.broker.test_members import grow
 from tests.broker.topics import create_topic
 from tests.deployment import Deployment, keyed, lost_and_doubled
@@ -187,21 +186,3 @@ async def test_a_transaction_is_filled_while_the_one_before_commits(
         gate.set()
         await worker.consumed(4)
     assert asked == [1, 4]
-
-
-@pytest.mark.private_broker
-async def test_a_broker_that_stays_away_is_told_once_and_given_up(
-    private_broker: OwnedBroker, tmp_path: Path, start: Start
-) -> None:
-    """One line however many shards wait; after `kafka.give_up_after_s` the worker ends, never before (by default)."""
-    deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=4).create()
-    deployment.config["kafka"]["give_up_after_s"] = 4
-    deployment.feed(keyed(range(400)))
-    worker = start(deployment)
-    await worker.consumed(400)
-    private_broker.kill()
-    began = asyncio.get_running_loop().time()
-    with pytest.raises(DeliveryError, match=r"kafka\.give_up_after_s: 4"):
-        await asyncio.wait_for(worker.task, DEADLINE_S)
-    assert asyncio.get_running_loop().time() - began > 4
-    assert len(worker.lines("broker_away")) == 1

@@ -9,8 +9,6 @@ from confluent_kafka import Producer
 
 from streamdedup.commands.audit import audit
 from streamdedup.errors import DeliveryError
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from tests.broker.base import DEADLINE_S, client_config
 from tests.broker.topics import end_offsets, read_all, unique_name, wait_until_stable
@@ -82,32 +80,6 @@ async def test_nothing_is_doubled_over_an_open_transaction(
     assert f"kafka-transactions.sh --bootstrap-server SERVER abort {where})" in message
 
 
-@pytest.mark.parametrize("how", ["committed", "aborted"])
-@pytest.mark.rule(2)
-async def test_a_transaction_that_ends_in_time_is_waited_for(
-    deployment: Deployment, start: Start, how: str
-) -> None:
-    """Then all of the output is folded, its event too if it was committed, and nothing is emitted twice."""
-    deployment.config["delivery"]["open_transaction_s"] = 30
-    deployment.feed(keyed(range(50, 100), 1))
-    renew(deployment)
-    (foreign,) = keyed([99], 1)
-    with open_transaction(deployment, foreign[1] or b"") as producer:
-        worker = start(deployment)
-        await worker.until(
-            lambda: worker.worker.deliveries and worker.delivery.state == "fencing", "fencing"
-        )
-        assert worker.tally.consumed == 0
-        (producer.commit_transaction if how == "committed" else producer.abort_transaction)(
-            DEADLINE_S
-        )
-        await worker.consumed(100)
-        await worker.stop()
-        producer.begin_transaction()  # for the end of the context
-    assert lost_and_doubled(deployment) == (0, 0, 0)
-    assert len(read_all(deployment.bootstrap, deployment.sink)) == 100
-
-
 async def test_an_audit_waits_for_what_a_killed_worker_left_open(deployment: Deployment) -> None:
     """It fences nobody, so it waits for the time-out of a worker's transaction, and then says whose it may be."""
     deployment.config["kafka"]["producer"] = {"transaction_timeout_ms": 2000}
@@ -119,26 +91,3 @@ async def test_an_audit_waits_for_what_a_killed_worker_left_open(deployment: Dep
         ):
             await audit(settings)
         assert asyncio.get_running_loop().time() - began > 3
-
-
-async def test_a_transaction_that_stays_open_on_the_input_is_named(
-    deployment: Deployment, start: Start
-) -> None:
-    """Its partition stands still, all others are read, and the worker stays ready: only a warning can show it."""
-    async with start(deployment) as worker:
-        await worker.live()
-        with open_transaction(deployment, b"foreign", deployment.source):
-            deployment.feed(keyed(range(50, 60), 1))
-            (line,) = await worker.logged("input_transaction_open")
-            assert (line["partition"], line["offset"]) == (0, 50)
-            assert line["producer_id"] >= 0
-            page = pages(worker.worker.status, Pulse())["/readyz"]()
-            assert page.status == 200
-            whose = f"a transaction of producer id {line['producer_id']}, epoch 0,"
-            assert f"warning: {deployment.source}/0: {whose}" in page.text
-            assert "is open on the input from offset 50 on, for " in page.text
-            assert worker.tally.consumed == 0
-        await worker.consumed(10)
-        await worker.logged("input_transaction_ended")
-        assert "is open on the input" not in pages(worker.worker.status, Pulse())["/readyz"]().text
-        assert len(worker.lines("input_transaction_open")) == 1

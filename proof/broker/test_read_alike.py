@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -166,22 +165,6 @@ def feed_and_damage(deployment: Deployment, broker: ProcessBroker) -> None:
     with segment.open("r+b") as log:
         log.seek(log.read().index(b"user350"))
         log.write(b"USER")
-
-
-async def test_a_damaged_record_batch_stops_its_partition(
-    private_broker: OwnedBroker, tmp_path: Path, start: Start
-) -> None:
-    """If bytes on the broker's disk changed, all before them is emitted, and the error has the offset."""
-    if not isinstance(private_broker, ProcessBroker):
-        pytest.skip("the data of a container are out of reach")
-    deployment = Deployment(private_broker.bootstrap_servers, tmp_path, partitions=1).create()
-    feed_and_damage(deployment, private_broker)
-    async with start(deployment) as worker:
-        trouble = await worker.stopped()
-    [offset] = re.findall(rf"{deployment.source}/0 offset (\d+) cannot be read", trouble)
-    assert "CRC-32C" in trouble
-    assert len(read_all(deployment.bootstrap, deployment.sink)) == int(offset)
-    assert 300 <= int(offset) <= 350
 
 
 async def test_damage_on_a_disk_is_skipped_up_to_the_next_sound_batch(

@@ -12,8 +12,6 @@ import pytest
 
 from streamdedup.commands.audit import audit
 from streamdedup.commands.audit.report import Report
-from streamdedup.commands.reset import move, plan
-from streamdedup.commands.reset_plan import Target
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.cluster import KafkaCluster
 from streamdedup.repartition.inputs import PatternWatch
@@ -190,26 +188,3 @@ async def test_a_middle_of_others_is_known_by_notes_and_by_its_last_event(
     staged.config["kafka"]["group_id"] = unique_name("group")
     with pytest.raises(ConfigError, match=f"the topic {other.middle} cannot be an input"):
         await start(staged).task
-
-
-async def test_a_reset_moves_all_inputs(broker: Broker, tmp_path: Path, start: Start) -> None:
-    """Its table names the topic of each partition; nothing passes again."""
-    staged = Inputs(broker.bootstrap_servers, tmp_path)
-    staged.reads(topics=[staged.eu, staged.us])
-    for topic in staged.counts:
-        await asyncio.to_thread(staged.feed_to, topic, ["a", "b", "c"])
-    async with start(staged) as worker:
-        await worker.consumed(6)
-    settings = load(staged.write_config(), [])
-    planned = await plan(settings, Target("earliest"), forget=False)
-    assert [planned.name_of(step) for step in planned.steps] == [
-        f"{topic}/{partition}"
-        for topic, count in staged.counts.items()
-        for partition in range(count)
-    ]
-    assert sum(step.again for step in planned.steps) >= 6
-    await move(settings, planned)
-    assert set(staged.offsets().values()) == {0}
-    async with start(staged) as worker:
-        await worker.consumed(6)
-    assert await asyncio.to_thread(staged.ids) == Counter("abc")

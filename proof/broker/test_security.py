@@ -190,20 +190,6 @@ def test_every_mechanism_leads_to_an_exact_output(
     assert worker.lines("doubt") == []
 
 
-def test_a_password_may_come_from_a_file(
-    secure: SecureBroker, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`sasl_plain_password_file` does what the environment does."""
-    monkeypatch.delenv(PASSWORD_VARIABLE)
-    secret = deployment.directory / "password"
-    secret.write_text(f"{PASSWORD}\n")
-    deployment.config["kafka"]["sasl_plain_password_file"] = str(secret)
-    secure.allow(documented(deployment))
-    deployment.feed(keyed(range(100), 2))
-    run_to_the_end(deployment)
-    assert lost_and_doubled(deployment) == (0, 0, 0)
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS[:3])
 def test_a_wrong_password_ends_the_worker(
     secure: SecureBroker,

@@ -3,10 +3,6 @@
 What a fold, an audit and the pages make of it: tests/worker/test_shadow.py.
 """
 
-import random
-import shutil
-import time
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,7 +12,7 @@ from streamdedup.kafka.options import MARK
 from tests.broker.base import Broker
 from tests.broker.topics import Record, read_all
 from tests.deployment import Deployment
-from tests.lists.numbered import addressed, build_lists, is_blocked
+from tests.lists.numbered import addressed, build_lists
 from tests.local import run_to_the_end, single
 
 pytestmark = pytest.mark.broker
@@ -71,24 +67,3 @@ def test_everything_passes_with_its_verdict(deployment: Deployment) -> None:
         assert not read_all(deployment.bootstrap, deployment.config["sink"][leaf])
     assert worker.tally.consumed == len(source)
     assert worker.lines("shadow_mode")
-
-
-def test_kills_in_shadow_mode_lose_nothing_and_double_no_pass(deployment: Deployment) -> None:
-    """Every input event is in the output once; each key passed once, whatever is killed and forgotten between."""
-    chance = random.Random(3)
-    deployment.expect_kills()
-    deployment.config["delivery"] |= {"batch_events_max": 200, "commit_interval_ms": 10}
-    numbers = [chance.randrange(3_000) for _ in range(20_000)]
-    deployment.feed(addressed(numbers))
-    for attempt in range(3):
-        with deployment.running(f"{attempt}.log") as worker:
-            worker.wait_for("shard_live", 1)
-            time.sleep(chance.uniform(0, 0.3))  # the moment of the crash, not a wait for anything
-            worker.kill()
-        if attempt == 1:
-            shutil.rmtree(deployment.directory / "snapshots", ignore_errors=True)
-    run_to_the_end(deployment)
-    output = judged(read_all(deployment.bootstrap, deployment.sink))
-    assert [value for value, _ in output] == [b"%d" % number for number in numbers]
-    passed = Counter(value for value, verdict in output if verdict == b"pass")
-    assert passed == Counter(b"%d" % n for n in dict.fromkeys(numbers) if is_blocked(n) is None)

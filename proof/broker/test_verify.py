@@ -5,9 +5,6 @@ The lists err for one key in five, so that there is much to verify.
 
 import asyncio
 import random
-import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -27,17 +24,16 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.sink import transaction_s_max
 from streamdedup.keys.hashing import Digests
 from streamdedup.lists import load as load_list
-from streamdedup.lists.exact_store import ExactStore, versions_in
+from streamdedup.lists.exact_store import ExactStore
 from streamdedup.server import routes
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
-from tests.broker.base import DEADLINE_S, Broker, wait_until
-from tests.broker.test_blacklist import again_and_again, more_are_blocked
-from tests.broker.topics import Event, Record, create_topic, read_all, unique_name
-from tests.deployment import Deployment, WorkerProcess
+from tests.broker.base import DEADLINE_S, Broker
+from tests.broker.topics import Event, Record, read_all
+from tests.deployment import Deployment
 from tests.lists.screening import blocked
-from tests.local import LocalWorker, Start, run_to_the_end
+from tests.local import LocalWorker, Start
 
 pytestmark = pytest.mark.broker
 
@@ -146,130 +142,6 @@ async def test_nobody_else_is_blocked_and_everything_is_counted(
     share = found["false_positive"] / (found["false_positive"] + found["absent"])
     assert 0.1 < share < 0.3
     assert worker.tally[Verdict.BLOCKED] == len(letters)
-
-
-def test_what_was_matched_wrongly_is_a_duplicate_when_it_comes_again(
-    screened: Deployment, tmp_path: Path
-) -> None:
-    """It goes on to the filter, as any other; kills lose and double nothing of it."""
-    screened.expect_kills()
-    screened.config["filter"] = {"capacity": 100_000, "error_rate": 1e-9}
-    screened.config["snapshot"] = {"directory": str(tmp_path / "snapshots"), "interval_s": 0.3}
-    screened.config["delivery"] |= {"batch_events_max": 500, "commit_interval_ms": 20}
-    screened.config["kafka"]["consumer"]["max_partition_fetch_bytes"] = 32_768
-    chance = random.Random(2)
-    numbers = [chance.randrange(4000) for _ in range(EVENTS)]
-    screened.feed(sign_ups(numbers))
-    for attempt in range(2):
-        with screened.running(f"{attempt}.log") as killed:
-            killed.wait_for("shard_live", 1)
-            time.sleep(chance.uniform(0.1, 0.6))  # the moment of the crash
-            killed.kill()
-    run_to_the_end(screened)
-    passing = list(dict.fromkeys(n for n in numbers if not is_listed(n)))
-    output = read_all(screened.bootstrap, screened.sink)
-    assert numbers_of(output) == expected(passing, listed=False)
-    assert numbers_of(blocked(screened)) == expected(numbers, listed=True)
-
-
-@contextmanager
-def flowing(deployment: Deployment) -> Iterator[list[str]]:
-    """Events of addresses that are on no list, and of some of which each list has one; those that were sent."""
-    sent = list[str]()
-
-    def feed() -> None:
-        first = len(sent)
-        addresses = [f"nobody{first + n}@example.com" for n in range(60)]
-        addresses += [f"listed{n}@example.com" for n in range(4)]
-        deployment.feed((n % 2, a.encode(), a.encode(), [], None) for n, a in enumerate(addresses))
-        sent.extend(addresses)
-
-    with again_and_again(feed):
-        yield sent
-
-
-def test_lists_are_replaced_with_their_stores_while_events_flow(
-    screened: Deployment, tmp_path: Path
-) -> None:
-    """Each event is judged by one list and its own store: no other address is blocked, and no list is refused."""
-    path = tmp_path / "block.list"
-    versions = [build(path, ["listed0@example.com", *ON_IT], *EXACT)]
-    with screened.running() as worker, flowing(screened) as sent:
-        worker.wait_for("shard_live", 2)
-        for number in (1, 2, 3):
-            version = build(path, [f"listed{number}@example.com", *ON_IT[number:]], *EXACT)
-            versions.append(version)
-            wait_until(
-                lambda: worker.events("list_in_force")[-1]["version"] == versions[-1],
-                DEADLINE_S,
-                lambda: str(worker.events()[-5:]),
-            )
-            more_are_blocked(screened, 50)
-    screened.run_to_the_end("last.log")
-    letters = blocked(screened)
-    for letter in letters:
-        number = versions.index(header(letter, "list-version"))
-        assert letter.key == f"listed{number}@example.com".encode()
-    assert {header(letter, "list-version") for letter in letters} == set(versions)
-    passed = Counter(r.key for r in read_all(screened.bootstrap, screened.sink))
-    assert passed + Counter(letter.key for letter in letters) == Counter(a.encode() for a in sent)
-    assert not worker.events("list_refused")
-    assert len(versions_in(tmp_path / "block.list.exact")) == 2
-
-
-def refused(worker: WorkerProcess, count: int) -> str:
-    """Why the last of so many lists was refused."""
-    return str(worker.wait_for("list_refused", count)[-1]["reason"])
-
-
-def test_a_list_whose_store_does_not_do_is_refused(screened: Deployment, tmp_path: Path) -> None:
-    """None, or a damaged one: the list before stays in force with its store, though that is gone from the disk."""
-    path, other = tmp_path / "block.list", tmp_path / "other.list"
-    version = load_list(path).version
-    numbers = [n for n in range(3000) if n % 5]
-    with screened.running() as worker:
-        worker.wait_for("shard_live", 2)
-        shutil.rmtree(tmp_path / "block.list.exact")
-        build(other, ["user1@example.com"])
-        other.replace(path)
-        assert "has no exact store" in refused(worker, 1)
-        build(other, ["user1@example.com"], *EXACT)
-        (tmp_path / "other.list.exact").rename(tmp_path / "block.list.exact")
-        (store,) = (tmp_path / "block.list.exact").iterdir()
-        store.write_bytes(store.read_bytes()[:-1])
-        other.replace(path)
-        assert f"cannot use {store}: its length is not" in refused(worker, 2)
-        assert {line["stays_in_force"] for line in worker.events("list_refused")} == {version}
-        screened.feed(sign_ups(numbers))
-        screened.catch_up(worker)
-        assert numbers_of(blocked(screened)) == expected(numbers, listed=True)
-        build(path, [address(1)], *EXACT)
-        worker.wait_for("list_in_force", 2)
-        screened.feed(sign_ups([1, 2, 3, 4]))
-        screened.catch_up(worker)
-        assert numbers_of(blocked(screened))[-1] == 1
-        assert len(blocked(screened)) == len(expected(numbers, listed=True)) + 1
-
-
-def test_single_changes_go_with_it(screened: Deployment) -> None:
-    """What is added is blocked, though no store has it; what is removed passes, though the store has it."""
-    control = unique_name("control")
-    create_topic(screened.bootstrap, control, 1, cleanup_policy="compact")
-    screened.config["blocklist"]["control_topic"] = control
-    config = str(screened.write_config())
-    for op, number in (("add", 1), ("remove", 2)):
-        command = [sys.executable, "-m", "streamdedup", "lists", op, "-c", config, address(number)]
-        subprocess.run(command, check=True, capture_output=True)
-    numbers = [n for n in range(2000) if n % 5]
-    screened.feed(sign_ups(numbers))
-    worker = run_to_the_end(screened)
-    listed = [1, *(n for n in numbers if n % 2 == 0 and n != 2)]
-    letters = blocked(screened)
-    assert sorted(numbers_of(letters)) == sorted(listed)
-    assert {header(r, "list-version").partition("+")[2] for r in letters} == {"2"}
-    output = read_all(screened.bootstrap, screened.sink)
-    assert sorted(numbers_of(output)) == sorted(set(numbers) - set(listed))
-    assert sum(counted(worker).values()) == len(numbers) - 2  # of these two, nobody asked the list
 
 
 def test_try_verifies_too(screened: Deployment) -> None:

@@ -15,29 +15,6 @@ from tests.memory import over
 
 
 @pytest.mark.parametrize(
-    "named", [pytest.param(DRAWN, id="default"), pytest.param({"hash": "siphash"}, id="by name")]
-)
-@over(Stage)
-async def test_without_the_log_a_snapshot_of_murmur3_stops_the_shard(
-    stage: Stage, named: dict[str, str]
-) -> None:
-    """What the output no longer holds is not given up for a secret: the way back is named, and nothing is lost."""
-    stage.hashed_by(MURMUR3)
-    await stage.through(range(100))
-    stage.trim(50)
-    stage.hashed_by(named)
-    stage.feed(range(90, 150))
-    worker = stage.start()
-    trouble = await worker.stopped()
-    assert "begins at offset 50" in trouble
-    assert "set filter.hash: murmur3, without a secret, and nothing is lost" in trouble
-    await worker.stop()
-    stage.hashed_by(MURMUR3)
-    await stage.through(range(90, 200))
-    assert stage.emitted() == list(range(50, 200))
-
-
-@pytest.mark.parametrize(
     ("options", "secret"), [(DRAWN, "drawn"), (GIVEN, "configured"), (MURMUR3, "none")]
 )
 @over(Stage)

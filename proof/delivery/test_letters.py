@@ -138,6 +138,15 @@ async def test_what_is_kept_of_a_bomb_is_small(tmp_path: Path) -> None:
     assert all(column is not None and len(column.buffer) < 100 for column in columns)
 
 
+async def test_a_malformed_event_needs_not_fit_the_output(tmp_path: Path) -> None:
+    """What goes to the dead letters anyway keeps its own reason, however large it is."""
+    way = Way(settings_of(tmp_path), bytes_max=2_000)
+    await way.take(record_batch(0, [body(np.random.default_rng(1).bytes(3_000))], NONE))
+    [part] = way.parts
+    assert (part.rejected, part.verdicts.tolist()) == ({}, [Verdict.MALFORMED])
+    assert way.sent.of("letters")
+
+
 BYTES_MAX = 10_000
 BESIDES_BYTES = 100  # an event's own, beside its noise
 

@@ -97,7 +97,7 @@ MUTANTS = (
         "dropped-unasked",
         "nothing is dropped that nobody asked to drop (invariant 4)",
         lambda: replaced(Emitter._reasons, _never_stopping),
-        ("test_a_rejected_event_without_a_dead_letter_topic_stops_the_shard",),
+        ("test_without_a_topic_for_dead_letters_the_partition_stops_and_says_why",),
     ),
     Mutant(
         "taken-back-not-counted",

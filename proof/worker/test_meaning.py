@@ -1,15 +1,11 @@
 """More claims about workers of other meanings: what is said of them, when they ask, and what comes back."""
 
 import asyncio
-from itertools import pairwise
-from typing import Any
-
-import pytest
 
 from streamdedup.commands.audit import audit
 from streamdedup.kafka.groups import InForce
 from streamdedup.settings import load as load_settings
-from streamdedup.testing import connected_to, groups
+from streamdedup.testing import connected_to
 from streamdedup.worker.group_watch import (
     NAMED_S_MAX,
 )
@@ -30,33 +26,6 @@ async def test_two_lines_show_what_differs(stage: Stage) -> None:
     parts, others = one["meaning_parts"], two["meaning_parts"]
     assert [name for name in parts if parts[name] != others[name]] == ["key"]
     assert (parts["key"]["fields"], others["key"]["fields"]) == (["id"], ["user"])
-
-
-@over(Stage)
-async def test_who_is_refused_asks_every_few_seconds(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not in step with others, and not in a hurry: 1 to 5 s lie between two requests, then and after a membership."""
-    asked: dict[str, list[float]] = {}
-    join = groups.Group.join
-
-    def noted(
-        group: groups.Group, name: str | None, member: Any, now: float, rebalance_s: float
-    ) -> str:
-        asked.setdefault(member.assignor, []).append(now)
-        return join(group, name, member, now, rebalance_s)
-
-    monkeypatch.setattr(groups.Group, "join", noted)
-    first = stage.keyed_by()
-    await first.live(2)
-    second = stage.keyed_by("user")
-    (line,) = await second.logged("group_of_another_configuration")
-    await asyncio.sleep(60)
-    at = asked[line["ours"]]
-    gaps = [later - sooner for sooner, later in pairwise(at)]
-    assert len(gaps) >= 60 / REJOIN_S_MAX - 1
-    assert all(REJOIN_S_MIN <= gap <= REJOIN_S_MAX + 0.1 for gap in gaps)
-    assert len(set(gaps)) == len(gaps)
 
 
 @over(Stage)

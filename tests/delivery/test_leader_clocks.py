@@ -10,7 +10,7 @@ from streamdedup.testing import MemoryBroker
 from streamdedup.testing.log import Logged
 from tests import memory
 from tests.local import LocalWorker, Start
-from tests.memory import over
+from tests.memory import over, page
 
 EPOCH_MS = 1_790_000_000_000
 HOUR_MS = 3_600_000
@@ -67,12 +67,16 @@ async def test_no_event_and_no_letter_is_judged_by_a_wrong_clock(
     """All good events pass, and dead letters are taken: before the broker's time is known without a timestamp."""
     stage.ahead_ms = ahead_ms
     worker = await stage.works()
+    assert "note: the broker's clock is unverified" in page(worker).text
     stage.send([*good(0, 200), b"no json"])
     await worker.consumed(201)
     assert (len(stage.output), len(stage.letters)) == (200, 1)
     assert len(worker.lines("letters_unstamped")) == (ahead_ms > HOUR_MS)
     await worker.verified()
-    assert len(await worker.logged("clock_differs")) == 1
+    (line,) = await worker.logged("clock_differs")
+    assert round(line["seconds"]) == ahead_ms / 1000
+    seconds, side = f"{abs(ahead_ms) // 1000:,}", "ahead of" if ahead_ms > 0 else "behind"
+    assert f"warning: this machine's clock is {seconds} s {side} the clock of" in page(worker).text
 
 
 @over(Stage)

@@ -1,17 +1,20 @@
 """Claims about an output that is deleted from below: a snapshot is taken in time, and no gap is seen where none is."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 import structlog
 
 from streamdedup.delivery.snapshots import ShardSnapshots
+from streamdedup.kafka.records.records import Record
 from streamdedup.settings import load
 from streamdedup.worker import worker as worker_module
 from tests.broker.topics import delete_records, produce, read_all
 from tests.deployment import Deployment, keyed
 from tests.local import Start
+from tests.memory import Stage, over
 from tests.snapshot.test_fingerprint import store_of
 
 CONFIG = """\
@@ -147,3 +150,24 @@ async def test_committed_events_that_were_deleted_are_a_gap(
     deployment.config["snapshot"]["directory"] = str(directory / "old")
     delete_records(bootstrap, sink, {0: -1})
     assert "begins at offset 112, and the events from 100" in await start(deployment).stopped()
+
+
+@pytest.mark.rule(5)
+@over(partial(Stage, retention_ms=86_400_000))
+async def test_the_time_of_a_trimmed_output_stands_in_the_commit(stage: Stage) -> None:
+    """What retention deletes is older than the window: no gap, and a fold begins at the time that was committed."""
+    window = {"kind": "window", "capacity": 1000, "retention": "7s", "generations": 8}
+    stage.config["filter"] = {**window, "late": "drop", "max_jump": "1s"}
+    now_ms = stage.broker.now_ms() - 3_600_000
+    sent = [Record.of(now_ms + 1000 * number, b"%d" % number, b"") for number in range(20)]
+    stage.broker.append(stage.source, 0, sent, None)
+    await stage.ended(20)
+    assert len(stage.output) == 20
+    stage.deployment.delete_snapshots()
+    output = stage.broker.log(stage.sink, 0)
+    output.trim(output.end)
+    more = [Record.of(now_ms + 1000 * at, key, b"") for at, key in ((5, b"late"), (19, b"new"))]
+    stage.broker.append(stage.source, 0, more, None)
+    worker = await stage.ended(2)
+    assert worker.lines("output_gap_outlived")
+    assert [event.key for event in stage.output] == [b"new"]

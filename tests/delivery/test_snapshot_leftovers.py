@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,9 @@ async def test_a_load_notes_what_it_found(tmp_path: Path) -> None:
     text, events = await loaded()
     assert text.startswith(f"{path} was refused: ")
     assert events == ["snapshot_refused"]
+    shutil.rmtree(saves.directory)
+    saves.directory.touch()
+    text, events = await loaded()
+    assert text.startswith(f"{saves.directory} was refused: cannot list {saves.directory}: Not a")
+    assert events == ["snapshot_refused"]
+    assert [line["event"] for line in await saves()] == ["snapshot_failed"]

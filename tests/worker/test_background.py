@@ -1,6 +1,7 @@
 """Claims about what runs beside the events: an error that nobody foresaw is reported, counted, and tried again."""
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Set
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,6 +14,7 @@ import pytest
 import streamdedup.worker.lists as lists_module
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.lifecycle import Delivery, State
+from streamdedup.events import Verdict
 from streamdedup.metrics.catalogue import TASKS
 from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.inputs import PatternWatch
@@ -35,6 +37,7 @@ from tests import memory
 from tests.lists.files import list_file
 from tests.local import LocalWorker, Start
 from tests.memory import measured, over, page
+from tests.worker.test_list_files import built
 
 UNKNOWN = [ValueError, OSError, MemoryError]
 KEY = "user1@example.com"  # an error of unknown origin may quote one
@@ -215,3 +218,31 @@ async def test_a_list_that_cannot_be_loaded_for_any_reason_is_refused(
     failing.clear()
     await worker.logged("list_in_force", 2)
     assert "refused" not in page(worker).text
+
+
+@pytest.mark.parametrize("damage", ["cut", "other rules", "empty"])
+@over(Stage)
+async def test_a_list_that_does_not_do_is_refused(
+    stage: Stage, tmp_path: Path, damage: str
+) -> None:
+    """The one before stays in force, the log says why, and the next good one is taken."""
+    path, other = tmp_path / "block.list", tmp_path / "other.list"
+    built(other, "second", options=("--normalize", "lowercase") if damage == "other rules" else ())
+    if damage != "other rules":
+        os.truncate(other, other.stat().st_size // 2 if damage == "cut" else 0)
+
+    async def blocked(*keys: bytes) -> int:
+        before = worker.tally
+        stage.broker.produce(stage.source, [(0, key, b"") for key in keys])
+        await worker.consumed(before.consumed + len(keys))
+        return worker.tally[Verdict.BLOCKED] - before[Verdict.BLOCKED]
+
+    worker = await stage.started()
+    other.replace(path)
+    (line,) = await worker.logged("list_refused")
+    assert line["list"] == "blocklist"
+    assert line["stays_in_force"] == worker.lines("list_in_force")[0]["version"]
+    assert await blocked(b"nobody", b"second") == 1
+    list_file(other, [b"second"]).replace(path)
+    await worker.logged("list_in_force", 2)
+    assert await blocked(b"nobody", b"second") == 1

@@ -103,6 +103,12 @@ def replicated(stage: Stage) -> None:
     input_.topic = replace(input_.topic, replicas=3)
 
 
+def stamped(stage: Stage) -> None:
+    """A fold of this output would put all keys into the window of now."""
+    stage.set(filter={"kind": "window", "retention": "7d"})
+    stage.broker.create_topic(stage.deployment.sink, 3, message_timestamp_type="LogAppendTime")
+
+
 REFUSALS: Mapping[str, tuple[Prepare, str]] = {
     "a damaged block list": (
         lambda s: s.set(blocklist={"file": s.file("blocked.list", "no list\n")}),
@@ -132,6 +138,7 @@ REFUSALS: Mapping[str, tuple[Prepare, str]] = {
         ),
         "normaliz",
     ),
+    "an output that the broker stamps": (stamped, "replaces timestamps by its own"),
     "too many replicas": (replicated, "could not be created"),
     "no snapshot directory": (
         lambda s: s.set(snapshot={"directory": s.file("file", "") + "/below"}),

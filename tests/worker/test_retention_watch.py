@@ -56,3 +56,15 @@ async def test_an_output_that_is_made_forgets_nothing_that_is_remembered(
     assert not worker.lines("output_forgets_first")
     made = {name: topic.topic.settings["retention.ms"] for name, topic in topics.items()}
     assert made == {stage.source: str(DAY_MS), "unique": kept, "letters": str(DAY_MS)}
+
+
+@over(Stage)
+async def test_a_topic_for_duplicates_that_is_made_takes_what_the_output_takes(
+    stage: Stage,
+) -> None:
+    """Else it would be made, and then refused, because it takes less than the output that is there."""
+    stage.broker.delete_topic(stage.sink)
+    stage.broker.create_topic(stage.sink, max_message_bytes=5_000_000)
+    stage.config["sink"] |= {"create_topics": True, "duplicates_topic": "duplicates"}
+    worker = await stage.started()
+    assert [line["topic"] for line in worker.lines("topic_created")] == ["duplicates"]
