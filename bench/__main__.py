@@ -5,28 +5,25 @@ import sys
 from bench.entry import Tool, run
 
 TOOLS = {
-    "acceptance": Tool("Every figure of the filters beside paper and theory", ["bench.acceptance"]),
+    "acceptance": Tool("Every figure of the filters beside paper and theory", "bench.acceptance"),
     "bombs": Tool(
         "How long the loop stands still for events that are bombs, of JSON and of headers",
-        ["bench.bombs"],
+        "bench.bombs",
         parses=False,
     ),
-    "default-kind": Tool(
-        "The kinds that could be the default", ["bench.default_kind"], parses=False
-    ),
-    "filters": Tool("Every kind beside other libraries; a quarter of an hour", ["bench.filters"]),
-    "formats": Tool("Keys in each format, in seconds", ["bench.formats"], parses=False),
-    "full": Tool("Restart, memory, latency, growth, peers; an hour or more", ["bench.worker.full"]),
-    "hashes": Tool("The hashes on keys with a structure", ["bench.hashes"], parses=False),
-    "lasting": Tool("Memory beside filters that grow, for an hour", ["bench.worker.lasting"]),
-    "lists": Tool("Lists of 100 million addresses; with --exact, the store", ["bench.lists"]),
-    "lock": Tool("What the lock of a library filter costs a call", ["bench.lock"], parses=False),
+    "default-kind": Tool("The kinds that could be the default, and windows", "bench.default_kind"),
+    "filters": Tool("Every kind beside other libraries; a quarter of an hour", "bench.filters"),
+    "formats": Tool("Keys in each format, in seconds", "bench.formats", parses=False),
+    "full": Tool("Restart, memory, latency, growth, peers; an hour or more", "bench.worker.full"),
+    "hashes": Tool("The hashes on keys with a structure", "bench.hashes", parses=False),
+    "lasting": Tool("Memory beside filters that grow, for an hour", "bench.worker.lasting"),
+    "lists": Tool("Lists of 100 million addresses; with --exact, the store", "bench.lists"),
+    "lock": Tool("What the lock of a library filter costs a call", "bench.lock", parses=False),
     "repartition": Tool(
-        "The stages of source.repartition", ["bench.worker.repartition"], parses=False
+        "The stages of source.repartition", "bench.worker.repartition", parses=False
     ),
-    "urls": Tool("URLs and addresses, in seconds", ["bench.urls"], parses=False),
-    "windows": Tool("A window at its capacity", ["bench.windows"], parses=False),
-    "worker": Tool("The worker beside a plain copy and a loop by hand", ["bench.worker"]),
+    "urls": Tool("URLs and addresses, in seconds", "bench.urls", parses=False),
+    "worker": Tool("The worker beside a plain copy and a loop by hand", "bench.worker"),
 }
 
 if __name__ == "__main__":

@@ -9,18 +9,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tool:
-    """The modules that run, one after the other, and what they are for.
-
-    `parses`: its one module has a parser of arguments, and so a --help of its own.
-    """
+    """The module that runs, and what it is for. `parses`: it has a parser of arguments, and so a --help of its own."""
 
     about: str
-    modules: Sequence[str]
+    module: str
     parses: bool = True
 
 
 def run(package: str, tools: Mapping[str, Tool], arguments: Sequence[str] | None = None) -> int:
-    """Run the tool that the command line names; return the first status that is not 0."""
+    """Run the tool that the command line names; return its status."""
     prog = f"python -m {package}"
     width = max(map(len, tools))
     listed = "\n".join(f"  {name:{width}}  {tool.about}" for name, tool in tools.items())
@@ -35,19 +32,13 @@ def run(package: str, tools: Mapping[str, Tool], arguments: Sequence[str] | None
     asked = parser.parse_args(arguments)
     tool = tools[asked.name]
     if not tool.parses:
-        modules = ", ".join(f"`python -m {module}`" for module in tool.modules)
-        about = f"{tool.about}. It takes no arguments, and runs {modules}."
+        about = f"{tool.about}. It takes no arguments."
         argparse.ArgumentParser(prog=f"{prog} {asked.name}", description=about).parse_args(
             asked.arguments
         )
-    return next(filter(None, (_run(module, asked.arguments) for module in tool.modules)), 0)
-
-
-def _run(module: str, arguments: Sequence[str]) -> int:
-    """Run a module as a program; its exit status."""
-    sys.argv[1:] = arguments
+    sys.argv[1:] = asked.arguments
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        runpy.run_module(tool.module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         if not isinstance(ended.code, int | None):
             raise

@@ -5,7 +5,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -194,21 +193,6 @@ def put_between(document: Path, begin: str, end: str, text: str) -> None:
     before, _, rest = document.read_text("utf-8").partition(begin)
     after = rest.partition(end)[2]
     document.write_text("\n\n".join([before + begin, text, end + after]), "utf-8")
-
-
-def sized_table(
-    heads: Sequence[str],
-    rows_of: Callable[[int, Clock], Iterable[Sequence[str]]],
-    sizes: Sequence[int],
-    place: tuple[Path, str, str],
-) -> None:
-    """Measure so many keys, print a table of nanoseconds, and put it into its `place`; given sizes are only printed."""
-    given, clock = [int(float(size)) for size in sys.argv[1:]], Clock()
-    rows = [row for size in given or sizes for row in rows_of(size, clock)]
-    table = markdown(heads, rows).rstrip()
-    print(f"{machine_text('numba', 'numpy')}\n{table}\nnanoseconds a key; {clock}")
-    if not given:
-        put_between(*place, table)
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -47,7 +47,6 @@ class Record:
     keys: int = 0
     asked: int = 0
     false: int = 0
-    tenths: list[float] = field(default_factory=list)  # ns a key, of each tenth of a large table
     times: dict[tuple[str, str], list[tuple[float, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -76,7 +75,6 @@ class Record:
             "ns": {
                 way: {w: v and round(v, 1) for w, v in told.items()} for way, told in ns.items()
             },
-            "tenths_ns": [round(ns, 1) for ns in self.tenths],
         }
 
 
@@ -180,8 +178,6 @@ def _bulk(record: Record, contender: Contender, until: int, seconds_max: float) 
         seconds, _ = record.clock.once(partial(contender.add, way, keys[:count]))
         record.note(way, "add", seconds, count)
         spent, added, record.keys = spent + seconds, added + count, record.keys + count
-    if added:
-        record.tenths.append(1e9 * spent / added)
 
 
 def _ask_round(record: Record, contender: Contender, number: int) -> None:

@@ -5,19 +5,19 @@ import sys
 from bench.entry import Tool, run
 
 TOOLS = {
-    "chaos": Tool("Real faults on real workers and brokers, an hour of them", ["proof.chaos"]),
-    "compat": Tool("Storms and tests on each version of Kafka, hours of them", ["proof.compat"]),
+    "chaos": Tool("Real faults on real workers and brokers, an hour of them", "proof.chaos"),
+    "compat": Tool("Storms and tests on each version of Kafka, hours of them", "proof.compat"),
     "framings": Tool(
         "Write what Kafka's own code makes of record batches",
-        ["proof.kafka.framings"],
+        "proof.kafka.framings",
         parses=False,
     ),
-    "fuzz": Tool("Wrong inputs for the parsers of foreign bytes", ["proof.fuzz"]),
-    "golden": Tool("Write the goldens that are missing", ["proof.golden.make"], parses=False),
-    "mutants": Tool("Each promise broken once: a test must go red", ["proof.mutants"]),
-    "rules": Tool("Write which tests hold which rule", ["proof.rules"], parses=False),
-    "simulation": Tool("Deployments over a broker in memory, by seeds", ["proof.simulation"]),
-    "tables": Tool("Write the tables of docs/ that the code has", ["proof.tables"], parses=False),
+    "fuzz": Tool("Wrong inputs for the parsers of foreign bytes", "proof.fuzz"),
+    "golden": Tool("Write the goldens that are missing", "proof.golden.make", parses=False),
+    "mutants": Tool("Each promise broken once: a test must go red", "proof.mutants"),
+    "rules": Tool("Write which tests hold which rule", "proof.rules", parses=False),
+    "simulation": Tool("Deployments over a broker in memory, by seeds", "proof.simulation"),
+    "tables": Tool("Write the tables of docs/ that the code has", "proof.tables", parses=False),
 }
 
 if __name__ == "__main__":

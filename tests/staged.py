@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from streamdedup.worker.staged import CopyingWorker
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.broker.topics import committed, create_topic, read_all, unique_name
 from tests.deployment import Deployment, WorkerProcess
-from tests.local import LocalWorker, Start, on_virtual_clock
+from tests.local import LocalWorker, Start
 from tests.spread import PARTITIONS
 
 INPUTS, PLACES = 3, 4
@@ -181,8 +181,3 @@ class MemoryStage:
 def value(number: object) -> bytes:
     """Return the value of an event with that id."""
     return json.dumps({"id": number}).encode()
-
-
-def play(directory: Path, scene: Callable[[MemoryStage], Coroutine[Any, Any, None]]) -> None:
-    """Run `scene` on a virtual clock."""
-    on_virtual_clock(lambda start: scene(MemoryStage(directory, start)))

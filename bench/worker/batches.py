@@ -1,17 +1,13 @@
-"""Record batches of events, format v2, made by the column: a topic of millions of events is filled in seconds.
+"""Record batches of events, made by the column: a topic of millions of events is filled in seconds.
 
-All events of a topic are of one size, so the records of a batch are the rows of a matrix, but for the length of the
-offset's delta, one byte up to 63 and two after that. Written against https://kafka.apache.org/documentation/#recordbatch.
+All events of a topic are of one size, so the bodies of the records of a batch are the rows of a matrix.
 """
 
-import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
-from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
-from crc32c import crc32c
 
 from bench.samples import DIGITS, digits
 from bench.worker.events import (
@@ -24,27 +20,17 @@ from bench.worker.events import (
     Integers,
     Part,
 )
+from proof.kafka.framings import varint
+from streamdedup.events import Column
+from streamdedup.kafka.records.codecs import CODECS
+from streamdedup.kafka.records.encoding import BatchEncoder
 
-# Of a batch, before compression: between a client's default and the broker's most.
-BYTES_MAX = 128 << 10
-EVENTS_MAX = 8191  # deltas of two bytes
-ONE_BYTE = 64  # deltas below it
-LZ4_LEVEL = 1
-
-HEAD = struct.Struct(">qiib")
-CHECKED = struct.Struct(">hiqqqhii")
-CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
-    "none": (0, bytes),
-    "gzip": (1, gzip_encode),
-    "snappy": (2, snappy_encode),
-    "lz4": (3, lambda records: lz4_encode(records, LZ4_LEVEL)),
-    "zstd": (4, zstd_encode),
-}
+BYTES_MAX = 128 << 10  # of a batch's events: between a client's default and the broker's most
 
 
 def events_max(form: Form) -> int:
     """How many events of this form a batch has at most."""
-    return max(1, min(EVENTS_MAX, BYTES_MAX // form.size))
+    return max(1, BYTES_MAX // form.size)
 
 
 def of_part(form: Form, part: Part, codec: str) -> Iterator[tuple[int, bytes]]:
@@ -55,52 +41,25 @@ def of_part(form: Form, part: Part, codec: str) -> Iterator[tuple[int, bytes]]:
 
 
 def encode(form: Form, numbers: Integers, offset: int, codec: str = "none") -> bytes:
-    """One batch of at most `EVENTS_MAX` events, of these keys, which is to stand at `offset`; stamped now."""
-    positions = offset + np.arange(len(numbers))
-    split = min(ONE_BYTE, len(numbers))
-    blocks = [_rows(form, numbers[:split], positions[:split], 0)]
-    if len(numbers) > split:
-        blocks.append(_rows(form, numbers[split:], positions[split:], split))
-    attributes, compress = CODECS[codec]
-    records = compress(b"".join(block.tobytes() for block in blocks))
-    stamped, count = int(time.time() * 1000), len(numbers)
-    checked = CHECKED.pack(attributes, count - 1, stamped, stamped, -1, -1, -1, count) + records
-    return HEAD.pack(0, 9 + len(checked), -1, 2) + struct.pack(">I", crc32c(checked)) + checked
-
-
-def varint(number: int) -> bytes:
-    """A number of 0 or more as Kafka writes it: zigzag, seven bits a byte."""
-    rest, written = number << 1, bytearray()
-    while rest >= 0x80:
-        written.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes([*written, rest])
+    """One batch of events of these keys, which is to stand at `offset`; stamped now."""
+    count, (row, value_at) = len(numbers), _row(form)
+    rows = np.tile(row, (count, 1))
+    for at, written in (
+        (value_at - len(varint(len(form.value))) - len(KEY) + NUMBER_IN_KEY, digits(numbers)),
+        (value_at + NUMBER_IN_VALUE, digits(numbers)),
+        (value_at + POSITION_IN_VALUE, digits(offset + np.arange(count))),
+    ):
+        rows[:, at : at + DIGITS] = written
+    bodies = Column(rows.tobytes(), np.arange(count) * len(row), np.full(count, len(row)))
+    encoder = BatchEncoder(codec=CODECS[codec], transactional=False, bytes_max=2 * rows.size + 100)
+    encoder.add(bodies, np.full(count, int(time.time() * 1000)))
+    (batch,) = encoder.finish()
+    batch.stamp(-1, -1, -1)
+    return bytes(batch.data)
 
 
 @cache
-def _row(form: Form, delta_bytes: int) -> tuple[Bytes, int, int]:
-    """A record with zeros for digits; where in it the offset's delta begins, and where the value does."""
+def _row(form: Form) -> tuple[Bytes, int]:
+    """The body of a record with zeros for digits, and where in it the value begins."""
     before = varint(len(KEY)) + KEY + varint(len(form.value))
-    body = bytes(2 + delta_bytes) + before + form.value + varint(0)
-    length = varint(len(body))
-    delta_at = len(length) + 2  # behind attributes and the timestamp's delta
-    row = np.frombuffer(length + body, dtype=np.uint8)
-    return row, delta_at, delta_at + delta_bytes + len(before)
-
-
-def _rows(form: Form, numbers: Integers, positions: Integers, first_delta: int) -> Bytes:
-    row, delta_at, value_at = _row(form, 1 if first_delta < ONE_BYTE else 2)
-    rows = np.tile(row, (len(numbers), 1))
-    zigzag = (first_delta + np.arange(len(numbers))) << 1
-    if first_delta < ONE_BYTE:
-        rows[:, delta_at] = zigzag
-    else:
-        rows[:, delta_at], rows[:, delta_at + 1] = zigzag & 0x7F | 0x80, zigzag >> 7
-    key_at = value_at - len(varint(len(form.value))) - len(KEY)
-    for at, written in (
-        (key_at + NUMBER_IN_KEY, digits(numbers)),
-        (value_at + NUMBER_IN_VALUE, digits(numbers)),
-        (value_at + POSITION_IN_VALUE, digits(positions)),
-    ):
-        rows[:, at : at + DIGITS] = written
-    return rows
+    return np.frombuffer(before + form.value + varint(0), dtype=np.uint8), len(before)

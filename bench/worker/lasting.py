@@ -119,12 +119,11 @@ def main() -> int:
     """Watch filters that grow; status 1 if memory beside them grew by more than MORE_BYTES_MAX."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--rate", type=int, default=GROWN_RATE)
     arguments = parser.parse_args()
     at, what = broker.found()
     try:
         seconds = 60 * arguments.minutes
-        seen = lasting(at.bootstrap_servers, rate=arguments.rate, seconds=seconds, grows=True)
+        seen = lasting(at.bootstrap_servers, rate=GROWN_RATE, seconds=seconds, grows=True)
     finally:
         at.close()
     print(f"{machine_text('aiokafka', 'numba', 'numpy')}\nbroker: {what}")

@@ -1,18 +1,18 @@
 """Record batches to and from a topic's log, by requests of our own: neither makes an object of an event."""
 
 import asyncio
-import struct
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
-from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 from aiokafka.errors import NotLeaderForPartitionError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 
+from streamdedup.kafka.records.codecs import decompress
+from streamdedup.kafka.records.wire import record_batches
 from tests.broker.topics import create_topic, delete_topic, unique_name
 
 FETCH_BYTES = 8 << 20
@@ -20,12 +20,6 @@ WAIT_MS = 200
 LED_S_MAX, LED_EVERY_S = 30.0, 0.05
 ACKNOWLEDGE_MS = 30_000
 READ_COMMITTED = 1
-
-# Base offset, length, attributes, last offset's delta, producer id, count; the rest is skipped.
-HEAD = struct.Struct(">qi9xhi16xq6xi")
-LENGTH_ENDS = 12
-CODEC, CONTROL, TRANSACTIONAL = 7, 1 << 5, 1 << 4
-DECODE = {0: bytes, 1: gzip_decode, 2: snappy_decode, 3: lz4_decode, 4: zstd_decode}
 
 
 class Batch(NamedTuple):
@@ -141,22 +135,18 @@ def _parsed(position: int, row: Sequence[Any]) -> Fetched:
     """What one partition's part of an answer says; its last batch may be cut off, and is left for the next answer."""
     code, end, _stable_end, _start, aborted, *_, content = row
     _raise_for(code)
-    content, at, aborting = content or b"", 0, set[int]()
     begun = sorted((first, producer) for producer, first in aborted or ())
-    batches: list[Batch] = []
-    while at + HEAD.size <= len(content):
-        base, length, attributes, last, producer, count = HEAD.unpack_from(content, at)
-        stop = at + LENGTH_ENDS + length
-        if stop > len(content):
-            break
-        while begun and begun[0][0] <= base:
+    batches, aborting = list[Batch](), set[int]()
+    for found in record_batches(content or b""):
+        while begun and begun[0][0] <= found.base_offset:
             aborting.add(begun.pop(0)[1])
-        if attributes & CONTROL:
-            aborting.discard(producer)
-        elif base >= position and not (attributes & TRANSACTIONAL and producer in aborting):
-            records = DECODE[attributes & CODEC](content[at + HEAD.size : stop])
-            batches.append(Batch(base, count, records))
-        position, at = base + last + 1, stop
+        is_aborted = found.is_transactional and found.producer_id in aborting
+        if found.is_control:
+            aborting.discard(found.producer_id)
+        elif found.base_offset >= position and not is_aborted:
+            records = bytes(decompress(found.codec, found.records))
+            batches.append(Batch(found.base_offset, found.count, records))
+        position = found.last_offset + 1
     return Fetched(position, end, batches)
 
 

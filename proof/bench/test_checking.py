@@ -9,7 +9,8 @@ import pytest
 from bench.worker.batches import encode
 from bench.worker.checking import Checked, WrongOutputError, checked
 from bench.worker.events import Form, Part, parts
-from bench.worker.log import HEAD, Batch, Log
+from bench.worker.log import Batch, Log
+from streamdedup.kafka.records.wire import HEAD_BYTES
 
 FORM = Form(120)
 MODEL = parts(2000, 4, 0.2)
@@ -62,7 +63,7 @@ async def test_a_wrong_event_ends_it(wrong: str, placed: bool) -> None:
     given = {
         "doubled": output[0][-1],
         "duplicate": _record(part, again),
-        "foreign": encode(FORM, part.numbers[last : last + 1] + 4, last)[HEAD.size :],
+        "foreign": encode(FORM, part.numbers[last : last + 1] + 4, last)[HEAD_BYTES:],
         "too far": _record(part, behind),
     }
     if wrong in AT:
@@ -85,7 +86,7 @@ async def test_an_event_that_is_not_in_its_place_ends_it(wrong: str) -> None:
 
 
 def _record(part: Part, at: int) -> bytes:
-    return encode(FORM, part.numbers[at : at + 1], at)[HEAD.size :]
+    return encode(FORM, part.numbers[at : at + 1], at)[HEAD_BYTES:]
 
 
 def _exact() -> Output:

@@ -23,7 +23,7 @@ from bench.worker import (
     results,
     rounds,
 )
-from bench.worker.batches import CODECS, encode
+from bench.worker.batches import encode
 from bench.worker.cases import BASE, LARGE
 from bench.worker.checking import missing_max
 from bench.worker.contenders import (
@@ -36,6 +36,7 @@ from bench.worker.contenders import (
 )
 from bench.worker.events import Form, Part, parts
 from bench.worker.rounds import Rounds
+from streamdedup.kafka.records.codecs import CODECS
 from tests.broker.base import Broker, Unavailable
 from tests.broker.topics import Event, create_topic, produce, unique_name
 

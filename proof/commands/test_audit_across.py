@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
@@ -12,23 +11,20 @@ from tests.commands.test_audit_across import (
     Stage,
     by_time,
     emitted,
-    play,
 )
+from tests.memory import over
 from tests.spread import spread
 
 
-def test_evidence_in_the_output_alone_counts(tmp_path: Path) -> None:
+@over(Stage)
+async def test_evidence_in_the_output_alone_counts(stage: Stage) -> None:
     """The input may have been deleted since."""
-
-    async def scene(stage: Stage) -> None:
-        await stage.run(list(spread(3000, 948).events))
-        for log in stage.broker.topics[stage.deployment.source].logs:
-            log.trim(log.end)
-        report = await stage.audited()
-        assert not report.fine
-        assert report.as_text().endswith("within each partition only\n")
-
-    play(tmp_path, scene)
+    await stage.run(spread(3000, 948).events)
+    for log in stage.broker.topics[stage.source].logs:
+        log.trim(log.end)
+    report = await stage.audited()
+    assert not report.fine
+    assert report.as_text().endswith("within each partition only\n")
 
 
 def test_each_event_that_follows_one_of_another_partition_is_doubled() -> None:

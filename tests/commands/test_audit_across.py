@@ -1,7 +1,7 @@
 """Claims about what an audit says of keys in several partitions; over a broker in memory."""
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,40 +17,32 @@ from streamdedup.delivery.cross_partition import REMEDY, Watch
 from streamdedup.filters.window.clock import UNLIMITED, Clock
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.settings import load
-from streamdedup.testing import MemoryBroker, connected_to
-from tests.deployment import Deployment
+from streamdedup.testing import connected_to
+from tests import memory
 from tests.local import Start, on_virtual_clock
+from tests.memory import over
 from tests.spread import PARTITIONS, Spread, spread
 
 SIZE_BYTES = 1 << 20
 
 
-class Stage:
+class Stage(memory.Stage):
     """A broker in memory whose output a worker wrote."""
 
-    def __init__(self, directory: Path, start: Start, partitions: int = PARTITIONS) -> None:
-        self.deployment = Deployment("memory:1", directory, partitions)
-        self.deployment.config["key"] = {"field": "id"}
-        self.broker, self._start = MemoryBroker(), start
-        for topic in (self.deployment.source, self.deployment.sink):
-            self.broker.create_topic(topic, partitions)
+    def __init__(self, directory: Path, start: Start) -> None:
+        super().__init__(directory, start, PARTITIONS)
+        self.config["key"] = {"field": "id"}
 
-    async def run(self, events: list[Any]) -> None:
+    async def run(self, events: Iterable[Any]) -> None:
         """Feed these, and have a worker read all of them."""
-        self.broker.produce(self.deployment.source, [event[:3] for event in events])
-        worker = self._start(self.deployment, connect=connected_to(self.broker))
-        await worker.consumed(len(events))
-        await worker.stop()
+        given = [event[:3] for event in events]
+        self.broker.produce(self.source, given)
+        await self.ended(len(given))
 
     async def audited(self, **options: Any) -> Report:
         """The report."""
         settings = load(self.deployment.write_config())
         return await audit(settings, connected_to(self.broker), **options)
-
-
-def play(directory: Path, scene: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
-    """Run `scene` on a virtual clock."""
-    on_virtual_clock(lambda start: scene(Stage(directory, start)))
 
 
 @pytest.fixture(scope="module")
@@ -59,75 +51,66 @@ def stream() -> Spread:
     return spread(3000, 948)
 
 
-def test_with_evidence_the_promise_holds_within_partitions_only(
-    tmp_path: Path, stream: Spread
+@over(Stage)
+async def test_with_evidence_the_promise_holds_within_partitions_only(
+    stage: Stage, stream: Spread
 ) -> None:
     """A plain audit compares a sample, which is all of a small topic, and says the share and the remedy."""
-
-    async def scene(stage: Stage) -> None:
-        await stage.run(list(stream.events))
-        report = await stage.audited()
-        text = report.as_text()
-        assert not report.fine
-        assert report.breaches == ()
-        assert text.endswith("\nthe promise holds within each partition only\n")
-        assert "948 keys of a sample, of which" in text
-        assert f"about {stream.unseen_share:.1%} of all duplicates pass" in text
-        assert REMEDY in text
-        assert "user" not in text
-        across = report.as_json()["across"]
-        assert across["compared"] == "sample"
-        assert across["share_of_duplicates"] == pytest.approx(stream.unseen_share)
-        assert across["doubled"] is None
-
-    play(tmp_path, scene)
+    await stage.run(stream.events)
+    report = await stage.audited()
+    text = report.as_text()
+    assert not report.fine
+    assert report.breaches == ()
+    assert text.endswith("\nthe promise holds within each partition only\n")
+    assert "948 keys of a sample, of which" in text
+    assert f"about {stream.unseen_share:.1%} of all duplicates pass" in text
+    assert REMEDY in text
+    assert "user" not in text
+    across = report.as_json()["across"]
+    assert across["compared"] == "sample"
+    assert across["share_of_duplicates"] == pytest.approx(stream.unseen_share)
+    assert across["doubled"] is None
 
 
-def test_across_partitions_each_copy_is_doubled(tmp_path: Path, stream: Spread) -> None:
+@over(Stage)
+async def test_across_partitions_each_copy_is_doubled(stage: Stage, stream: Spread) -> None:
     """All keys are compared: events emitted again in another partition are a breach, with the first of them."""
-
-    async def scene(stage: Stage) -> None:
-        await stage.run(list(stream.events))
-        for size_bytes in (SIZE_BYTES, 50_000):  # in memory, and in a file
-            report = await stage.audited(across=True, size_bytes=size_bytes)
-            found = report.across
-            assert found is not None
-            assert (found.keys, found.doubled) == (948, stream.passing - 948)
-            (breach,) = report.breaches
-            assert f"{stream.passing - 948:,} events emitted again in another partition" in breach
-            assert f"{stage.deployment.sink}/{found.places[0][0]} at offset" in breach
-            assert report.as_text().endswith("\nbreach of the promise\n")
-            assert all(counts.doubled == 0 for counts in report.partitions)
-            limits = {limit.name for counts in report.partitions for limit in counts.limits}
-            assert "keys_across_partitions" not in limits
-            output = stage.broker.read_all(stage.deployment.sink)
-            for partition, offset in found.places:
-                (event,) = [one for one in output[partition] if one.offset == offset]
-                assert any(
-                    event.value == other.value
-                    for elsewhere, events in enumerate(output)
-                    for other in events
-                    if elsewhere != partition
-                )
-
-    play(tmp_path, scene)
+    await stage.run(stream.events)
+    for size_bytes in (SIZE_BYTES, 50_000):  # in memory, and in a file
+        report = await stage.audited(across=True, size_bytes=size_bytes)
+        found = report.across
+        assert found is not None
+        assert (found.keys, found.doubled) == (948, stream.passing - 948)
+        (breach,) = report.breaches
+        assert f"{stream.passing - 948:,} events emitted again in another partition" in breach
+        assert f"{stage.sink}/{found.places[0][0]} at offset" in breach
+        assert report.as_text().endswith("\nbreach of the promise\n")
+        assert all(counts.doubled == 0 for counts in report.partitions)
+        limits = {limit.name for counts in report.partitions for limit in counts.limits}
+        assert "keys_across_partitions" not in limits
+        output = stage.broker.read_all(stage.sink)
+        for partition, offset in found.places:
+            (event,) = [one for one in output[partition] if one.offset == offset]
+            assert any(
+                event.value == other.value
+                for elsewhere, events in enumerate(output)
+                for other in events
+                if elsewhere != partition
+            )
 
 
-def test_keys_that_lie_in_one_partition_each_are_fine(tmp_path: Path) -> None:
+@over(Stage)
+async def test_keys_that_lie_in_one_partition_each_are_fine(stage: Stage) -> None:
     """Then it is known that the promise holds, if all were compared."""
-
-    async def scene(stage: Stage) -> None:
-        numbers = [*range(300), *range(300)]
-        await stage.run([(n % 6, b"%d" % (n % 6), b'{"id": "%d"}' % n) for n in numbers])
-        report = await stage.audited()
-        assert report.fine
-        assert report.as_text().endswith("the promise holds as far as can be known\n")
-        report = await stage.audited(across=True)
-        assert report.fine
-        assert "300 keys in the output, of which 0 in several partitions\n" in report.as_text()
-        assert report.as_text().endswith("\nthe promise holds\n")
-
-    play(tmp_path, scene)
+    numbers = [*range(300), *range(300)]
+    await stage.run([(n % 6, b"%d" % (n % 6), b'{"id": "%d"}' % n) for n in numbers])
+    report = await stage.audited()
+    assert report.fine
+    assert report.as_text().endswith("the promise holds as far as can be known\n")
+    report = await stage.audited(across=True)
+    assert report.fine
+    assert "300 keys in the output, of which 0 in several partitions\n" in report.as_text()
+    assert report.as_text().endswith("\nthe promise holds\n")
 
 
 def test_the_command_has_a_status_for_each(
@@ -139,11 +122,11 @@ def test_the_command_has_a_status_for_each(
     """3 if the promise holds within each partition only, 1 if keys were found doubled across them."""
     stages = list[Stage]()
 
-    async def scene(stage: Stage) -> None:
-        await stage.run(list(stream.events))
-        stages.append(stage)
+    async def scene(start: Start) -> None:
+        stages.append(Stage(tmp_path, start))
+        await stages[0].run(stream.events)
 
-    play(tmp_path, scene)
+    on_virtual_clock(scene)
     (stage,) = stages
 
     async def connected(settings: Any, **options: Any) -> Report:

@@ -1,7 +1,6 @@
 """Claims about `reset` and `audit` with `source.repartition`, over a broker in memory: two groups, one promise."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,8 @@ from streamdedup.kafka.partitions import InputPartition
 from streamdedup.settings import Settings, load
 from streamdedup.testing import Logged, connected_to
 from tests.local import until
-from tests.staged import INPUTS, PLACES, MemoryStage, play
+from tests.memory import over
+from tests.staged import INPUTS, PLACES, MemoryStage
 
 DISTINCT = 200
 IDS = [*range(DISTINCT), *range(100)]
@@ -78,109 +78,91 @@ async def notes(stage: MemoryStage) -> tuple[dict[int, Note], dict[int, Note]]:
 # --- reset ---
 
 
-def test_the_first_stage_moves_and_nothing_is_emitted_twice(tmp_path: Path) -> None:
+@over(MemoryStage)
+async def test_the_first_stage_moves_and_nothing_is_emitted_twice(stage: MemoryStage) -> None:
     """To the end and to the start; each event is copied again, and known. The second stage stays where it is."""
-
-    async def scene(stage: MemoryStage) -> None:
-        await stage.judge(IDS)
-        before, judged_before = await notes(stage), judged(stage)
-        said = await reset(stage, "latest")
-        group = stage.deployment.group
-        assert f"group {stage.copying_group} on {stage.source}, to latest" in said
-        assert f"group {group} on {stage.middle}: stays where it is\n" in said
-        assert copied(stage) == ends(stage)
-        assert "none of these is emitted again" in await reset(stage, "earliest")
-        assert copied(stage) == dict.fromkeys(range(INPUTS), 0)
-        assert (await notes(stage), judged(stage)) == (before, judged_before)
-        async with stage.start() as worker:
-            await worker.consumed(len(IDS))
-        assert not worker.lines("input_begun_anew")
-        assert Counter(stage.ids().values()) == {1: DISTINCT}
-
-    play(tmp_path, scene)
+    await stage.judge(IDS)
+    before, judged_before = await notes(stage), judged(stage)
+    said = await reset(stage, "latest")
+    group = stage.deployment.group
+    assert f"group {stage.copying_group} on {stage.source}, to latest" in said
+    assert f"group {group} on {stage.middle}: stays where it is\n" in said
+    assert copied(stage) == ends(stage)
+    assert "none of these is emitted again" in await reset(stage, "earliest")
+    assert copied(stage) == dict.fromkeys(range(INPUTS), 0)
+    assert (await notes(stage), judged(stage)) == (before, judged_before)
+    async with stage.start() as worker:
+        await worker.consumed(len(IDS))
+    assert not worker.lines("input_begun_anew")
+    assert Counter(stage.ids().values()) == {1: DISTINCT}
 
 
-def test_what_is_forgotten_is_emitted_again_once(tmp_path: Path) -> None:
+@over(MemoryStage)
+async def test_what_is_forgotten_is_emitted_again_once(stage: MemoryStage) -> None:
     """After --forget each key comes once more, and after a plain reset then none."""
-
-    async def scene(stage: MemoryStage) -> None:
-        await stage.judge(IDS)
-        said = await reset(stage, "earliest", forget=True)
-        assert f"{stage.middle}: stays where it is, with empty" in said
-        assert "are not read yet" not in said
-        _, second = await notes(stage)
-        assert {p: (note.floor, note.placed) for p, note in second.items()} == {
-            p: (stage.broker.log(stage.deployment.sink, p).end, PLACES) for p in range(PLACES)
-        }
-        await work(stage)
-        assert Counter(stage.ids().values()) == {2: DISTINCT}
-        assert "An earlier --forget stays in force" in await reset(stage, "earliest")
-        await work(stage)
-        assert Counter(stage.ids().values()) == {2: DISTINCT}
-
-    play(tmp_path, scene)
+    await stage.judge(IDS)
+    said = await reset(stage, "earliest", forget=True)
+    assert f"{stage.middle}: stays where it is, with empty" in said
+    assert "are not read yet" not in said
+    _, second = await notes(stage)
+    assert {p: (note.floor, note.placed) for p, note in second.items()} == {
+        p: (stage.broker.log(stage.deployment.sink, p).end, PLACES) for p in range(PLACES)
+    }
+    await work(stage)
+    assert Counter(stage.ids().values()) == {2: DISTINCT}
+    assert "An earlier --forget stays in force" in await reset(stage, "earliest")
+    await work(stage)
+    assert Counter(stage.ids().values()) == {2: DISTINCT}
 
 
-def test_a_reset_that_was_killed_between_both_groups_is_finished_by_another(tmp_path: Path) -> None:
+@over(MemoryStage)
+async def test_a_reset_that_was_killed_between_both_groups_is_finished_by_another(
+    stage: MemoryStage,
+) -> None:
     """The floor is set, the input has not moved: nothing is read again until the reset is run once more."""
-
-    async def scene(stage: MemoryStage) -> None:
-        await stage.judge(IDS)
-        half = await planned(stage, "earliest", forget=True)
-        async with _opened(settings_of(stage), connected_to(stage.broker)) as stages:
-            assert isinstance(stages, Stages)
-            await stages._second.move(ResetPlan(STAY, True, half.floors))
-        assert copied(stage) == ends(stage)
-        async with stage.start() as worker:
-            await worker.live(PLACES)
-            assert worker.tally.consumed == 0
-        await reset(stage, "earliest", forget=True)
-        await work(stage)
-        assert Counter(stage.ids().values()) == {2: DISTINCT}
-
-    play(tmp_path, scene)
+    await stage.judge(IDS)
+    half = await planned(stage, "earliest", forget=True)
+    async with _opened(settings_of(stage), connected_to(stage.broker)) as stages:
+        assert isinstance(stages, Stages)
+        await stages._second.move(ResetPlan(STAY, True, half.floors))
+    assert copied(stage) == ends(stage)
+    async with stage.start() as worker:
+        await worker.live(PLACES)
+        assert worker.tally.consumed == 0
+    await reset(stage, "earliest", forget=True)
+    await work(stage)
+    assert Counter(stage.ids().values()) == {2: DISTINCT}
 
 
-def test_unread_events_of_the_middle_are_judged_by_empty_filters(tmp_path: Path) -> None:
+@over(MemoryStage)
+async def test_unread_events_of_the_middle_are_judged_by_empty_filters(stage: MemoryStage) -> None:
     """That is said: --forget --to latest does not skip what was copied before."""
-
-    async def scene(stage: MemoryStage) -> None:
-        await stage.judge(IDS)
-        stage.feed(IDS)
-        await only_copied(stage)
-        said = await reset(stage, "latest", forget=True)
-        assert f"offsets of {stage.middle} are not read yet" in said
-        await work(stage)
-        assert Counter(stage.ids().values()) == {2: DISTINCT}
-
-    play(tmp_path, scene)
+    await stage.judge(IDS)
+    stage.feed(IDS)
+    await only_copied(stage)
+    said = await reset(stage, "latest", forget=True)
+    assert f"offsets of {stage.middle} are not read yet" in said
+    await work(stage)
+    assert Counter(stage.ids().values()) == {2: DISTINCT}
 
 
-def test_a_refused_meaning_stays_visible(tmp_path: Path) -> None:
+@over(MemoryStage)
+async def test_a_refused_meaning_stays_visible(stage: MemoryStage) -> None:
     """Whoever resets with another key: both groups keep the meaning that the middle and the output were made with."""
-
-    async def scene(stage: MemoryStage) -> None:
-        await stage.judge(IDS)
-        before = await notes(stage)
-        stage.deployment.config["key"] = {"field": "other"}
-        for forget in (False, True):
-            await reset(stage, "earliest", forget=forget)
-            for old, new in zip(before, await notes(stage), strict=True):
-                assert {p: n.meaning for p, n in old.items()} == {
-                    p: n.meaning for p, n in new.items()
-                }
-
-    play(tmp_path, scene)
+    await stage.judge(IDS)
+    before = await notes(stage)
+    stage.deployment.config["key"] = {"field": "other"}
+    for forget in (False, True):
+        await reset(stage, "earliest", forget=forget)
+        for old, new in zip(before, await notes(stage), strict=True):
+            assert {p: n.meaning for p, n in old.items()} == {p: n.meaning for p, n in new.items()}
 
 
-def test_a_middle_that_is_not_there_is_named(tmp_path: Path) -> None:
+@over(MemoryStage)
+async def test_a_middle_that_is_not_there_is_named(stage: MemoryStage) -> None:
     """Before any worker ran there is nothing to reset."""
-
-    async def scene(stage: MemoryStage) -> None:
-        with pytest.raises(ConfigError, match=f"the middle topic {stage.middle} does not exist"):
-            await planned(stage, "earliest")
-
-    play(tmp_path, scene)
+    with pytest.raises(ConfigError, match=f"the middle topic {stage.middle} does not exist"):
+        await planned(stage, "earliest")
 
 
 # --- audit ---
@@ -212,77 +194,71 @@ def copy(stage: MemoryStage, name: str, events: list[tuple[int, Logged]]) -> Non
         stage.broker.log(name, partition).append([record])
 
 
-def test_an_audit_finds_what_is_missing_doubled_and_misplaced(tmp_path: Path) -> None:
+@over(MemoryStage)
+async def test_an_audit_finds_what_is_missing_doubled_and_misplaced(stage: MemoryStage) -> None:
     """Of a good deployment nothing; of an output with three events less, one more, or one elsewhere, just that."""
+    await stage.judge(IDS)
+    report = await audited(stage)
+    assert report.as_text().endswith("the promise holds\n"), report.as_text()
+    assert (report.fine, found(report)) == (True, (0, 0, 0, 0))
+    total, staged = report.total, report.repartition
+    assert staged is not None
+    assert (total.read, total.keys, total.emitted) == (len(IDS), DISTINCT, DISTINCT)
+    assert (staged.under_way, staged.misplaced) == (0, 0)
+    assert report.as_json()["repartition"]["middle"] == stage.middle
 
-    async def scene(stage: MemoryStage) -> None:
-        await stage.judge(IDS)
-        report = await audited(stage)
-        assert report.as_text().endswith("the promise holds\n"), report.as_text()
-        assert (report.fine, found(report)) == (True, (0, 0, 0, 0))
-        total, staged = report.total, report.repartition
-        assert staged is not None
-        assert (total.read, total.keys, total.emitted) == (len(IDS), DISTINCT, DISTINCT)
-        assert (staged.under_way, staged.misplaced) == (0, 0)
-        assert report.as_json()["repartition"]["middle"] == stage.middle
+    output = output_of(stage)
+    copy(stage, "copy", output[3:])
+    report = await audited(stage, "sink.topic=copy")
+    assert found(report) == (0, 3, 0, 0)
+    (breach,) = report.breaches
+    assert "3 keys in the input but not in the output" in breach
+    assert report.repartition is not None
+    missing = {
+        event.value
+        for number, events in enumerate(stage.broker.read_all(stage.source))
+        for event in events
+        if (InputPartition(stage.source, number), event.offset)
+        in report.repartition.places["missing"]
+    }
+    assert missing == {event.value for _, event in output[:3]}
 
-        output = output_of(stage)
-        copy(stage, "copy", output[3:])
-        report = await audited(stage, "sink.topic=copy")
-        assert found(report) == (0, 3, 0, 0)
-        (breach,) = report.breaches
-        assert "3 keys in the input but not in the output" in breach
-        assert report.repartition is not None
-        missing = {
-            event.value
-            for number, events in enumerate(stage.broker.read_all(stage.source))
-            for event in events
-            if (InputPartition(stage.source, number), event.offset)
-            in report.repartition.places["missing"]
-        }
-        assert missing == {event.value for _, event in output[:3]}
+    copy(stage, "copy", output[:4])
+    report = await audited(stage, "sink.topic=copy")
+    assert found(report) == (0, 0, 1, 0)
+    (breach,) = report.breaches
+    assert breach.startswith("1 event emitted again; first: ")
 
-        copy(stage, "copy", output[:4])
-        report = await audited(stage, "sink.topic=copy")
-        assert found(report) == (0, 0, 1, 0)
-        (breach,) = report.breaches
-        assert breach.startswith("1 event emitted again; first: ")
-
-        elsewhere = (output[0][0] + 1) % PLACES
-        copy(stage, "moved", [(elsewhere, output[0][1]), *output[1:]])
-        report = await audited(stage, "sink.topic=moved")
-        assert found(report) == (0, 0, 0, 0)
-        (breach,) = report.breaches
-        assert "1 event in another partition of the output than that of their key" in breach
-        assert f"moved/{elsewhere} at offset 0" in breach
-
-    play(tmp_path, scene)
+    elsewhere = (output[0][0] + 1) % PLACES
+    copy(stage, "moved", [(elsewhere, output[0][1]), *output[1:]])
+    report = await audited(stage, "sink.topic=moved")
+    assert found(report) == (0, 0, 0, 0)
+    (breach,) = report.breaches
+    assert "1 event in another partition of the output than that of their key" in breach
+    assert f"moved/{elsewhere} at offset 0" in breach
 
 
-def test_what_waits_in_the_middle_is_under_way(tmp_path: Path) -> None:
+@over(MemoryStage)
+async def test_what_waits_in_the_middle_is_under_way(stage: MemoryStage) -> None:
     """If the second stage is stopped, keys that it has not read are not missing; once it has, they are due."""
-
-    async def scene(stage: MemoryStage) -> None:
-        await stage.judge(IDS[:100])
-        stage.feed(IDS[100:])
-        await only_copied(stage)
-        report = await audited(stage)
-        assert report.fine, report.as_text()
-        assert report.repartition is not None
-        assert report.repartition.under_way == 200
-        assert f"under way in {stage.middle}: 200 events" in report.as_text()
-        total = report.total
-        assert (total.read, total.missing, total.keys, total.emitted) == (len(IDS), 0, 100, 100)
-        await work(stage, 200)
-        report = await audited(stage)
-        assert (report.fine, report.total.keys) == (True, DISTINCT), report.as_text()
-        await reset(stage, "earliest", forget=True)
-        report = await audited(stage)
-        assert report.fine, report.as_text()
-        assert "reset --forget" in " ".join(report.notes)
-        await work(stage)
-        report = await audited(stage)
-        total = report.total
-        assert (report.fine, total.emitted, total.missing) == (True, DISTINCT, None)
-
-    play(tmp_path, scene)
+    await stage.judge(IDS[:100])
+    stage.feed(IDS[100:])
+    await only_copied(stage)
+    report = await audited(stage)
+    assert report.fine, report.as_text()
+    assert report.repartition is not None
+    assert report.repartition.under_way == 200
+    assert f"under way in {stage.middle}: 200 events" in report.as_text()
+    total = report.total
+    assert (total.read, total.missing, total.keys, total.emitted) == (len(IDS), 0, 100, 100)
+    await work(stage, 200)
+    report = await audited(stage)
+    assert (report.fine, report.total.keys) == (True, DISTINCT), report.as_text()
+    await reset(stage, "earliest", forget=True)
+    report = await audited(stage)
+    assert report.fine, report.as_text()
+    assert "reset --forget" in " ".join(report.notes)
+    await work(stage)
+    report = await audited(stage)
+    total = report.total
+    assert (report.fine, total.emitted, total.missing) == (True, DISTINCT, None)

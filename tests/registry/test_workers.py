@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from streamdedup.registry.unknown import UNKNOWN_S
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.settings import load
-from streamdedup.testing import MemoryBroker, connected_to
-from tests.deployment import Deployment
+from streamdedup.testing import connected_to
+from tests import memory
 from tests.keys.avro import framed, written
-from tests.local import LocalWorker, Start, on_virtual_clock
+from tests.local import Start
+from tests.memory import over
 from tests.registry.stand_ins import PlayedClient, avro, record
 
 VERSIONS: Mapping[int, list[tuple[str, Any]]] = {
@@ -34,6 +35,9 @@ VERSIONS: Mapping[int, list[tuple[str, Any]]] = {
 }
 
 
+PLAYED = list[PlayedClient]()
+
+
 def value(number: int, key: str) -> bytes:
     """Return an event of that version of the schema."""
     key_of = (lambda: ("string", key)) if number == 3 else (lambda: key)
@@ -41,37 +45,29 @@ def value(number: int, key: str) -> bytes:
     return framed(number, written(fields, {"id": key_of(), "added": 5}))
 
 
-class Stage:
+class Stage(memory.Stage):
     """A broker in memory with one partition, a played registry, and workers."""
 
-    def __init__(self, directory: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.deployment = there = Deployment("memory:1", directory, partitions=1)
-        self.config = there.config
-        there.config["key"] = {"format": "avro", "field": "id"}
-        there.config["kafka"]["schema_registry"] = {"url": "http://registry.example"}
-        there.config["sink"]["dead_letter_topic"] = self.letters = f"{there.sink}-letters"
-        self.broker = MemoryBroker()
-        for name in (there.source, there.sink, self.letters):
-            self.broker.create_topic(name, 1)
+    def __init__(self, directory: Path, start: Start) -> None:
+        super().__init__(directory, start)
+        self.config["key"] = {"format": "avro", "field": "id"}
+        self.config["kafka"]["schema_registry"] = {"url": "http://registry.example"}
+        self.letters = self.side_topic("dead_letter_topic")
         self.client = PlayedClient({each: avro(*fields) for each, fields in VERSIONS.items()})
-        monkeypatch.setattr(registry, "Client", lambda _: self.client)
-        self._start = start
+        PLAYED.append(self.client)
 
-    def start(self) -> LocalWorker:
-        """Start a worker."""
-        return self._start(self.deployment, connect=connected_to(self.broker))
-
-    def feed(self, *values: bytes | None) -> None:
+    def write(self, *values: bytes | None) -> None:
         """Append events to the input."""
-        self.broker.produce(self.deployment.source, [(0, None, each) for each in values])
+        self.broker.produce(self.source, [(0, None, each) for each in values])
 
     def emit(self, *values: bytes | None) -> None:
         """Append events to the output, as a worker of long ago."""
-        self.broker.produce(self.deployment.sink, [(0, None, each) for each in values])
+        self.broker.produce(self.sink, [(0, None, each) for each in values])
 
-    def output(self) -> list[bytes | None]:
+    @property
+    def values(self) -> list[bytes | None]:
         """The values of the output."""
-        return [event.value for event in self.broker.read_all(self.deployment.sink)[0]]
+        return [event.value for event in self.output]
 
     def reasons(self) -> list[str]:
         """The reasons of the dead letters."""
@@ -84,13 +80,10 @@ class Stage:
             file.unlink()
 
 
-Scene = Callable[[Stage], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
-    """Give a way to run a scene on a virtual clock."""
-    return lambda scene: on_virtual_clock(lambda start: scene(Stage(tmp_path, start, monkeypatch)))
+@pytest.fixture(autouse=True)
+def played(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have workers and commands ask the client of the newest stage."""
+    monkeypatch.setattr(registry, "Client", lambda _: PLAYED[-1])
 
 
 def events_of(keys: Iterable[str]) -> list[bytes]:
@@ -102,26 +95,23 @@ def events_of(keys: Iterable[str]) -> list[bytes]:
     ]
 
 
-def test_versions_and_json_are_one_key(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_versions_and_json_are_one_key(stage: Stage) -> None:
     """Of all ways to write an event, the first passes; a fold of the output takes the same keys."""
-
-    async def scene(stage: Stage) -> None:
-        stage.feed(*events_of("abc"))
-        await stage.start().through(12)
-        assert stage.output() == events_of("abc")[::4]
-        assert sorted(stage.client.asked) == [1, 2, 3]
-        stage.feed(*reversed(events_of("abcd")))
-        worker = await stage.start().through(16)  # from the snapshot
-        assert stage.output()[3:] == [events_of("d")[3]]
-        stage.deployment.delete_snapshots()
-        stage.feed(*events_of("abcd"))
-        worker = await stage.start().through(16)
-        assert worker.lines("output_folded")[-1]["events"] == 4
-        assert len(stage.output()) == 4
-        # At each start they are compared with those on disk, from which all else comes.
-        assert sorted(stage.client.asked) == sorted([1, 2, 3] * 3)
-
-    play(scene)
+    stage.write(*events_of("abc"))
+    await stage.ended(12)
+    assert stage.values == events_of("abc")[::4]
+    assert sorted(stage.client.asked) == [1, 2, 3]
+    stage.write(*reversed(events_of("abcd")))
+    worker = await stage.ended(16)  # from the snapshot
+    assert stage.values[3:] == [events_of("d")[3]]
+    stage.deployment.delete_snapshots()
+    stage.write(*events_of("abcd"))
+    worker = await stage.ended(16)
+    assert worker.lines("output_folded")[-1]["events"] == 4
+    assert len(stage.values) == 4
+    # At each start they are compared with those on disk, from which all else comes.
+    assert sorted(stage.client.asked) == sorted([1, 2, 3] * 3)
 
 
 RESTORED: Mapping[int, list[tuple[str, Any]]] = {
@@ -132,291 +122,239 @@ RESTORED: Mapping[int, list[tuple[str, Any]]] = {
 
 
 @pytest.mark.parametrize("numbers", [[1], [1, 2, 3]])
-def test_a_registry_that_gives_an_id_to_another_schema_stops_a_start(
-    play: Callable[[Scene], None], numbers: list[int]
+@over(Stage)
+async def test_a_registry_that_gives_an_id_to_another_schema_stops_a_start(
+    stage: Stage, numbers: list[int]
 ) -> None:
     """By name, although the disk has the schema: the events that come now are written by the other."""
-
-    async def scene(stage: Stage) -> None:
-        stage.feed(*(value(number, "a") for number in numbers))
-        await stage.start().through(len(numbers))
-        stage.client.schemas |= {each: avro(*RESTORED[each]) for each in numbers}
-        stage.feed(*(framed(number, b"\2\2b\2") for number in numbers))
-        worker = stage.start()
-        with pytest.raises(
-            DeliveryError, match=f"the registry gives schema {numbers[-1]} to another"
-        ):
-            await worker.live()
-        assert len(stage.output()) == 1
-
-    play(scene)
+    stage.write(*(value(number, "a") for number in numbers))
+    await stage.ended(len(numbers))
+    stage.client.schemas |= {each: avro(*RESTORED[each]) for each in numbers}
+    stage.write(*(framed(number, b"\2\2b\2") for number in numbers))
+    worker = stage.start()
+    with pytest.raises(DeliveryError, match=f"the registry gives schema {numbers[-1]} to another"):
+        await worker.live()
+    assert len(stage.values) == 1
 
 
 @pytest.mark.parametrize("lost", [{1}, {1, 2, 3}])
-def test_a_registry_that_lost_ids_or_spaces_them_otherwise_stops_nothing(
-    play: Callable[[Scene], None], lost: set[int]
+@over(Stage)
+async def test_a_registry_that_lost_ids_or_spaces_them_otherwise_stops_nothing(
+    stage: Stage, lost: set[int]
 ) -> None:
     """Nor does one that changed the white space. What it no longer has, the disk has."""
-
-    async def scene(stage: Stage) -> None:
-        stage.feed(*events_of("a"))
-        await stage.start().through(4)
-        for number, each in tuple(stage.client.schemas.items()):
-            stage.client.schemas[number] = Schema("AVRO", each.text.replace(", ", ",\n  "))
-        for number in lost:
-            del stage.client.schemas[number]
-        stage.feed(*events_of("b"))
-        await stage.start().through(4)
-        assert stage.output()[1:] == events_of("b")[:1]
-
-    play(scene)
+    stage.write(*events_of("a"))
+    await stage.ended(4)
+    for number, each in tuple(stage.client.schemas.items()):
+        stage.client.schemas[number] = Schema("AVRO", each.text.replace(", ", ",\n  "))
+    for number in lost:
+        del stage.client.schemas[number]
+    stage.write(*events_of("b"))
+    await stage.ended(4)
+    assert stage.values[1:] == events_of("b")[:1]
 
 
-def test_a_topic_that_moves_from_json_keeps_its_memory(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_a_topic_that_moves_from_json_keeps_its_memory(stage: Stage) -> None:
     """The format is in the meaning, and in no identity: the snapshot is used, and nothing is warned of."""
-
-    async def scene(stage: Stage) -> None:
-        key, kafka = stage.config["key"], dict(stage.config["kafka"])
-        stage.config["key"] = {"field": "id"}
-        del stage.config["kafka"]["schema_registry"]
-        stage.feed(b'{"id":"a"}', b'{"id":"b"}')
-        first = await stage.start().through(2)
-        stage.config["key"], stage.config["kafka"] = key, kafka
-        stage.feed(value(2, "b"), value(1, "c"))
-        second = await stage.start().through(2)
-        assert stage.output()[2:] == [value(1, "c")]
-        assert second.lines("snapshot_loaded")
-        assert second.lines("keys_changed") == second.lines("snapshot_refused") == []
-        names = [each.lines("worker_starts")[0]["meaning"] for each in (first, second)]
-        assert names[0] != names[1]
-
-    play(scene)
+    key, kafka = stage.config["key"], dict(stage.config["kafka"])
+    stage.config["key"] = {"field": "id"}
+    del stage.config["kafka"]["schema_registry"]
+    stage.write(b'{"id":"a"}', b'{"id":"b"}')
+    first = await stage.ended(2)
+    stage.config["key"], stage.config["kafka"] = key, kafka
+    stage.write(value(2, "b"), value(1, "c"))
+    second = await stage.ended(2)
+    assert stage.values[2:] == [value(1, "c")]
+    assert second.lines("snapshot_loaded")
+    assert second.lines("keys_changed") == second.lines("snapshot_refused") == []
+    names = [each.lines("worker_starts")[0]["meaning"] for each in (first, second)]
+    assert names[0] != names[1]
 
 
-def test_an_unknown_id_is_asked_for_again_then_rejected(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_an_unknown_id_is_asked_for_again_then_rejected(stage: Stage) -> None:
     """For a minute; what came before it is committed meanwhile, and what comes after it passes later."""
-
-    async def scene(stage: Stage) -> None:
-        stage.feed(value(1, "a"))
-        async with stage.start() as worker:
-            await worker.consumed(1)
-            began_s = worker.task.get_loop().time()
-            stage.feed(value(1, "b"), framed(99, b"\2x"), value(1, "c"))
-            await worker.consumed(4)
-            assert UNKNOWN_S <= worker.task.get_loop().time() - began_s <= UNKNOWN_S + 30
-            asked = stage.client.asked.count(99)
-            assert asked > 5
-            assert stage.output() == [value(1, key) for key in "abc"]
-            assert stage.reasons() == ["of schema 99, which the registry does not have"]
-            stage.feed(framed(99, b"\2x"))
-            await worker.consumed(5)
-            assert stage.client.asked.count(99) == asked  # not again so soon
-            stage.client.schemas[99] = stage.client.schemas[1]
-            assert len(worker.lines("schema_given_up")) == 1
-            await asyncio.sleep(ASK_AGAIN_S)
-            stage.feed(framed(99, b"\2x"))
-            await worker.consumed(6)
-            assert stage.output()[-1] == framed(99, b"\2x")
-
-    play(scene)
+    stage.write(value(1, "a"))
+    async with stage.start() as worker:
+        await worker.consumed(1)
+        began_s = worker.task.get_loop().time()
+        stage.write(value(1, "b"), framed(99, b"\2x"), value(1, "c"))
+        await worker.consumed(4)
+        assert UNKNOWN_S <= worker.task.get_loop().time() - began_s <= UNKNOWN_S + 30
+        asked = stage.client.asked.count(99)
+        assert asked > 5
+        assert stage.values == [value(1, key) for key in "abc"]
+        assert stage.reasons() == ["of schema 99, which the registry does not have"]
+        stage.write(framed(99, b"\2x"))
+        await worker.consumed(5)
+        assert stage.client.asked.count(99) == asked  # not again so soon
+        stage.client.schemas[99] = stage.client.schemas[1]
+        assert len(worker.lines("schema_given_up")) == 1
+        await asyncio.sleep(ASK_AGAIN_S)
+        stage.write(framed(99, b"\2x"))
+        await worker.consumed(6)
+        assert stage.values[-1] == framed(99, b"\2x")
 
 
-def test_an_id_that_a_follower_has_later_is_waited_for(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_an_id_that_a_follower_has_later_is_waited_for(stage: Stage) -> None:
     """So nothing is rejected that was registered just before."""
-
-    async def scene(stage: Stage) -> None:
-        schema = stage.client.schemas.pop(1)
-        stage.feed(value(1, "a"))
-        async with stage.start() as worker:
-            await worker.logged("schema_unknown", 3)
-            stage.client.schemas[1] = schema
-            await worker.consumed(1)
-        assert stage.output() == [value(1, "a")]
-
-    play(scene)
+    schema = stage.client.schemas.pop(1)
+    stage.write(value(1, "a"))
+    async with stage.start() as worker:
+        await worker.logged("schema_unknown", 3)
+        stage.client.schemas[1] = schema
+        await worker.consumed(1)
+    assert stage.values == [value(1, "a")]
 
 
-def test_an_unknown_id_in_the_output_stops_the_shard(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_an_unknown_id_in_the_output_stops_the_shard(stage: Stage) -> None:
     """Without its key, duplicates of the event would pass."""
-
-    async def scene(stage: Stage) -> None:
-        stage.emit(framed(99, b"\2x"))
-        assert (
-            "offset 0 is of schema 99, which the registry does not have"
-            in await stage.start().stopped()
-        )
-
-    play(scene)
+    stage.emit(framed(99, b"\2x"))
+    assert (
+        "offset 0 is of schema 99, which the registry does not have"
+        in await stage.start().stopped()
+    )
 
 
 @pytest.mark.parametrize("on_malformed", ["dead_letter", "pass"])
-def test_an_event_of_the_output_that_lost_its_key_stops_the_shard(
-    play: Callable[[Scene], None], on_malformed: str
+@over(Stage)
+async def test_an_event_of_the_output_that_lost_its_key_stops_the_shard(
+    stage: Stage, on_malformed: str
 ) -> None:
     """Unless events pass without a key; tombstones always may."""
-
-    async def scene(stage: Stage) -> None:
-        stage.config["key"]["on_malformed"] = on_malformed
-        stage.emit(None, value(1, "a"), framed(1, b"wrong"))
-        if on_malformed == "pass":
-            await stage.start().live()
-            return
-        error = await stage.start().stopped()
-        assert "offset 2 has no key: the value does not fit schema 1" in error
-
-    play(scene)
+    stage.config["key"]["on_malformed"] = on_malformed
+    stage.emit(None, value(1, "a"), framed(1, b"wrong"))
+    if on_malformed == "pass":
+        await stage.start().live()
+        return
+    error = await stage.start().stopped()
+    assert "offset 2 has no key: the value does not fit schema 1" in error
 
 
-def test_another_schema_under_an_id_stops_the_shard(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_another_schema_under_an_id_stops_the_shard(stage: Stage) -> None:
     """It is another registry, whose ids mean something else; the snapshot remembers."""
-
-    async def scene(stage: Stage) -> None:
-        stage.feed(value(1, "a"))
-        await stage.start().through(1)
-        stage.forget_cache()
-        stage.client.schemas[1] = avro(("other", "string"), ("id", "string"))
-        stage.feed(value(1, "b"))
-        error = await stage.start().stopped()
-        assert "schema 1 is another than it was when the snapshot was saved" in error
-        assert len(stage.output()) == 1
-
-    play(scene)
+    stage.write(value(1, "a"))
+    await stage.ended(1)
+    stage.forget_cache()
+    stage.client.schemas[1] = avro(("other", "string"), ("id", "string"))
+    stage.write(value(1, "b"))
+    error = await stage.start().stopped()
+    assert "schema 1 is another than it was when the snapshot was saved" in error
+    assert len(stage.values) == 1
 
 
-def test_a_registry_that_is_away_is_waited_for(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_a_registry_that_is_away_is_waited_for(stage: Stage) -> None:
     """Nothing is judged meanwhile, /readyz reports it, and nothing becomes a dead letter."""
-
-    async def scene(stage: Stage) -> None:
-        async with stage.start() as worker:
-            await worker.live()
-            stage.client.error = RegistryAwayError("status 503")
-            stage.feed(value(1, "a"))
-            await asyncio.sleep(200)
-            assert 1 < len(worker.lines("registry_away")) < 6
-            found = pages(worker.worker.status, Pulse())["/readyz"]()
-            assert found.status is HTTPStatus.SERVICE_UNAVAILABLE
-            assert "the schema registry has been away for" in found.text
-            metrics = pages(worker.worker.status, Pulse())["/metrics"]().text
-            assert "\nstreamdedup_registry_away_seconds 0.0" not in metrics
-            stage.client.error = None
-            await worker.consumed(1)
-            assert len(worker.lines("registry_back")) == 1
-        assert (stage.output(), stage.reasons()) == ([value(1, "a")], [])
-
-    play(scene)
-
-
-def test_a_registry_that_refuses_us_stops(play: Callable[[Scene], None]) -> None:
-    """The worker at its start, later the shard."""
-
-    async def scene(stage: Stage) -> None:
-        worker = stage.start()
+    async with stage.start() as worker:
         await worker.live()
-        stage.client.error = DeliveryError("refuses us")
-        stage.feed(value(1, "a"))
-        assert "refuses us" in await worker.stopped()
-        await worker.stop()
-        with pytest.raises(DeliveryError, match="refuses us"):
-            await stage.start().task
+        stage.client.error = RegistryAwayError("status 503")
+        stage.write(value(1, "a"))
+        await asyncio.sleep(200)
+        assert 1 < len(worker.lines("registry_away")) < 6
+        found = pages(worker.worker.status, Pulse())["/readyz"]()
+        assert found.status is HTTPStatus.SERVICE_UNAVAILABLE
+        assert "the schema registry has been away for" in found.text
+        metrics = pages(worker.worker.status, Pulse())["/metrics"]().text
+        assert "\nstreamdedup_registry_away_seconds 0.0" not in metrics
+        stage.client.error = None
+        await worker.consumed(1)
+        assert len(worker.lines("registry_back")) == 1
+    assert (stage.values, stage.reasons()) == ([value(1, "a")], [])
 
-    play(scene)
+
+@over(Stage)
+async def test_a_registry_that_refuses_us_stops(stage: Stage) -> None:
+    """The worker at its start, later the shard."""
+    worker = stage.start()
+    await worker.live()
+    stage.client.error = DeliveryError("refuses us")
+    stage.write(value(1, "a"))
+    assert "refuses us" in await worker.stopped()
+    await worker.stop()
+    with pytest.raises(DeliveryError, match="refuses us"):
+        await stage.start().task
 
 
-def test_json_schema_needs_no_registry(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_json_schema_needs_no_registry(stage: Stage) -> None:
     """Its values are JSON behind five bytes, or JSON alone."""
-
-    async def scene(stage: Stage) -> None:
-        stage.config["key"]["format"] = "json_schema"
-        del stage.config["kafka"]["schema_registry"]
-        stage.feed(b"\0\0\0\0\1" + b'{"id":"a"}', b'{"id":"a"}', b"\0\0\0\0\2" + b'{"id":"b"}')
-        await stage.start().through(3)
-        assert len(stage.output()) == 2
-
-    play(scene)
+    stage.config["key"]["format"] = "json_schema"
+    del stage.config["kafka"]["schema_registry"]
+    stage.write(b"\0\0\0\0\1" + b'{"id":"a"}', b'{"id":"a"}', b"\0\0\0\0\2" + b'{"id":"b"}')
+    await stage.ended(3)
+    assert len(stage.values) == 2
 
 
 @pytest.mark.parametrize(("origin", "warns"), [("key", True), ("value", True), ("header", False)])
-def test_framed_keys_without_a_format_are_warned_of(
-    play: Callable[[Scene], None], origin: str, warns: bool
+@over(Stage)
+async def test_framed_keys_without_a_format_are_warned_of(
+    stage: Stage, origin: str, warns: bool
 ) -> None:
     """Their bytes change with the id of the schema."""
-
-    async def scene(stage: Stage) -> None:
-        stage.config["key"] = {"from": origin, **({"field": "id"} if origin == "header" else {})}
-        del stage.config["kafka"]["schema_registry"]
-        events = [(0, framed(7, b"\6key%d" % n), framed(8, b"\2v")) for n in range(3)]
-        stage.broker.produce(stage.deployment.source, events)
-        worker = await stage.start().through(3)
-        lines = worker.lines("keys_framed")
-        assert len(lines) == warns
-        if warns:
-            number = 7 if origin == "key" else 8
-            assert f"schema id {number}" in lines[0]["reason"]
-
-    play(scene)
+    stage.config["key"] = {"from": origin, **({"field": "id"} if origin == "header" else {})}
+    del stage.config["kafka"]["schema_registry"]
+    events = [(0, framed(7, b"\6key%d" % n), framed(8, b"\2v")) for n in range(3)]
+    stage.broker.produce(stage.source, events)
+    worker = await stage.ended(3)
+    lines = worker.lines("keys_framed")
+    assert len(lines) == warns
+    if warns:
+        number = 7 if origin == "key" else 8
+        assert f"schema id {number}" in lines[0]["reason"]
 
 
-def test_plain_numbers_are_not_taken_for_framed_keys(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_plain_numbers_are_not_taken_for_framed_keys(stage: Stage) -> None:
     """A LongSerializer's keys begin with zero bytes, too."""
-
-    async def scene(stage: Stage) -> None:
-        stage.config["key"] = {"from": "key"}
-        del stage.config["kafka"]["schema_registry"]
-        events = [(0, number.to_bytes(8), b"{}") for number in range(3)]
-        stage.broker.produce(stage.deployment.source, events)
-        assert (await stage.start().through(3)).lines("keys_framed") == []
-
-    play(scene)
+    stage.config["key"] = {"from": "key"}
+    del stage.config["kafka"]["schema_registry"]
+    events = [(0, number.to_bytes(8), b"{}") for number in range(3)]
+    stage.broker.produce(stage.source, events)
+    assert (await stage.ended(3)).lines("keys_framed") == []
 
 
-def test_a_command_says_that_the_registry_does_not_answer(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_a_command_says_that_the_registry_does_not_answer(stage: Stage) -> None:
     """`config check --connect` and `try` wait for it as long as for a broker."""
-
-    async def scene(stage: Stage) -> None:
-        settings, connect = load(stage.deployment.write_config()), connected_to(stage.broker)
-        await connected_check(settings, connect)
-        for error, why in (
-            (RegistryAwayError("status 503"), "schema_registry.url: status 503; check it"),
-            (ConfigError("it refuses us"), "it refuses us"),
-        ):
-            stage.client.error = error
-            for call in (connected_check(settings, connect), tried(settings, 10, connect)):
-                with pytest.raises((DeliveryError, ConfigError), match=why):
-                    await call
-
-    play(scene)
+    settings, connect = load(stage.deployment.write_config()), connected_to(stage.broker)
+    await connected_check(settings, connect)
+    for error, why in (
+        (RegistryAwayError("status 503"), "schema_registry.url: status 503; check it"),
+        (ConfigError("it refuses us"), "it refuses us"),
+    ):
+        stage.client.error = error
+        for call in (connected_check(settings, connect), tried(settings, 10, connect)):
+            with pytest.raises((DeliveryError, ConfigError), match=why):
+                await call
 
 
-def test_a_missing_parser_stops_the_shard_with_the_remedy(
-    play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+@over(Stage)
+async def test_a_missing_parser_stops_the_shard_with_the_remedy(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of texts of Protobuf, which is an extra; its events are not malformed, since another worker can read them."""
     monkeypatch.setitem(sys.modules, "proto_schema_parser.parser", None)
-
-    async def scene(stage: Stage) -> None:
-        stage.config["key"]["format"] = "protobuf"
-        stage.client.schemas[5] = Schema(
-            "PROTOBUF", 'syntax = "proto3"; message E { string id = 1; }'
-        )
-        stage.feed(framed(5, b"\0\x0a\1a"))
-        with pytest.raises(ConfigError, match=r"pip install '\.\[protobuf\]'"):
-            await tried(load(stage.deployment.write_config()), 10, connected_to(stage.broker))
-        assert "pip install '.[protobuf]'" in await stage.start().stopped()
-        assert stage.output() == []
-        assert stage.reasons() == []
-
-    play(scene)
+    stage.config["key"]["format"] = "protobuf"
+    stage.client.schemas[5] = Schema("PROTOBUF", 'syntax = "proto3"; message E { string id = 1; }')
+    stage.write(framed(5, b"\0\x0a\1a"))
+    with pytest.raises(ConfigError, match=r"pip install '\.\[protobuf\]'"):
+        await tried(load(stage.deployment.write_config()), 10, connected_to(stage.broker))
+    assert "pip install '.[protobuf]'" in await stage.start().stopped()
+    assert stage.values == []
+    assert stage.reasons() == []
 
 
-def test_a_schema_that_cannot_be_read_makes_events_malformed(play: Callable[[Scene], None]) -> None:
+@over(Stage)
+async def test_a_schema_that_cannot_be_read_makes_events_malformed(stage: Stage) -> None:
     """The reason says what is wrong with it."""
-
-    async def scene(stage: Stage) -> None:
-        stage.client.schemas[5] = Schema("PROTOBUF", "syntax")
-        stage.feed(framed(5, b"\0"))
-        worker = await stage.start().through(1)
-        why = "it is of type PROTOBUF, and key.format is avro"
-        assert stage.reasons() == [f"no key can be found by schema 5: {why}"]
-        assert worker.lines("schema_unreadable")[0]["reason"] == why
-
-    play(scene)
+    stage.client.schemas[5] = Schema("PROTOBUF", "syntax")
+    stage.write(framed(5, b"\0"))
+    worker = await stage.ended(1)
+    why = "it is of type PROTOBUF, and key.format is avro"
+    assert stage.reasons() == [f"no key can be found by schema 5: {why}"]
+    assert worker.lines("schema_unreadable")[0]["reason"] == why

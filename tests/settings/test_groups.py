@@ -1,10 +1,12 @@
 """A group of options in a section: `source.repartition`, which is set as a whole, or not at all."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from streamdedup.settings import reference_markdown, show
+from tests.rows import every
 from tests.settings.minimal import MINIMAL, problems, read
 
 GROUP = MINIMAL.replace(
@@ -13,60 +15,66 @@ GROUP = MINIMAL.replace(
 )
 TOPIC = "source.repartition.topic=by-key"
 PARTITIONS = "source.repartition.partitions=12"
-
-
-def values(path: Path, *overrides: str, **environ: str) -> tuple[str, int, int] | None:
-    """Return topic, partitions and unread_max of the group; None if it is not set."""
-    made = read(path, *overrides, **environ).source.repartition
-    return (made.topic, made.partitions, made.unread_max) if made else None
+LEAVES = {"SOURCE__REPARTITION__TOPIC": "by-key", "SOURCE__REPARTITION__PARTITIONS": "12"}
+IN_ONE_LINE = MINIMAL.replace(
+    "  topic: events\n",
+    "  topic: events\n  repartition: {topic: by-key, partitions: 12, unread_max: 5k}\n",
+)
+Written = tuple[str, Sequence[str], Mapping[str, str], tuple[str, int, int] | None]
+WRITTEN: list[Written] = [
+    (MINIMAL, [], {}, None),
+    (GROUP, [], {}, ("by-key", 12, 1_000_000)),
+    (IN_ONE_LINE, [], {}, ("by-key", 12, 5000)),
+    (MINIMAL, [], LEAVES, ("by-key", 12, 1_000_000)),
+    (
+        MINIMAL,
+        [],
+        {"SOURCE__REPARTITION": "{topic: by-key, partitions: 12, unread_max: 7}"},
+        ("by-key", 12, 7),
+    ),
+    (MINIMAL, [TOPIC, PARTITIONS], {}, ("by-key", 12, 1_000_000)),
+    (MINIMAL, ["source.repartition={topic: a, partitions: 3}"], {}, ("a", 3, 1_000_000)),
+    (
+        GROUP,
+        ["source.repartition={topic: a}"],
+        {"SOURCE__REPARTITION__PARTITIONS": "24", "SOURCE__REPARTITION__UNREAD_MAX": "9"},
+        ("a", 24, 9),
+    ),
+    (GROUP, ["source.repartition=null"], {}, None),
+    (GROUP, [], {"SOURCE__REPARTITION": ""}, None),
+    (GROUP, ["source.repartition.topic=null", "source.repartition.partitions=null"], {}, None),
+    (GROUP, [TOPIC, PARTITIONS, "source.repartition=null"], {}, None),
+    (IN_ONE_LINE, [TOPIC, PARTITIONS], {"SOURCE__REPARTITION": ""}, ("by-key", 12, 1_000_000)),
+    *(
+        (MINIMAL, [TOPIC, PARTITIONS, f"source.repartition.{override}"], {}, expected)
+        for override, expected in [
+            ("partitions=1", ("by-key", 1, 1_000_000)),
+            ("partitions=10k", ("by-key", 10_000, 1_000_000)),
+            ("unread_max=1", ("by-key", 12, 1)),
+            ("unread_max=1G", ("by-key", 12, 10**9)),
+            ("topic=0123", ("0123", 12, 1_000_000)),
+        ]
+    ),
+]
 
 
 class TestSources:
     """Its options come from where all options come from, each from the highest source that sets it."""
 
-    def test_it_is_not_set_by_default(self, file: Path) -> None:
-        """No leaf of it has a value."""
-        assert values(file) is None
+    def test_each_source_sets_it_leaf_by_leaf_or_as_a_whole(self, file: Path) -> None:
+        """A mapping sets only the leaves that it has, and a null takes back all that came before it."""
 
-    def test_it_comes_from_the_file(self, file: Path) -> None:
-        """As a block, and in one line."""
+        def check(row: Written) -> None:
+            text, overrides, environ, expected = row
+            file.write_text(text)
+            made = read(file, *overrides, **environ).source.repartition
+            assert (made and (made.topic, made.partitions, made.unread_max)) == expected
+
+        every(WRITTEN, check)
+
+    def test_half_a_group_after_a_null_is_missed_at_the_place_of_the_null(self, file: Path) -> None:
+        """The group is then made of that half alone."""
         file.write_text(GROUP)
-        assert values(file) == ("by-key", 12, 1_000_000)
-        line = "  repartition: {topic: by-key, partitions: 12, unread_max: 5k}\n"
-        file.write_text(MINIMAL.replace("  topic: events\n", f"  topic: events\n{line}"))
-        assert values(file) == ("by-key", 12, 5000)
-
-    def test_it_comes_from_the_environment(self, file: Path) -> None:
-        """Leaf by leaf, and as a mapping."""
-        leaves = {"SOURCE__REPARTITION__TOPIC": "by-key", "SOURCE__REPARTITION__PARTITIONS": "12"}
-        assert values(file, **leaves) == ("by-key", 12, 1_000_000)
-        whole = "{topic: by-key, partitions: 12, unread_max: 7}"
-        assert values(file, SOURCE__REPARTITION=whole) == ("by-key", 12, 7)
-
-    def test_it_comes_from_the_command_line(self, file: Path) -> None:
-        """Likewise."""
-        assert values(file, TOPIC, PARTITIONS) == ("by-key", 12, 1_000_000)
-        assert values(file, "source.repartition={topic: a, partitions: 3}") == ("a", 3, 1_000_000)
-
-    def test_a_later_source_wins_leaf_by_leaf(self, file: Path) -> None:
-        """A mapping sets only the leaves that it has."""
-        file.write_text(GROUP)
-        environ = {"SOURCE__REPARTITION__PARTITIONS": "24", "SOURCE__REPARTITION__UNREAD_MAX": "9"}
-        assert values(file, "source.repartition={topic: a}", **environ) == ("a", 24, 9)
-
-    def test_null_takes_the_whole_group_back(self, file: Path) -> None:
-        """On the command line, by an empty variable, or leaf by leaf."""
-        file.write_text(GROUP)
-        assert values(file, "source.repartition=null") is None
-        assert values(file, SOURCE__REPARTITION="") is None
-        nulls = ["source.repartition.topic=null", "source.repartition.partitions=null"]
-        assert values(file, *nulls) is None
-        assert values(file, TOPIC, PARTITIONS, "source.repartition=null") is None
-
-    def test_what_comes_after_a_null_counts(self, file: Path) -> None:
-        """The group is then made of that alone."""
-        file.write_text(GROUP.replace("12\n", "12\n    unread_max: 9\n"))
-        assert values(file, TOPIC, PARTITIONS, SOURCE__REPARTITION="") == ("by-key", 12, 1_000_000)
         (line,) = problems(file, TOPIC, SOURCE__REPARTITION="")
         assert line.startswith("STREAMDEDUP_SOURCE__REPARTITION: source.repartition.partitions: is")
 
@@ -83,22 +91,6 @@ class TestSources:
         file.write_text(show(settings))
         assert read(file).model_dump() == settings.model_dump()
         assert "  repartition: null  # default\n" in show(read(file, "source.repartition=null"))
-
-    @pytest.mark.parametrize(
-        ("override", "expected"),
-        [
-            ("partitions=1", ("by-key", 1, 1_000_000)),
-            ("partitions=10k", ("by-key", 10_000, 1_000_000)),
-            ("unread_max=1", ("by-key", 12, 1)),
-            ("unread_max=1G", ("by-key", 12, 10**9)),
-            ("topic=0123", ("0123", 12, 1_000_000)),
-        ],
-    )
-    def test_what_is_within_its_bounds_is_taken(
-        self, file: Path, override: str, expected: tuple[str, int, int]
-    ) -> None:
-        """The bounds themselves are."""
-        assert values(file, TOPIC, PARTITIONS, f"source.repartition.{override}") == expected
 
 
 class TestRefusals:

@@ -1,6 +1,7 @@
 """Claims about the meaning: what it consists of, what workers of one group may differ in, and its name."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -52,17 +53,35 @@ def test_the_parts_of_a_meaning(tmp_path: Path) -> None:
     assert meant(tmp_path, "key.normalize=lowercase").parts["normalize"] == "lowercase 1"
 
 
-@pytest.mark.parametrize(
-    ("pointer", "dotted"),
-    [("/id", "id"), ("/a/b", "a.b"), ("[/id, /a/b]", "[id, a.b]"), ("[/a~1b]", "['a/b']")],
-)
-def test_a_pointer_and_a_path_to_one_field_are_one_meaning(
-    tmp_path: Path, pointer: str, dotted: str
-) -> None:
-    """Workers of one group may write either."""
-    one, other = (meant(tmp_path, f"key.field={field}") for field in (pointer, dotted))
-    assert one.parts == other.parts
-    assert one.identity_key == other.identity_key
+PARTED = "key.field=null"
+SAME = [
+    *(
+        ([f"key.field={pointer}"], [f"key.field={dotted}"])
+        for pointer, dotted in {
+            "/id": "id",
+            "/a/b": "a.b",
+            "[/id, /a/b]": "[id, a.b]",
+            "[/a~1b]": "['a/b']",
+        }.items()
+    ),
+    ([PARTED, "key.parts=[{field: id}]"], ["key.field=id"]),
+    ([PARTED, "key.parts=[{field: /a/b}, {field: [c]}]"], ["key.field=[a.b, c]"]),
+    ([PARTED, "key.parts=[{header: h}]"], ["key.from=header", "key.field=h"]),
+    (
+        [PARTED, "key.parts=[{header: h}, {field: [/a/b, c]}]"],
+        [PARTED, "key.parts=[{header: [h]}, {field: [a.b, c]}]"],
+    ),
+]
+
+
+def test_two_ways_to_write_one_key_are_one_meaning(tmp_path: Path) -> None:
+    """Workers of one group may write either: a pointer or a path, parts or a field."""
+
+    def check(row: tuple[Sequence[str], Sequence[str]]) -> None:
+        one, other = (meant(tmp_path, *overrides) for overrides in row)
+        assert (one.parts, one.identity_key) == (other.parts, other.identity_key)
+
+    every(SAME, check)
 
 
 def test_a_pointer_that_has_no_path_stays(tmp_path: Path) -> None:
@@ -98,69 +117,39 @@ def test_each_way_to_make_a_key_of_parts_is_a_meaning_and_an_identity(tmp_path: 
     }
 
 
-@pytest.mark.parametrize(
-    ("parts", "same"),
-    [
-        ("[{field: id}]", ["key.field=id"]),
-        ("[{field: /a/b}, {field: [c]}]", ["key.field=[a.b, c]"]),
-        ("[{header: h}]", ["key.from=header", "key.field=h"]),
-        (
-            "[{header: h}, {field: [/a/b, c]}]",
-            ["key.field=null", "key.parts=[{header: [h]}, {field: [a.b, c]}]"],
-        ),
-    ],
-)
-def test_parts_that_say_what_a_field_says_are_one_meaning(
-    tmp_path: Path, parts: str, same: list[str]
-) -> None:
-    """Workers of one group may write either."""
-    one, other = meant(tmp_path, "key.field=null", f"key.parts={parts}"), meant(tmp_path, *same)
-    assert (one.parts, one.identity_key) == (other.parts, other.identity_key)
+URL = "key.normalize=url"
+EMAIL = "key.normalize=email"
+DIFFERENT = [
+    [],
+    ["source.topic=other"],
+    ["source.tombstones=judge"],
+    ["sink.topic=other"],
+    ["key.field=user"],
+    ['key.field=["id", "user"]'],
+    ["key.from=header"],
+    ["key.from=key", "key.field=null"],
+    ["key.from=value", "key.field=null"],
+    ["key.normalize=trim"],
+    ["key.normalize=lowercase"],
+    [EMAIL],
+    *([EMAIL, f"key.email_{rule}"] for rule in ("preset=strict", "dots=false", "tags=false")),
+    [URL],
+    *([URL, f"key.url_{name}=true"] for name in URL_SWITCHES),
+    *([URL, f"key.url_ignore=[{names}]"] for names in ("a", "a, b")),
+    ["source.repartition={topic: middle, partitions: 12}"],
+]
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "source.topic=other",
-        "source.tombstones=judge",
-        "sink.topic=other",
-        "key.field=user",
-        'key.field=["id", "user"]',
-        "key.normalize=trim",
-        "key.normalize=lowercase",
-        "key.normalize=email",
-        "key.normalize=url",
-        "source.repartition={topic: middle, partitions: 12}",
-    ],
-)
-def test_what_decides_keys_and_outputs_changes_the_name(tmp_path: Path, override: str) -> None:
-    """Workers that differ in one of these may not share a group."""
-    ours, theirs = meant(tmp_path), meant(tmp_path, override)
-    assert theirs.name != ours.name
-    assert theirs.check != ours.check
+def test_what_decides_keys_and_outputs_changes_the_name(tmp_path: Path) -> None:
+    """Workers that differ in one of these may not share a group: each has a name and a check of its own."""
+    made = [meant(tmp_path, *overrides) for overrides in DIFFERENT]
+    assert len({each.name for each in made}) == len(DIFFERENT)
+    assert len({each.check for each in made}) == len(DIFFERENT)
 
 
-def test_where_the_key_is_changes_the_name(tmp_path: Path) -> None:
-    """The same word is a JSON field, or a header's name."""
-    names = {
-        meant(tmp_path).name,
-        meant(tmp_path, "key.from=header").name,
-        meant(tmp_path, "key.from=key", "key.field=null").name,
-        meant(tmp_path, "key.from=value", "key.field=null").name,
-    }
-    assert len(names) == 4
-
-
-def test_the_rules_of_a_normalizer_change_the_name(tmp_path: Path) -> None:
-    """One rule more makes one key of two addresses."""
-    email = "key.normalize=email"
-    rules = [(), ("key.email_preset=strict",), ("key.email_dots=false",), ("key.email_tags=false",)]
-    assert len({meant(tmp_path, email, *more).name for more in rules}) == len(rules)
-    url = "key.normalize=url"
-    ignored = [(f"key.url_ignore=[{names}]",) for names in ("a", "a, b")]
-    switched = [(), *((f"key.url_{name}=true",) for name in URL_SWITCHES), *ignored]
-    assert len({meant(tmp_path, url, *more).name for more in switched}) == len(switched)
-    same = [meant(tmp_path, url, f"key.url_ignore=[{names}]").name for names in ("a, b", "B, a, a")]
+def test_the_order_of_ignored_parameters_is_no_meaning(tmp_path: Path) -> None:
+    """Nor are their case and how often they are named."""
+    same = [meant(tmp_path, URL, f"key.url_ignore=[{names}]").name for names in ("a, b", "B, a, a")]
     assert len(set(same)) == 1
 
 
@@ -229,14 +218,20 @@ def test_the_meanings_of_the_two_stages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "inputs", ["source={topic: other}", "source={topic: null, topics: [events, more]}"]
+    "override",
+    [
+        "source={topic: other}",
+        "source={topic: null, topics: [events, more]}",
+        "source.repartition.unread_max=5",
+    ],
 )
 @pytest.mark.rule(30)
-def test_inputs_are_no_meaning_of_a_stage(tmp_path: Path, inputs: str) -> None:
-    """Keys are placed by the middle alone: inputs may come and go without a new group."""
-    for ours, theirs in zip(stages_of(tmp_path), stages_of(tmp_path, inputs), strict=True):
+def test_inputs_and_their_reading_are_no_meaning_of_a_stage(tmp_path: Path, override: str) -> None:
+    """Keys are placed by the middle alone: inputs may come and go, and the unread grow, without a new group."""
+    for ours, theirs in zip(stages_of(tmp_path), stages_of(tmp_path, override), strict=True):
         assert theirs.name == ours.name
         assert theirs.check == ours.check
+        assert theirs.identity_key == ours.identity_key
 
 
 @pytest.mark.parametrize(
@@ -249,13 +244,6 @@ def test_another_placement_is_another_meaning_of_both_stages(tmp_path: Path, ove
         assert theirs.name != ours.name
         assert theirs.check != ours.check
         assert theirs.identity_key != ours.identity_key
-
-
-def test_how_much_may_be_unread_is_no_meaning(tmp_path: Path) -> None:
-    """It may be rolled out worker by worker."""
-    ours, theirs = stages_of(tmp_path), stages_of(tmp_path, "source.repartition.unread_max=5")
-    assert [stage.name for stage in theirs] == [stage.name for stage in ours]
-    assert [stage.identity_key for stage in theirs] == [stage.identity_key for stage in ours]
 
 
 def test_the_identity_has_the_placement_beside_the_key(tmp_path: Path) -> None:
