@@ -1,6 +1,6 @@
 """What all kinds share: one key at a time by the filter's hash, slices of a batch, and the header that is saved."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, ClassVar, Self, cast
 
@@ -11,7 +11,7 @@ from streamdedup.filters.base import Filter, Key, Mask, Parts
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.sizing import beside
 from streamdedup.kernel import Words
-from streamdedup.keys.hashing import Digests, Hash, checked, named
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked, named
 
 ROWS_A_CALL = 1 << 15  # of a kernel: it takes less than 10 ms if a key takes less than 300 ns
 PROBES_A_CALL = 1 << 17  # the same limit, if each probe waits for memory twice
@@ -106,14 +106,24 @@ class DigestFilter:
         raise NotImplementedError
 
     @classmethod
-    def _of_header(cls, header: Mapping[str, Any], hash_: Hash) -> Self:
-        """A filter without a table, with what every header states. Raises ValueError if the header is wrong."""
-        made = cls.__new__(cls)
-        DigestFilter.__init__(made, *from_header(header, hash_), hash_)
-        made.multiset = header.get("multiset", False)
-        if type(made.multiset) is not bool or (made.multiset and cls.copies_max == 1):
-            raise ValueError(f"multiset {made.multiset!r} is not for kind {cls.kind}")
-        return made
+    def from_parts(
+        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
+    ) -> Self:
+        """The filter that was saved as these parts, over these very buffers.
+
+        Raises ValueError if the parts contradict one another, or if `hash_` is not the hash that made the digests.
+        """
+        restored = cls.__new__(cls)
+        DigestFilter.__init__(restored, *from_header(header, hash_), hash_)
+        restored.multiset = header.get("multiset", False)
+        if type(restored.multiset) is not bool or (restored.multiset and cls.copies_max == 1):
+            raise ValueError(f"multiset {restored.multiset!r} is not for kind {cls.kind}")
+        restored._restore(header, buffers)
+        return restored
+
+    def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
+        """Take what the header states of this kind, and stand on the buffers; ValueError if they do not fit."""
+        raise NotImplementedError
 
     def _header(self, **own: object) -> dict[str, Any]:
         return {

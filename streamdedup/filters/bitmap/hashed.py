@@ -69,22 +69,14 @@ class HashedBitmap(BitTable, DigestFilter):
         """Return the kind, the parameters and the size."""
         return self._header(bits=self.bits, probe=PROBES[self._double])
 
-    @classmethod
-    def from_parts(
-        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
-    ) -> Self:
-        """Restore the filter that gave these parts, over these very buffers.
-
-        Raises ValueError if the parts contradict one another.
-        """
-        restored = cls._of_header(header, hash_)
+    @override
+    def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
         bits = number(header, "bits", 1, TABLE_BITS_MAX)
-        least, most = (bitmap_size(restored.capacity, rate) for rate in beside(restored.error_rate))
+        least, most = (bitmap_size(self.capacity, rate) for rate in beside(self.error_rate))
         if not least <= bits <= most:
             raise ValueError(f"{bits} bits do not follow from capacity and error rate")
-        restored._double = stated_probe(header)
-        restored._stand_on(bits, buffers)
-        return restored
+        self._double = stated_probe(header)
+        self._stand_on(bits, buffers)
 
     def _places(self, digests: Digests) -> Iterator[tuple[BitPositions, slice]]:
         """Yield the positions of the bits of `digests` in slices, each with its rows."""

@@ -117,28 +117,20 @@ class BlockedBloom(DigestFilter):
         """Return the bits as little-endian uint64 words: bit i of a block is bit i % 64 of its word i // 64."""
         return [self._words.data.cast("B")]
 
-    @classmethod
-    def from_parts(
-        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
-    ) -> Self:
-        """Restore the filter that gave these parts, over these very buffers.
-
-        Raises ValueError if the parts contradict one another.
-        """
-        restored = cls._of_header(header, hash_)
-        if restored.error_rate < BLOCKED_ERROR_MIN:
-            raise ValueError(f"error_rate {restored.error_rate} is below {BLOCKED_ERROR_MIN}")
+    @override
+    def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
+        if self.error_rate < BLOCKED_ERROR_MIN:
+            raise ValueError(f"error_rate {self.error_rate} is below {BLOCKED_ERROR_MIN}")
         blocks, hashes = sizes_from_header(
             header, blocked_size, blocks=BLOCKS_MAX, hashes=BLOCKED_HASHES_MAX
         )
         (table,) = buffers
-        restored._over(blocks, hashes, words_over(table, blocks * BLOCK_WORDS))
-        restored._recount()
+        self._over(blocks, hashes, words_over(table, blocks * BLOCK_WORDS))
+        self._recount()
         # The header of a snapshot is written after the first bits were copied. Keys that were added in
         # between are counted in it, but may have no bits in the table.
         keys = number(header, "keys", 0, BLOCKS_MAX * BLOCK_BITS)
-        restored._counts[KEYS] = min(keys, restored._bits_set)
-        return restored
+        self._counts[KEYS] = min(keys, self._bits_set)
 
     @property
     def _bits_set(self) -> int:

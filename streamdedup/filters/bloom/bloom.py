@@ -117,28 +117,20 @@ class Bloom(DigestFilter):
         """Return the bits as little-endian uint64 words: bit i is bit i % 64 of word i // 64."""
         return [self._words.data.cast("B")]
 
-    @classmethod
-    def from_parts(
-        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
-    ) -> Self:
-        """Restore the filter that gave these parts, over these very buffers.
-
-        Raises ValueError if the parts contradict one another.
-        """
-        restored = cls._of_header(header, hash_)
+    @override
+    def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
         bits, hashes = sizes_from_header(
             header, bloom_size, bits=TABLE_BITS_MAX, hashes=BLOOM_HASHES_MAX
         )
-        restored._double = stated_probe(header)
-        restored._size(bits, hashes)
+        self._double = stated_probe(header)
+        self._size(bits, hashes)
         (table,) = buffers
-        restored._words = bits_over(table, bits)
-        restored._recount()
+        self._words = bits_over(table, bits)
+        self._recount()
         # The header of a snapshot is written after the first bits were copied. Keys that were added in
         # between are counted in it, but may have no bits in the table.
         keys = number(header, "keys", 0, TABLE_BITS_MAX)
-        restored._counts[KEYS] = min(keys, restored._counts[BITS_SET])
-        return restored
+        self._counts[KEYS] = min(keys, self._counts[BITS_SET])
 
     @property
     def _table(self) -> tuple[Words, np.uint64, np.uint64, bool]:

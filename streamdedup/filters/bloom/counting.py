@@ -176,33 +176,25 @@ class Counting(DigestFilter):
         """
         return [self._words.data.cast("B")]
 
-    @classmethod
-    def from_parts(
-        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
-    ) -> Self:
-        """Restore the filter that gave these parts, over these very buffers.
-
-        Raises ValueError if the parts contradict one another.
-        """
-        restored = cls._of_header(header, hash_)
+    @override
+    def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
         counters, hashes = sizes_from_header(
             header, bloom_size, counters=COUNTERS_MAX, hashes=BLOOM_HASHES_MAX
         )
-        restored._double = stated_probe(header)
-        restored._size(counters, hashes)
+        self._double = stated_probe(header)
+        self._size(counters, hashes)
         (table,) = buffers
-        restored._words = words_over(table, -(-counters // 16))
-        if int(restored._words[-1]) >> 4 * (counters % 16 or 16):
+        self._words = words_over(table, -(-counters // 16))
+        if int(self._words[-1]) >> 4 * (counters % 16 or 16):
             raise ValueError(f"counters beyond the last of {counters} are not 0")
-        restored._recount()
+        self._recount()
         saturated = number(header, "saturated", 0, counters)
-        if saturated != restored.saturated:
-            raise ValueError(f"{restored.saturated} counters are saturated, not {saturated}")
+        if saturated != self.saturated:
+            raise ValueError(f"{self.saturated} counters are saturated, not {saturated}")
         # As in `bloom`, the header may be newer than the counters, if keys were added while these were
         # copied.
         keys = number(header, "keys", 0, COUNTERS_MAX)
-        restored._counts[KEYS] = min(keys, restored._counts[NONZERO])
-        return restored
+        self._counts[KEYS] = min(keys, self._counts[NONZERO])
 
     @property
     def _table(self) -> tuple[Words, np.uint64, np.uint64, bool]:

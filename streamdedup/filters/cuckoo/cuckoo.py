@@ -7,7 +7,7 @@ moved, goes to the exact stash.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -182,32 +182,24 @@ class Cuckoo(DigestFilter):
         """
         return [self._words.data.cast("B"), self._stash.buffer()]
 
-    @classmethod
-    def from_parts(
-        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
-    ) -> Self:
-        """Restore the filter that gave these parts, over these very buffers.
-
-        Raises ValueError if the parts contradict one another.
-        """
-        restored = cls._of_header(header, hash_)
+    @override
+    def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
         stated_size = (
             number(header, "buckets", 1, TABLE_BITS_MAX),
             number(header, "fingerprint_bits", 1, CUCKOO_BITS_MAX),
         )
-        follow = cuckoo_size(restored.capacity, restored.error_rate)
+        follow = cuckoo_size(self.capacity, self.error_rate)
         if stated_size != follow:
             raise ValueError(
                 f"{follow} (buckets, bits of a fingerprint) follow from capacity and error rate, not {stated_size}"
             )
-        restored._size(*follow)
+        self._size(*follow)
         table, stash = buffers
-        restored._words = words_over(table, restored._words_needed)
-        restored._stash = Stash.over(stash)
-        restored._recount()
-        restored._counts[KEYS] = number(header, "keys", 0, restored._additions)
-        restored._counts[NEEDED] = restored._stash.used[ROWS]
-        return restored
+        self._words = words_over(table, self._words_needed)
+        self._stash = Stash.over(stash)
+        self._recount()
+        self._counts[KEYS] = number(header, "keys", 0, self._additions)
+        self._counts[NEEDED] = self._stash.used[ROWS]
 
     @property
     def _additions(self) -> int:

@@ -5,7 +5,7 @@ takes a cell which this very fingerprint filled. A digest that finds no free cel
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -160,17 +160,10 @@ class DLeft(DigestFilter):
         """
         return [self._table.words.data.cast("B"), self._table.stash.buffer()]
 
-    @classmethod
-    def from_parts(
-        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
-    ) -> Self:
-        """Restore the filter that gave these parts, over these very buffers.
-
-        Raises ValueError if the parts contradict one another.
-        """
-        restored = cls._of_header(header, hash_)
-        restored._options_of(header)
-        shape = restored._fitting(restored._shape())
+    @override
+    def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
+        self._options_of(header)
+        shape = self._fitting(self._shape())
         for name in ("buckets", "remainder_bits"):
             follows = getattr(shape, name)
             if number(header, name, 1, TABLE_BITS_MAX) != follows:
@@ -178,12 +171,11 @@ class DLeft(DigestFilter):
                     f"{name} {follows} follows from capacity and error rate, not {header[name]}"
                 )
         cells, stash = buffers
-        restored._table = DLeftTable.over(shape, cells, stash, cls.kind, hash_)
-        counts = restored._table.counts
-        counts[KEYS] = restored._keys_of(header, int(counts[CELLS]))
-        if restored.multiset:
-            counts[COPIED] = number(header, "copied", 0, restored.overflowed)
-        return restored
+        self._table = DLeftTable.over(shape, cells, stash, self.kind, self._hash)
+        counts = self._table.counts
+        counts[KEYS] = self._keys_of(header, int(counts[CELLS]))
+        if self.multiset:
+            counts[COPIED] = number(header, "copied", 0, self.overflowed)
 
     def _options_of(self, header: Mapping[str, Any]) -> None:
         """Take the other options that shape the table from a header. This kind has none."""

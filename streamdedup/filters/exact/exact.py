@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -196,38 +196,30 @@ class Exact(DigestFilter):
         """
         return [self._words.data.cast("B")]
 
-    @classmethod
-    def from_parts(
-        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
-    ) -> Self:
-        """Restore the filter that gave these parts, over these very buffers.
-
-        Raises ValueError if the parts contradict one another.
-        """
-        restored = cls._of_header(header, hash_)
+    @override
+    def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
         size, load = number(header, "fingerprint_bytes", 8, 16), header.get("load")
         if size not in FINGERPRINTS:
             raise ValueError(f"fingerprint_bytes {size} is neither 8 nor 16")
         if not isinstance(load, float) or not LOAD_MIN <= load <= LOAD_MAX:
             raise ValueError(f"load {load!r} is not from {LOAD_MIN} to {LOAD_MAX}")
-        if restored.error_rate < exact_error(size, restored.capacity):
+        if self.error_rate < exact_error(size, self.capacity):
             raise ValueError(
-                f"error_rate {restored.error_rate} is below the error rate of its fingerprints"
+                f"error_rate {self.error_rate} is below the error rate of its fingerprints"
             )
         slots, tail = number(header, "slots", 1, WORDS_MAX), number(header, "tail", 1, WORDS_MAX)
-        room = restored.capacity
+        room = self.capacity
         while exact_size(room, load)[0] < slots:
             room = _more(room)
         if exact_size(room, load)[0] != slots:
             raise ValueError(f"{slots} slots do not follow from capacity and load")
-        restored._load, restored._width = load, size // 8
+        self._load, self._width = load, size // 8
         (table,) = buffers
-        restored._over(slots, words_over(table, (slots + tail) * restored._width))
+        self._over(slots, words_over(table, (slots + tail) * self._width))
         keys = number(header, "keys", 0, room)
-        if fingerprints_in(restored._words, restored._width, slots) != keys:
+        if fingerprints_in(self._words, self._width, slots) != keys:
             raise ValueError(f"the table does not hold {keys} fingerprints, each in its place")
-        restored._count(keys, room)
-        return restored
+        self._count(keys, room)
 
     @property
     def _tail(self) -> int:

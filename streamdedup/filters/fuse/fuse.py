@@ -17,7 +17,6 @@ from streamdedup.filters.digest_filter import (
     CAPACITY_MAX,
     DigestFilter,
     empty_mask,
-    from_header,
     is_rate,
     number,
     slices,
@@ -118,16 +117,15 @@ class Fuse(DigestFilter):
             fill(target.data.cast("B"), table.data.cast("B"))
         directory = aligned_words(len(rows) * COLUMNS).reshape(-1, COLUMNS)
         directory[:] = rows
-        return cls._over(words, directory, bits, hash_)
-
-    @classmethod
-    def _over(cls, words: Words, directory: Words, bits: int, hash_: Hash) -> Self:
         made = cls.__new__(cls)
-        made._keys = int(directory[:, KEYS].sum())
-        DigestFilter.__init__(made, max(1, made._keys), 2.0**-bits, hash_)
-        made._bits, made._words, made._directory = np.uint64(bits), words.view(), directory.view()
-        made._words.flags.writeable = made._directory.flags.writeable = False
+        DigestFilter.__init__(made, max(1, int(directory[:, KEYS].sum())), 2.0**-bits, hash_)
+        made._stand_on(words, directory, bits)
         return made
+
+    def _stand_on(self, words: Words, directory: Words, bits: int) -> None:
+        self._keys = int(directory[:, KEYS].sum())
+        self._bits, self._words, self._directory = np.uint64(bits), words.view(), directory.view()
+        self._words.flags.writeable = self._directory.flags.writeable = False
 
     @property
     def bits(self) -> int:
@@ -183,29 +181,26 @@ class Fuse(DigestFilter):
         """
         return [self._words.data.cast("B"), self._directory.data.cast("B")]
 
-    @classmethod
-    def from_parts(
-        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
-    ) -> Self:
-        """Restore the filter that gave these parts, over the very buffer of its table.
+    @override
+    def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
+        """Stand on the very buffer of the table.
 
         It copies the directory, by which kernels find their way: whoever writes to a mapped file later would lead them
-        out of the table. It does not read the table, which may be larger than memory. Raises ValueError if the parts
-        contradict one another.
+        out of the table. It does not read the table, which may be larger than memory.
         """
-        if header.get("kind") != cls.kind:
-            raise ValueError(f"kind {header.get('kind')!r} is not {cls.kind}")
-        capacity, error_rate = from_header(header, hash_)
+        if header.get("kind") != self.kind:
+            raise ValueError(f"kind {header.get('kind')!r} is not {self.kind}")
         bits, keys = number(header, "bits", 1, BITS_MAX), number(header, "keys", 0, CAPACITY_MAX)
-        if (capacity, error_rate) != (max(1, keys), 2.0**-bits):
+        if (self.capacity, self.error_rate) != (max(1, keys), 2.0**-bits):
             raise ValueError(
-                f"capacity {capacity} and error rate {error_rate} do not follow from {keys} keys and {bits} bits"
+                f"capacity {self.capacity} and error rate {self.error_rate} do not follow from {keys} keys and {bits}"
+                " bits"
             )
         parts = number(header, "parts", 1, PARTS_MAX)
         table, rows = buffers
         directory = words_over(rows, parts * COLUMNS).reshape(-1, COLUMNS).copy()
         words = words_over(table, _checked(directory, keys, bits) + LINE_WORDS)
-        return cls._over(words, directory, bits, hash_)
+        self._stand_on(words, directory, bits)
 
     @override
     def _add_one(self, _a: int, _b: int) -> bool:

@@ -7,7 +7,7 @@ sizes. A chain is a set: a key that one stage holds is not added again, there or
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -208,33 +208,25 @@ class Chain(DigestFilter):
         """The buffers of all stages, the oldest stage first."""
         return [buffer for stage in self._stages for buffer in stage.buffers()]
 
-    @classmethod
-    def from_parts(
-        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
-    ) -> Self:
-        """The filter that was saved as these parts, over these very buffers.
-
-        Raises ValueError if the parts contradict one another.
-        """
-        restored = cls._of_header(header, hash_)
+    @override
+    def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
         headers, counts = stated_stages(header, len(buffers))
-        restored._of = str(headers[0].get("kind"))
-        names = (name for name in KINDS[restored._of].options if name != "multiset")
-        restored._options = {name: headers[0].get(name) for name in names}
+        self._of = str(headers[0].get("kind"))
+        names = (name for name in KINDS[self._of].options if name != "multiset")
+        self._options = {name: headers[0].get(name) for name in names}
         made, left = [], list(buffers)
         for place, (of_stage, parts) in enumerate(zip(headers, counts, strict=True)):
-            follows(place, of_stage, restored._of, *restored._stated, restored._options)
-            made.append(kind_of(restored._of).from_parts(of_stage, left[:parts], hash_))
+            follows(place, of_stage, self._of, *self._stated, self._options)
+            made.append(kind_of(self._of).from_parts(of_stage, left[:parts], self._hash))
             del left[:parts]
         plan = adding_up(
             number(header, "size_bytes_max", 1, sys.maxsize),
             len(made),
-            restored._of,
-            *restored._stated,
-            restored._options,
+            self._of,
+            *self._stated,
+            self._options,
         )
-        restored._hold(made, plan)
-        return restored
+        self._hold(made, plan)
 
     @property
     def _next(self) -> int:

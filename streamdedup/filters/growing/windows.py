@@ -7,7 +7,7 @@ error. Each index exists once at a time, so the errors stay within the whole, ho
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
-from typing import Any, Self
+from typing import Any
 
 from typing_extensions import override
 
@@ -179,32 +179,24 @@ class GrowingWindow(InTime):
         tables = sorted(self._table.tables.items())
         return [buffer for _, table in tables for buffer in table.buffers()]
 
-    @classmethod
-    def from_parts(
-        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
-    ) -> Self:
-        """The filter that was saved as these parts, over these very buffers.
-
-        Raises ValueError if the parts contradict one another.
-        """
-        restored = cls._of_header(header, hash_)
+    @override
+    def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
         check_table(header)
-        rules = stated_rules(header, restored._capacity)
+        rules = stated_rules(header, self._capacity)
         if rules.clock.by_count:
             raise ValueError("by 'count' is not for a window that grows")
         generations = rules.clock.generations
-        indexes = _stated_indexes(header, restored._stated, generations, len(buffers))
+        indexes = _stated_indexes(header, self._stated, generations, len(buffers))
         size_bytes_max = number(header, "size_bytes_max", 1, sys.maxsize)
         options = _options(rules)
-        plan = adding_up(size_bytes_max, indexes[-1] + 1, "window", *restored._stated, options)
+        plan = adding_up(size_bytes_max, indexes[-1] + 1, "window", *self._stated, options)
         newest, (marks, waits) = number(header, "newest", 0, STAGES_MAX), stated_marks(header)
         parts = zip(indexes, zip(buffers[::2], buffers[1::2], strict=True), strict=True)
-        restored._plan = plan
-        restored._table = StagedTable(rules, *restored._stated, hash_, len(plan), dict(parts))
-        restored._table.restore(newest, marks.watermark, waits=waits)
-        restored.set_untimed(marks.untimed)
-        check_oldest(header, restored._table.oldest)
-        return restored
+        self._plan = plan
+        self._table = StagedTable(rules, *self._stated, self._hash, len(plan), dict(parts))
+        self._table.restore(newest, marks.watermark, waits=waits)
+        self.set_untimed(marks.untimed)
+        check_oldest(header, self._table.oldest)
 
 
 def _options(rules: Rules) -> dict[str, Any]:

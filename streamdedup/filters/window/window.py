@@ -6,7 +6,7 @@ order, whatever the batches. `cells` has the layout, `search` the moves, `rows` 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 from typing_extensions import override
 
@@ -118,25 +118,17 @@ class Window(InTime):
         """
         return self._table.buffers()
 
-    @classmethod
-    def from_parts(
-        cls, header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
-    ) -> Self:
-        """The filter that was saved as these parts, over these very buffers.
-
-        Raises ValueError if the parts contradict one another, or are those of a ring of Bloom filters.
-        """
-        restored = cls._of_header(header, hash_)
+    @override
+    def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
         check_table(header)
-        rules = stated_rules(header, restored.capacity)
-        keys, generations = rules.held(restored.capacity), rules.clock.generations
-        sizes = stated_sizes(header, keys, restored.error_rate, generations)
+        rules = stated_rules(header, self.capacity)
+        keys, generations = rules.held(self.capacity), rules.clock.generations
+        sizes = stated_sizes(header, keys, self.error_rate, generations)
         marks, waits = stated_marks(header)
-        restored._hold(rules, *sizes, *buffers)
-        restored._table.restore(marks.watermark, waits=waits)
-        restored.set_untimed(marks.untimed)
-        check_oldest(header, restored._table.oldest)
-        return restored
+        self._hold(rules, *sizes, *buffers)
+        self._table.restore(marks.watermark, waits=waits)
+        self.set_untimed(marks.untimed)
+        check_oldest(header, self._table.oldest)
 
 
 def check_table(header: Mapping[str, Any]) -> None:
