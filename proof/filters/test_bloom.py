@@ -2,14 +2,13 @@
 
 import itertools
 import math
-import re
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.filters.bloom.bloom import Bloom
-from streamdedup.filters.sizing import TABLE_BITS_MAX, bloom_error, bloom_size, table_excess
+from streamdedup.filters.sizing import bloom_error, bloom_size
 from tests.filters.test_bloom import _as_digests, _places
 from tests.rows import table
 
@@ -31,23 +30,6 @@ def _exact_error(bits: int, hashes: int, keys: int) -> float:
         chance = met
         chance[1:] += missed[:-1]
     return float(chance @ (x / bits) ** hashes)
-
-
-@given(st.integers(1, 10**13), st.floats(1e-15, 0.5))
-def test_what_is_too_large_is_told_with_what_is_not(capacity: int, error_rate: float) -> None:
-    """A capacity is refused where its bits are too many; the one advised fits, and 1G more does not."""
-    excess = _excess(capacity, error_rate)
-    assert (excess is None) == (bloom_size(capacity, error_rate)[0] <= TABLE_BITS_MAX)
-    if excess is not None:
-        advised = re.search(r"set filter.capacity to (\d+)G at most", excess)
-        assert advised is not None
-        fitting = int(advised[1]) * 10**9
-        assert _excess(fitting, error_rate) is None
-        assert _excess(fitting + 1_001_000_000, error_rate) is not None
-
-
-def _excess(capacity: int, error_rate: float) -> str | None:
-    return table_excess(bloom_size(capacity, error_rate)[0], capacity, error_rate)
 
 
 def test_bits_land_above_32_bit_indices() -> None:

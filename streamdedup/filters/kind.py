@@ -26,15 +26,13 @@ class Footprint:
 class Kind:
     """What there is to know of a kind before its module, which takes time to load, is imported.
 
-    `footprint` takes the capacity, the error rate and options of the kind. It describes the filter that the constructor
-    would make, and allocates nothing. It refuses what the constructor refuses, and what restoring a saved filter
-    refuses, by a ConfigError whose text is the reason only, without the option or a remedy.
+    `sizes` takes what `footprint` takes, and returns the same, for an error rate above 0.
     """
 
     name: str
     path: str
     """The module below `streamdedup.filters`, and the class."""
-    footprint: Callable[..., Footprint]
+    sizes: Callable[..., Footprint]
     abilities: tuple[str, ...]
     """Some of: add, remove, union, window, static. A kind that is `static` is built once, from all of its keys."""
     options: tuple[str, ...] = ()
@@ -47,6 +45,25 @@ class Kind:
     """Why the kind accepts no `on_full: grow`; empty if it does."""
     planned: Callable[[int, float], Mapping[str, int]] = lambda _capacity, _error_rate: {}
     """The options with which `plan` would build it, for a capacity and an error rate."""
+
+    def footprint(self, capacity: int, error_rate: float, **options: object) -> Footprint:
+        """The filter that the constructor would make, with these options of the kind; allocates nothing.
+
+        Raises ConfigError if no such filter can be made. Its text is the reason only, without the option or a remedy.
+        """
+        if not error_rate:
+            raise ConfigError("an error rate of 0 is not possible")
+        return self.sizes(capacity, error_rate, **options)
+
+    def check(self, capacity: int, error_rate: float, **options: object) -> None:
+        """Raise ConfigError, with the reason and what to change, unless such a filter can be made."""
+        try:
+            self.footprint(capacity, error_rate, **options)
+        except ConfigError as error:
+            raise ConfigError(
+                f"filter.capacity {capacity} at error_rate {error_rate} does not fit filter.kind {self.name}: {error};"
+                " lower the capacity, raise the error rate, or choose another kind"
+            ) from None
 
     @property
     def static(self) -> bool:

@@ -53,12 +53,7 @@ WINDOW_TABLE = TABLE
 
 
 def footprint(kind: str, capacity: int, error_rate: float, **options: object) -> Footprint:
-    """What a filter of `kind` takes; `options` are those of the kind.
-
-    Raises ConfigError if no such filter can be made. Its text is the reason only, without the option or a remedy.
-    """
-    if not error_rate:
-        raise ConfigError("an error rate of 0 is not possible")
+    """What a filter of `kind` takes, as `Kind.footprint` describes."""
     return KINDS[kind].footprint(capacity, error_rate, **options)
 
 

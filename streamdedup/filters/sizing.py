@@ -280,31 +280,6 @@ def exact_error(fingerprint_bytes: int, keys: int) -> float:
     return math.ldexp(keys, -8 * fingerprint_bytes)
 
 
-def digests_err_more(capacity: int, error_rate: float) -> str | None:
-    """Why `capacity` keys cannot have this error rate, and the remedy; None if they can.
-
-    An absent key may have the digest, of 128 bits, of another. The text continues a sentence that begins with the rate.
-    """
-    least = exact_error(16, capacity)
-    if error_rate >= least:
-        return None
-    return f"is below {least:.3g}, the error rate of {capacity} digests of 128 bits; raise it"
-
-
-def table_excess(bits: int, capacity: int, error_rate: float) -> str | None:
-    """Why a table of so many bits, in proportion to its capacity, cannot be made, and the remedy; None if it can.
-
-    The text continues a sentence that begins with the capacity.
-    """
-    if bits <= TABLE_BITS_MAX:
-        return None
-    fitting = math.floor(capacity * (TABLE_BITS_MAX / bits) / 1e9)  # above 0 at every error rate
-    return (
-        f"takes {bits / TABLE_BITS_MAX:,.2f} TiB at an error rate of {error_rate:g}, and the most is 1 TiB;"
-        f" set filter.capacity to {fitting}G at most, or raise filter.error_rate"
-    )
-
-
 TABLE_RATIOS = range(2, 33)  # m/n, the bits a key, in the published table
 TABLE_HASHES_MAX = 8
 

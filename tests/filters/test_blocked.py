@@ -113,8 +113,8 @@ def test_keys_whose_bits_were_not_saved_do_not_count() -> None:
 
 
 def test_rates_that_are_another_kinds_are_refused_with_its_name() -> None:
-    """Below 1e-9, where a key costs more than twice Bloom's bits; and tables that no machine holds."""
-    with pytest.raises(ConfigError, match="choose kind bloom"):
+    """Below 1e-9, where a key costs more than twice the bits of `bloom`; and tables that no machine holds."""
+    with pytest.raises(ConfigError, match=r"its lowest error rate is 1e-09; .* choose another"):
         BlockedBloom(1000, BLOCKED_ERROR_MIN * 0.99)
     with pytest.raises(ConfigError, match=r"filter\.capacity 10000000000000 .* lower the capacity"):
         BlockedBloom(10**13, 1e-6)

@@ -42,7 +42,8 @@ def test_the_theorem_gives_the_published_table(row: tuple[int, int, float]) -> N
 def test_a_table_that_is_too_large_is_not_made() -> None:
     """The message names the capacity, and both options to change."""
     with pytest.raises(
-        ConfigError, match=r"^filter.capacity 900000000000: takes 2\.94 TiB .+ raise"
+        ConfigError,
+        match=r"^filter.capacity 900000000000 at error_rate 1e-06 .+ it takes 2\.94 TiB.+ raise",
     ):
         Bloom(900_000_000_000, 1e-6)
 

@@ -66,7 +66,7 @@ def test_no_configuration_switches_the_permutations_off(permutations: object) ->
 
 def test_a_fingerprint_that_the_published_permutations_cannot_hold_is_refused() -> None:
     """They multiply in 64 bits: 2^22 buckets and 48 bits of remainder do not fit, `any` takes them."""
-    with pytest.raises(ConfigError, match="published needs a fingerprint of 70 bits"):
+    with pytest.raises(ConfigError, match="fingerprints of 70 bits, and the most is 64"):
         DLCBF(24 << 22, 24 * 2**-48, permutations="published")
 
 

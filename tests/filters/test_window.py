@@ -534,9 +534,9 @@ def test_a_window_of_an_older_version_is_refused_by_name() -> None:
         ({"refresh": 1}, r"filter\.refresh is 1; it must be true or false"),
         (
             {"error_rate": 1e-18},
-            r"error_rate 1e-18 takes .* bits, .* cells of 68 bits, of at most 63",
+            r"error_rate 1e-18 .* it takes cells of 68 bits, and the most is 63",
         ),
-        ({"capacity": 10**13}, r"filter\.capacity 10000000000000 .* bits, of at most"),
+        ({"capacity": 10**13}, r"filter\.capacity 10000000000000 .* TiB, and the most is 1 TiB"),
         ({"probe": "double"}, r"filter\.probe is not for filter\.kind window"),
     ]
 )

@@ -6,9 +6,9 @@ from typing import Any, Self
 import numpy as np
 from typing_extensions import override
 
-from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
 from streamdedup.filters.bitmap.bit_table import BitPositions, BitTable
+from streamdedup.filters.bitmap.kinds import BITMAP
 from streamdedup.filters.digest_filter import DigestFilter, check_unionable, number, slices
 from streamdedup.filters.probes import PROBES, begin, is_double, position, stated_probe
 from streamdedup.filters.sizing import TABLE_BITS_MAX, beside, bitmap_size, bloom_error
@@ -35,13 +35,8 @@ class HashedBitmap(BitTable, DigestFilter):
     ) -> None:
         super().__init__(capacity, error_rate, hash_)
         self._double = is_double(probe)
-        bits = bitmap_size(capacity, error_rate)
-        if bits > TABLE_BITS_MAX:
-            raise ConfigError(
-                f"filter.capacity {capacity} at error_rate {error_rate} takes {bits:.4g} bits, but at most"
-                f" {TABLE_BITS_MAX} are possible; lower the capacity, raise the error rate, or choose another kind"
-            )
-        self._allocate(bits)
+        BITMAP.check(capacity, error_rate)
+        self._allocate(bitmap_size(capacity, error_rate))
 
     @property
     def error_rate_now(self) -> float:

@@ -12,8 +12,8 @@ from typing import Any, Self
 import numpy as np
 from typing_extensions import override
 
-from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
+from streamdedup.filters.bloom.kinds import BLOCKED
 from streamdedup.filters.digest_filter import (
     KEYS,
     DigestFilter,
@@ -53,17 +53,8 @@ class BlockedBloom(DigestFilter):
 
     def __init__(self, capacity: int, error_rate: float = 1e-6, *, hash_: Hash = MURMUR3) -> None:
         super().__init__(capacity, error_rate, hash_)
-        if error_rate < BLOCKED_ERROR_MIN:
-            raise ConfigError(
-                f"filter.error_rate {error_rate} is below {BLOCKED_ERROR_MIN}, at which kind blocked takes more than"
-                " twice the memory of kind bloom; choose kind bloom"
-            )
+        BLOCKED.check(capacity, error_rate)
         blocks, hashes = blocked_size(capacity, error_rate)
-        if blocks > BLOCKS_MAX:
-            raise ConfigError(
-                f"filter.capacity {capacity} at error_rate {error_rate} takes {blocks} blocks of 64 bytes, but at"
-                f" most {BLOCKS_MAX} are possible; lower the capacity or raise the error rate"
-            )
         self._over(blocks, hashes, aligned_words(blocks * BLOCK_WORDS))
         self._counts[LOADS] = blocks
 

@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 from typing_extensions import override
 
-from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
+from streamdedup.filters.bloom.kinds import BLOOM
 from streamdedup.filters.digest_filter import (
     KEYS,
     PROBES_A_CALL,
@@ -35,8 +35,6 @@ from streamdedup.filters.sizing import (
     bloom_error,
     bloom_keys,
     bloom_size,
-    digests_err_more,
-    table_excess,
 )
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
@@ -61,13 +59,9 @@ class Bloom(DigestFilter):
         hash_: Hash = MURMUR3,
     ) -> None:
         super().__init__(capacity, error_rate, hash_)
-        if excess := digests_err_more(capacity, error_rate):
-            raise ConfigError(f"filter.error_rate {error_rate} {excess}")
-        bits, hashes = bloom_size(capacity, error_rate)
-        if excess := table_excess(bits, capacity, error_rate):
-            raise ConfigError(f"filter.capacity {capacity}: {excess}")
+        BLOOM.check(capacity, error_rate)
         self._double = is_double(probe)
-        self._size(bits, hashes)
+        self._size(*bloom_size(capacity, error_rate))
         self._words = aligned_words(-(-self.bits // 64))
 
     def _size(self, bits: int, hashes: int) -> None:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from typing_extensions import override
 
-from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask
 from streamdedup.filters.bloom.counters import (
     NONZERO,
@@ -26,6 +25,7 @@ from streamdedup.filters.bloom.counters import (
     remove_row,
     remove_rows,
 )
+from streamdedup.filters.bloom.kinds import COUNTING
 from streamdedup.filters.digest_filter import (
     KEYS,
     PROBES_A_CALL,
@@ -44,7 +44,6 @@ from streamdedup.filters.sizing import (
     bloom_error,
     bloom_keys,
     bloom_size,
-    digests_err_more,
 )
 from streamdedup.kernel import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
@@ -76,18 +75,12 @@ class Counting(DigestFilter):
     ) -> None:
         super().__init__(capacity, error_rate, hash_)
         self.multiset = multiset
-        if excess := digests_err_more(capacity, error_rate):
-            raise ConfigError(f"filter.error_rate {error_rate} {excess}")
+        COUNTING.check(capacity, error_rate)
         self._double = is_double(probe)
         self._size(*bloom_size(capacity, error_rate))
         self._words = aligned_words(-(-self.counters // 16))
 
     def _size(self, counters: int, hashes: int) -> None:
-        if counters > COUNTERS_MAX:
-            raise ConfigError(
-                f"filter.capacity {self._capacity} at error_rate {self._error_rate} takes {counters} counters, but at"
-                f" most {COUNTERS_MAX} are possible; lower the capacity or raise the error rate"
-            )
         self.counters, self.hashes = counters, hashes
         self._m, self._k = np.uint64(counters), np.uint64(hashes)
         self._rows = PROBES_A_CALL // hashes

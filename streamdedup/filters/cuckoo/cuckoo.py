@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Mask
 from streamdedup.filters.cuckoo.buckets import free_cells, layout_fields
+from streamdedup.filters.cuckoo.kinds import CUCKOO
 from streamdedup.filters.cuckoo.rows import (
     TAKEN,
     add_row,
@@ -42,7 +42,6 @@ from streamdedup.filters.sizing import (
     TABLE_BITS_MAX,
     cuckoo_error,
     cuckoo_size,
-    table_excess,
 )
 from streamdedup.filters.stash import COPIES, NEW, NOT_DONE, ROWS, Stash
 from streamdedup.filters.strain import (
@@ -82,23 +81,17 @@ class Cuckoo(DigestFilter):
         hash_: Hash = MURMUR3,
     ) -> None:
         super().__init__(capacity, error_rate, hash_)
+        CUCKOO.check(capacity, error_rate)
         self.multiset = multiset
         self._size(*cuckoo_size(capacity, error_rate))
         self._words = aligned_words(self._words_needed)
         self._stash = Stash()
 
     def _size(self, buckets: int, fingerprint_bits: int) -> None:
-        bits = buckets * CUCKOO_CELLS * fingerprint_bits
-        if fingerprint_bits > CUCKOO_BITS_MAX:
-            raise ConfigError(
-                f"filter.error_rate {self._error_rate} takes fingerprints of {fingerprint_bits} bits, of at most"
-                f" {CUCKOO_BITS_MAX}; raise it"
-            )
-        if excess := table_excess(bits, self._capacity, self._error_rate):
-            raise ConfigError(f"filter.capacity {self._capacity}: {excess}")
-        self.buckets, self.fingerprint_bits, self._cells = buckets, fingerprint_bits, 4 * buckets
+        self.buckets, self.fingerprint_bits = buckets, fingerprint_bits
+        self._cells = buckets * CUCKOO_CELLS
         # One word more than the bits take, since the last cell, too, is read out of two words.
-        self._words_needed = -(-bits // 64) + 1
+        self._words_needed = -(-self._cells * fingerprint_bits // 64) + 1
         searched = int(SEARCH_LOAD * self._cells)
         self._fields = layout_fields(buckets, fingerprint_bits, searched, self._capacity)
         self._counts: Counts = np.zeros(COUNTS, dtype=np.int64)

@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.digest_filter import number
+from streamdedup.filters.dleft import kinds
 from streamdedup.filters.dleft.dleft import DLeft
-from streamdedup.filters.dleft.kinds import COUNTER_BITS, FINGERPRINT_BITS_MAX
 from streamdedup.filters.dleft.shape import Shape, shape_for
 from streamdedup.keys.hashing import MURMUR3, Hash
 
@@ -27,7 +27,7 @@ class DLCBF(DLeft):
     """
 
     kind = "dlcbf"
-    copies_max: ClassVar[int] = (1 << COUNTER_BITS) - 1
+    copies_max: ClassVar[int] = (1 << kinds.COUNTER_BITS) - 1
     sticky: ClassVar[bool] = True
 
     def __init__(
@@ -48,17 +48,9 @@ class DLCBF(DLeft):
             raise ConfigError(
                 f"filter.permutations {self._permutations!r} is unknown; choose one of: {', '.join(PERMUTATIONS)}"
             )
-        return shape_for(self._capacity, self._error_rate, COUNTER_BITS, self._permutations)
-
-    @override
-    def _fitting(self, shape: Shape) -> Shape:
-        bits = shape.fingerprint_bits
-        if shape.permutations == "published" and bits > FINGERPRINT_BITS_MAX:
-            raise ConfigError(
-                f"filter.permutations published needs a fingerprint of {bits} bits, of at most {FINGERPRINT_BITS_MAX};"
-                ' choose "any"'
-            )
-        return super()._fitting(shape)
+        sizes = self._capacity, self._error_rate
+        kinds.DLCBF.check(*sizes, permutations=self._permutations)
+        return shape_for(*sizes, kinds.COUNTER_BITS, self._permutations)
 
     @override
     def header(self) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Key, Mask
 from streamdedup.filters.digest_filter import KEYS, DigestFilter, number
-from streamdedup.filters.dleft.kinds import REMAINDER_BITS_MAX
+from streamdedup.filters.dleft import kinds
 from streamdedup.filters.dleft.rows import CELLS, COPIED
 from streamdedup.filters.dleft.shape import Shape, shape_for
 from streamdedup.filters.dleft.table import DLeftTable
@@ -39,19 +38,11 @@ class DLeft(DigestFilter):
     ) -> None:
         super().__init__(capacity, error_rate, hash_)
         self.multiset = multiset
-        self._table = DLeftTable(self._fitting(self._shape()), self.kind, hash_)
+        self._table = DLeftTable(self._shape(), self.kind, hash_)
 
     def _shape(self) -> Shape:
+        kinds.DLEFT.check(self._capacity, self._error_rate)
         return shape_for(self._capacity, self._error_rate, counter_bits=0)
-
-    def _fitting(self, shape: Shape) -> Shape:
-        if shape.bits > TABLE_BITS_MAX or shape.remainder_bits > REMAINDER_BITS_MAX:
-            raise ConfigError(
-                f"filter.capacity {self._capacity} at error_rate {self._error_rate} takes {shape.bits} bits, of at most"
-                f" {TABLE_BITS_MAX}, and remainders of {shape.remainder_bits} bits, of at most {REMAINDER_BITS_MAX};"
-                " lower the capacity or raise the error rate"
-            )
-        return shape
 
     @property
     def buckets(self) -> int:
@@ -163,7 +154,7 @@ class DLeft(DigestFilter):
     @override
     def _restore(self, header: Mapping[str, Any], buffers: Sequence[memoryview]) -> None:
         self._options_of(header)
-        shape = self._fitting(self._shape())
+        shape = self._shape()
         for name in ("buckets", "remainder_bits"):
             follows = getattr(shape, name)
             if number(header, name, 1, TABLE_BITS_MAX) != follows:

@@ -25,7 +25,7 @@ from streamdedup.filters.digest_filter import (
     number,
     slices,
 )
-from streamdedup.filters.exact.kinds import FINGERPRINTS, LOAD, LOAD_MAX, LOAD_MIN
+from streamdedup.filters.exact.kinds import EXACT, FINGERPRINTS, LOAD, LOAD_MAX, LOAD_MIN
 from streamdedup.filters.exact.rows import (
     NEW,
     ROOM,
@@ -92,11 +92,8 @@ class Exact(DigestFilter):
             )
         own = exact_error(fingerprint_bytes, capacity)
         super().__init__(capacity, own if error_rate is None else error_rate, hash_)
-        if self._error_rate < own:
-            raise ConfigError(
-                f"filter.error_rate {error_rate} is below {own:.3g}, the error rate of {capacity} fingerprints of"
-                f" {fingerprint_bytes} bytes; raise it, or choose fingerprint_bytes: 16"
-            )
+        options = {"fingerprint_bytes": fingerprint_bytes, "load": load}
+        EXACT.check(capacity, self._error_rate, **options)
         self._load, self._width = float(load), fingerprint_bytes // 8
         self._count(0, capacity)
         slots, tail = exact_size(capacity, load)

@@ -23,7 +23,7 @@ from streamdedup.filters.growing.stages import (
     within,
 )
 from streamdedup.filters.growing.window_stages import StagedTable
-from streamdedup.filters.kinds import WINDOW_TABLE, footprint
+from streamdedup.filters.kinds import KINDS, WINDOW_TABLE
 from streamdedup.filters.sizing import WINDOW_GENERATIONS, any_of
 from streamdedup.filters.window.in_time import InTime
 from streamdedup.filters.window.rules import Rules, rules_for, stated_rules
@@ -82,11 +82,10 @@ class GrowingWindow(InTime):
         capacity, error_rate = stated_for(0, *self._stated)
         options = _options(rules)
         try:
-            footprint("window", capacity, error_rate, **options)
+            KINDS["window"].check(capacity, error_rate, **options)
         except ConfigError as error:
             raise ConfigError(
-                f"filter.capacity {capacity}: the first stage of a filter that grows has half of its error rate:"
-                f" {error}; lower the capacity or raise the error rate"
+                f"the first stage of a filter that grows has half of its error rate: {error}"
             ) from None
         return within(max_size, "window", *self._stated, options)
 

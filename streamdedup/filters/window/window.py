@@ -10,18 +10,15 @@ from typing import Any
 
 from typing_extensions import override
 
-from streamdedup.errors import ConfigError
 from streamdedup.filters.digest_filter import number
 from streamdedup.filters.sizing import (
     TABLE_BITS_MAX,
-    WINDOW_CELLS,
     WINDOW_GENERATIONS,
     window_size,
-    window_tag_bits,
 )
 from streamdedup.filters.window.clock import TIME_MAX, Marks
 from streamdedup.filters.window.in_time import InTime
-from streamdedup.filters.window.kinds import CELL_BITS_MAX, TABLE
+from streamdedup.filters.window.kinds import CELL_BITS_MAX, TABLE, WINDOW
 from streamdedup.filters.window.rules import Rules, rules_for, stated_rules
 from streamdedup.filters.window.table import WindowTable
 from streamdedup.keys.hashing import MURMUR3, Hash
@@ -61,19 +58,10 @@ class Window(InTime):
     ) -> None:
         super().__init__(capacity, error_rate, hash_)
         rules = rules_for(capacity, retention, generations, late, refresh, max_jump)
-        sizes = window_size(rules.held(capacity), error_rate, rules.clock.generations)
-        self._check_size(*sizes, rules.clock.generations)
-        self._hold(rules, *sizes)
-
-    def _check_size(self, buckets: int, fingerprint_bits: int, generations: int) -> None:
-        cell_bits = fingerprint_bits + window_tag_bits(generations)
-        bits = buckets * WINDOW_CELLS * cell_bits
-        if cell_bits > CELL_BITS_MAX or bits > TABLE_BITS_MAX:
-            raise ConfigError(
-                f"filter.capacity {self._capacity} at error_rate {self._error_rate} takes {bits} bits, of at most"
-                f" {TABLE_BITS_MAX}, in cells of {cell_bits} bits, of at most {CELL_BITS_MAX}; lower the capacity or"
-                " raise the error rate"
-            )
+        clock = rules.clock
+        options = {"generations": clock.generations, "by_count": clock.by_count}
+        WINDOW.check(capacity, error_rate, **options)
+        self._hold(rules, *window_size(rules.held(capacity), error_rate, clock.generations))
 
     def _hold(self, rules: Rules, buckets: int, fingerprint_bits: int, *parts: memoryview) -> None:
         held = rules.held(self._capacity)
