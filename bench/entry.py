@@ -3,7 +3,7 @@
 import argparse
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -44,3 +44,14 @@ def run(package: str, tools: Mapping[str, Tool], arguments: Sequence[str] | None
             raise
         return ended.code or 0
     return 0
+
+
+def add_names(parser: argparse.ArgumentParser, metavar: str, known: Collection[str]) -> None:
+    """Let a tool take `names`: any number of those that are `known`."""
+
+    def checked(name: str) -> str:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name}: there are {', '.join(known)}")
+        return name
+
+    parser.add_argument("names", nargs="*", type=checked, metavar=metavar, help=", ".join(known))

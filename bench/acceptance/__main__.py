@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from bench.acceptance import bits, counting, cuckoo, dleft, growth, sizes, window
 from bench.acceptance.report import Section, document
+from bench.entry import add_names
 from bench.harness import RESULTS, machine_text
 
 DOCUMENT = RESULTS / "acceptance.md"
@@ -28,9 +29,8 @@ SECTIONS: dict[str, Callable[[], Section]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """1 where a figure is out of its bounds."""
     parser = argparse.ArgumentParser(prog="python -m bench.acceptance", description=__doc__)
-    help_ = ", ".join(SECTIONS)
-    parser.add_argument("sections", nargs="*", choices=SECTIONS, metavar="SECTION", help=help_)
-    names = parser.parse_args(arguments).sections
+    add_names(parser, "SECTION", SECTIONS)
+    names = parser.parse_args(arguments).names
     started, sections = time.monotonic(), []
     here = machine_text("numpy", "numba", "mmh3")
     print(here, flush=True)

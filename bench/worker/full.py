@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from bench.entry import add_names
 from bench.harness import commit, read
 from bench.peers import streams
 from bench.peers.streams import PEERS
@@ -71,12 +72,8 @@ class Cell:
 def main() -> int:
     """Measure what is not there yet."""
     parser = argparse.ArgumentParser(prog="python -m bench.worker.full", description=__doc__)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(page.SECTIONS))
-    names = parser.parse_args().sections
-    if unknown := [name for name in names if name not in page.SECTIONS]:
-        parser.error(
-            f"no such section: {', '.join(unknown)}; choose from {', '.join(page.SECTIONS)}"
-        )
+    add_names(parser, "SECTION", page.SECTIONS)
+    names = parser.parse_args().names
     found = {"cells": {}, **read(page.FULL)}
     wanted = [
         cell

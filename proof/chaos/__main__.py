@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bench.entry import add_names
 from proof.chaos.driver import play_scenario
 from proof.chaos.matrix import SCENARIOS, UPGRADE, Scenario, upgrade_from
 from proof.chaos.report import is_whole, write_report
@@ -40,12 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # with all that we started
-    for tool in [] if wish.scenarios else _first(wish):
+    for tool in [] if wish.names else _first(wish):
         if status := subprocess.run(
             [sys.executable, "-m", *tool], cwd=ROOT, check=False
         ).returncode:
             return status
-    only = wish.scenarios or [*SCENARIOS, UPGRADE]
+    only = wish.names or [*SCENARIOS, UPGRADE]
     results = Results(DIRECTORY / "results.jsonl", str(wish.seed), wish.also, only)
     started = time.monotonic()
     kept = _play((s for s in SCENARIOS.values() if s.name in only), wish.scale, results)
@@ -66,7 +67,7 @@ def _wish(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
+    add_names(parser, "SCENARIO", [*SCENARIOS, UPGRADE])
     parser.add_argument("--scale", type=_positive, default=1, help="0.1: a tenth of the rounds")
     parser.add_argument("--seed", type=_whole, default=1, help="another number: other rounds")
     parser.add_argument("--old", type=_commit, metavar="COMMIT", help="to upgrade from")
@@ -74,10 +75,8 @@ def _wish(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--fuzz-minutes", type=_positive, default=8, help="8 if not given")
     parser.add_argument("--memory-minutes", type=_positive, default=60, help="60 if not given")
     wish = parser.parse_args(arguments)
-    known = [*SCENARIOS, UPGRADE] if wish.old else list(SCENARIOS)
-    if unknown := sorted(set(wish.scenarios) - set(known)):
-        more = "" if wish.old else f", and with --old COMMIT {UPGRADE}"
-        parser.error(f"SCENARIO {', '.join(unknown)}: there are {', '.join(known)}{more}")
+    if UPGRADE in wish.names and not wish.old:
+        parser.error(f"SCENARIO {UPGRADE}: it needs --old COMMIT")
     return wish
 
 

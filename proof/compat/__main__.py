@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from bench.entry import add_names
 from proof.compat import results
 from proof.compat.page import failures, table, write_page
 from proof.compat.playing import VERSIONS, play_storms, play_tests
@@ -43,22 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def wish_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read them; a wrong one ends the process with status 2, and the argument, its value and what there is."""
     parser = argparse.ArgumentParser(prog="python -m proof compat", description=__doc__)
-    there_are = ", ".join(map(str, VERSIONS))
-    parser.add_argument("versions", nargs="*", metavar="VERSION", help=there_are)
+    named = {name: None for kafka in VERSIONS for name in (str(kafka), kafka.version)}
+    add_names(parser, "VERSION", named)
     parser.add_argument("--part", action="append", choices=PARTS, help="both if not given")
     parser.add_argument("--report", action="store_true", help="write the page, without playing")
     wish = parser.parse_args(arguments)
-    if unknown := [
-        name for name in wish.versions if not any(_is_named(k, [name]) for k in VERSIONS)
-    ]:
-        parser.error(f"VERSION {', '.join(unknown)}: there are {there_are}")
-    wish.versions = [k for k in VERSIONS if not wish.versions or _is_named(k, wish.versions)]
+    asked = wish.names or named  # a version alone means it with each of its features
+    wish.versions = [k for k in VERSIONS if str(k) in asked or k.version in asked]
     return wish
-
-
-def _is_named(kafka: Kafka, names: Sequence[str]) -> bool:
-    """Whether one of the names is that of the version, with or without a feature."""
-    return str(kafka) in names or kafka.version in names
 
 
 if __name__ == "__main__":

@@ -47,9 +47,9 @@ def test_what_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["2.5"], "VERSION 2.5: there are 2.5.1, 2.8.2,"),
+        (["2.5"], "argument VERSION: 2.5: there are 2.5.1, 2.8.2,"),
         (["--part", "x"], "argument --part: invalid choice: 'x'"),
-        (["report"], "VERSION report: there are 2.5.1"),
+        (["report"], "argument VERSION: report: there are 2.5.1"),
     ],
 )
 def test_a_wrong_argument_plays_nothing(

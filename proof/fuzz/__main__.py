@@ -7,6 +7,7 @@ error; `--play NUMBER` plays it again. A target ends at its first fault. It take
 import argparse
 import sys
 
+from bench.entry import add_names
 from proof.fuzz.play import Player, play_apart
 from proof.fuzz.targets import TARGETS
 
@@ -14,10 +15,7 @@ from proof.fuzz.targets import TARGETS
 def main(arguments: list[str] | None = None) -> int:
     """Return the status of the process."""
     asked = _parser().parse_args(arguments)
-    targets = asked.targets or list(TARGETS)
-    if unknown := set(targets) - set(TARGETS):
-        print(f"{', '.join(sorted(unknown))}: there are {', '.join(TARGETS)}")
-        return 2
+    targets = asked.names or list(TARGETS)
     if asked.play is not None:
         for target in targets:
             Player(target, asked.seed).play(asked.play)
@@ -34,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m proof fuzz", description=__doc__)
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
+    add_names(parser, "TARGET", TARGETS)
     parser.add_argument("--minutes", type=float, default=1.0, help="in all; 1 if not given")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--play", type=int, metavar="NUMBER", help="this input only, here")

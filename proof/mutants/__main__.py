@@ -18,6 +18,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from bench.entry import add_names
 from proof.mutants.applied import MUTANT_ENV
 from proof.mutants.finding import is_quick, node_id
 from proof.mutants.mutant import Mutant
@@ -43,9 +44,6 @@ NO_LEAKS = (
 
 def main(names: Sequence[str], *, quick: bool = False) -> int:
     """Try all mutants, or those of `names`; prints a line for each. `quick`: with those of their tests in tests/."""
-    if unknown := set(names) - {mutant.name for mutant in MUTANTS}:
-        print(f"no such mutants: {', '.join(sorted(unknown))}", file=sys.stderr)
-        return 2
     chosen = [
         _with_tests_of(mutant, quick) for mutant in MUTANTS if not names or mutant.name in names
     ]
@@ -123,7 +121,7 @@ def _path() -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m proof mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="these only")
+    add_names(parser, "NAME", [mutant.name for mutant in MUTANTS])
     parser.add_argument("--quick", action="store_true", help="with the tests in tests/ alone")
     asked = parser.parse_args()
     sys.exit(main(asked.names, quick=asked.quick))
