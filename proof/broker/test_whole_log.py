@@ -1,13 +1,13 @@
 """More of rules 1 to 3 of delivery, by a real broker: who writes to the output, and where our events stand in it."""
 
 import asyncio
+import struct
 from typing import Any
 
 import pytest
 
 from streamdedup.kafka.sink import KafkaWriter
-from tests.broker.proxy import Proxy
-from tests.broker.test_whole_log import _without_offset
+from tests.broker.proxy import Action, Api, Frame, Proxy, Replace
 from tests.broker.topics import (
     produce,
     unique_name,
@@ -94,3 +94,13 @@ async def test_an_acknowledgement_without_an_offset_is_doubt(
     assert len(replaced) == 1
     assert "reported no offset" in worker.lines("doubt")[0]["error"]
     assert lost_and_doubled(deployment) == (0, 0, 0)
+
+
+def _without_offset(frame: Frame, topic: str, replaced: list[int]) -> Action | None:
+    """Once: Produce's answer for `topic` with the offset -1."""
+    name = topic.encode()
+    if frame.api != Api.PRODUCE or not frame.is_answer or replaced or name not in frame.message:
+        return None
+    at = frame.message.index(name) + len(name) + 4 + 4 + 2  # count, partition, error
+    replaced.append(struct.unpack_from(">q", frame.message, at)[0])
+    return Replace(frame.message[:at] + struct.pack(">q", -1) + frame.message[at + 8 :])

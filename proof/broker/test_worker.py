@@ -17,13 +17,6 @@ from tests.deployment import Deployment, keyed
 from tests.local import Start
 
 
-@pytest.fixture
-def deployment(deployment: Deployment) -> Deployment:
-    """It has 100 events."""
-    deployment.feed(keyed(range(100), 1))
-    return deployment
-
-
 async def test_a_full_collection_does_not_visit_what_was_there_at_the_start(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,6 +50,7 @@ async def test_a_save_at_the_end_waits_for_the_one_under_way(
 ) -> None:
     """A shutdown during a periodic snapshot does not trip over our own lock: the last label is saved."""
     deployment.config["snapshot"]["interval_s"] = 0.1
+    deployment.feed(keyed(range(100), 1))
     save, under_way, go_on = Store.save, threading.Event(), threading.Event()
 
     def slow(self: Store, *arguments: Any, **more: Any) -> Any:

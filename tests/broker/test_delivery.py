@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.base import Broker
-from tests.broker.topics import Event, committed, produce, read_all
+from tests.broker.topics import Event, produce, read_all
 from tests.deployment import PARTITIONS, Deployment, keyed, lost_and_doubled
 from tests.local import Start, run_to_the_end
 
@@ -76,15 +76,6 @@ def test_survivors_keep_every_byte(deployment: Deployment) -> None:
     assert got == events
 
 
-def test_a_restart_goes_on_where_it_stopped(deployment: Deployment) -> None:
-    """After a drain and a restart no event is emitted twice, and duplicates across the restart are seen."""
-    deployment.feed(keyed(range(3000)))
-    run_to_the_end(deployment)
-    deployment.feed(keyed(range(1500, 4500)))
-    run_to_the_end(deployment)
-    assert lost_and_doubled(deployment) == (0, 0, 0)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.rule(17)
 def test_an_interrupt_drains(deployment: Deployment, number: signal.Signals) -> None:
@@ -112,52 +103,6 @@ async def test_a_drain_does_not_wait_for_the_commit_interval(
         async with asyncio.timeout(8):
             await worker.stop()
     assert worker.tally.consumed == 40
-
-
-async def test_aborted_input_is_not_judged(deployment: Deployment, start: Start) -> None:
-    """Events of aborted transactions do not come out, and do not make later equal ones duplicates."""
-    source = deployment.source
-    produce(deployment.bootstrap, source, keyed(range(100)), transactional_id=source, abort=True)
-    produce(deployment.bootstrap, source, keyed(range(50)), transactional_id=source)
-    async with start(deployment) as worker:
-        await worker.consumed(50)
-    assert lost_and_doubled(deployment) == (0, 0, 0)
-
-
-async def test_a_full_filter_stops_consuming_and_says_so(
-    deployment: Deployment, start: Start
-) -> None:
-    """At capacity a shard passes no further new key, stays in the group, and names the remedy."""
-    deployment.config["filter"] |= {"capacity": 400, "partition_headroom": 0, "on_full": "stop"}
-    deployment.feed(keyed(range(2000)))
-    async with start(deployment) as worker:
-        full = await worker.logged("filter_full", deployment.partitions)
-        assert all("filter.capacity" in line["remedy"] for line in full)
-        await worker.consumed(400)
-        assert len(read_all(deployment.bootstrap, deployment.sink)) == 400
-    assert committed(deployment.bootstrap, deployment.group, deployment.source) == dict.fromkeys(
-        range(4), 100
-    )
-    deployment.config["filter"]["capacity"] = 100_000
-    await start(deployment).to_the_end()
-    assert lost_and_doubled(deployment) == (0, 0, 0)
-
-
-async def test_a_full_filter_skips_nothing(broker: Broker, tmp_path: Path, start: Start) -> None:
-    """What the consumer has read beyond the last key that fits is not committed, whatever the filter counts."""
-    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
-    deployment.config["filter"] = {
-        "capacity": 3000,
-        "error_rate": 0.01,  # false positives in a batch
-        "on_full": "stop",
-    }
-    deployment.feed(keyed(range(20_000), 1))
-    async with start(deployment) as worker:
-        await worker.logged("filter_full")
-    (stopped,) = worker.lines("stopped")
-    at = committed(deployment.bootstrap, deployment.group, deployment.source)
-    assert at == {0: stopped["consumed"]}
-    assert stopped["pass"] == len(read_all(deployment.bootstrap, deployment.sink))
 
 
 def test_going_beyond_the_capacity_is_said(deployment: Deployment) -> None:

@@ -16,21 +16,18 @@ from confluent_kafka import KafkaException, Producer
 
 from streamdedup.commands.demo import MockBroker
 from streamdedup.delivery.lifecycle import State
-from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.errors import ConfigError
 from streamdedup.kafka.source import KafkaMember
-from streamdedup.worker import topic_watch
-from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, client_config
+from tests.broker.base import DEADLINE_S, Broker, client_config
 from tests.broker.proxy import Action, Api, Frame, Hold, Proxy
 from tests.broker.topics import (
     alter_topic,
-    create_topic,
     delete_records,
-    delete_topic,
     produce,
     read_all,
 )
 from tests.deployment import Deployment, keyed, lost_and_doubled
-from tests.local import LocalWorker, Start, keys_of, output_keys, single, until
+from tests.local import LocalWorker, Start, output_keys, until
 
 pytestmark = pytest.mark.broker
 
@@ -165,26 +162,6 @@ async def test_an_input_trimmed_under_a_running_worker_is_no_jump(
         await worker.stop()
 
 
-@pytest.mark.private_broker
-@pytest.mark.needs_broker("topic ids")
-@pytest.mark.rule(12)
-async def test_a_topic_made_again_under_a_running_worker_is_noticed(
-    private_broker: OwnedBroker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Name and offsets are those of before, and all below would be missed: the id shows it, and the worker ends."""
-    monkeypatch.setattr(topic_watch, "EVERY_S", 0.2)
-    deployment = single(private_broker, tmp_path).create()
-    worker = start(deployment)
-    deployment.feed(keyed(range(10), 1))
-    await worker.consumed(10)
-    await asyncio.to_thread(delete_topic, deployment.bootstrap, deployment.source)
-    await asyncio.to_thread(create_topic, deployment.bootstrap, deployment.source)
-    with pytest.raises(
-        DeliveryError, match=f"created again, while the worker ran: {deployment.source}"
-    ):
-        await worker.task
-
-
 # --- rule 13: side topics, and what is refused ---
 
 
@@ -260,22 +237,6 @@ async def test_a_fold_makes_the_table_that_was_alive(
 def _table(worker: LocalWorker) -> list[bytes]:
     assert worker.delivery.shard is not None
     return [bytes(part) for part in worker.delivery.shard.filter.buffers()]
-
-
-@pytest.mark.rule(15)
-async def test_output_events_without_a_key_are_skipped_and_counted(
-    deployment: Deployment, start: Start
-) -> None:
-    """Whoever wrote them, a fold goes on over them and says how many there were."""
-    output = [(0, None, b"v", [], None), *keyed(range(3), 1), (0, None, b"w", [], None)]
-    produce(deployment.bootstrap, deployment.sink, output)
-    deployment.feed(keyed(range(5), 1))
-    worker = start(deployment)
-    await worker.consumed(5)
-    (folded,) = worker.lines("output_folded")
-    assert (folded["events"], folded["without_key"]) == (5, 2)
-    assert worker.lines("shard_stopped") == []
-    assert output_keys(deployment)[5:] == keys_of([3, 4])
 
 
 # --- rule 17: shutdown ---

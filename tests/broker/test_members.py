@@ -194,15 +194,3 @@ async def test_what_the_broker_refuses_is_found_and_rejected(
     assert (letter.key, letter.value) == (b"twin", b"ahead")
     assert headers["streamdedup.offset"] == b"300"
     assert b"InvalidTimestamp" in (headers["streamdedup.reason"] or b"")
-
-
-@pytest.mark.broker
-@pytest.mark.rule(10)
-async def test_the_group_confirms_only_what_holds(deployment: Deployment, start: Start) -> None:
-    """An epoch that is over is not confirmed, whatever the group says of the present one."""
-    async with start(deployment) as worker:
-        await worker.live(1)
-        source = worker.worker._source
-        assert source is not None
-        assert await source.confirms(source.epoch)
-        assert not await source.confirms(source.epoch - 1)

@@ -8,9 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.structs import OffsetAndMetadata
 
 from streamdedup.kafka.offsets import Note
 from streamdedup.settings.meaning import Meaning
@@ -24,9 +22,6 @@ from tests.deployment import Deployment, keyed
 from tests.local import Start, keys_of, output_keys, until
 
 pytestmark = pytest.mark.broker
-needs_ids = pytest.mark.needs_broker("topic ids")
-
-
 # --- rule 4: the commit's note, and births ---
 
 
@@ -58,25 +53,6 @@ async def committed_note(deployment: Deployment) -> Note | None:
     finally:
         await admin.close()
     return Note.decode(found.metadata)
-
-
-async def commit_note(deployment: Deployment, offset: int, text: str) -> None:
-    """Commit an offset with such a note."""
-    consumer: Any = AIOKafkaConsumer(
-        bootstrap_servers=deployment.bootstrap,
-        group_id=deployment.group,
-        enable_auto_commit=False,
-    )
-    where = TopicPartition(deployment.source, 0)
-    await consumer.start()
-    try:
-        consumer.assign([where])
-        await consumer.commit({where: OffsetAndMetadata(offset, text)})
-    finally:
-        await consumer.stop()
-
-
-OTHER_ID = "00000000-0000-0000-0000-000000000001"
 
 
 # --- rule 5: gaps ---

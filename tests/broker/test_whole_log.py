@@ -3,7 +3,6 @@
 docs/delivery.md tells which test holds which rule.
 """
 
-import struct
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from tests.broker.base import DEADLINE_S, Broker, client_config
-from tests.broker.proxy import Action, Api, Cut, Drop, Frame, Hold, Proxy, Replace
+from tests.broker.proxy import Action, Api, Cut, Drop, Frame, Hold, Proxy
 from tests.broker.topics import (
     committed,
     create_topic,
@@ -176,13 +175,3 @@ async def test_a_second_writers_event_stops_before_the_commit(
     assert "second writer" in await worker.stopped()
     assert output_keys(deployment) == keys_of([*range(10), 10**6])
     assert committed(deployment.bootstrap, deployment.group, deployment.source) == {0: 10}
-
-
-def _without_offset(frame: Frame, topic: str, replaced: list[int]) -> Action | None:
-    """Once: Produce's answer for `topic` with the offset -1."""
-    name = topic.encode()
-    if frame.api != Api.PRODUCE or not frame.is_answer or replaced or name not in frame.message:
-        return None
-    at = frame.message.index(name) + len(name) + 4 + 4 + 2  # count, partition, error
-    replaced.append(struct.unpack_from(">q", frame.message, at)[0])
-    return Replace(frame.message[:at] + struct.pack(">q", -1) + frame.message[at + 8 :])

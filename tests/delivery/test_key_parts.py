@@ -1,4 +1,4 @@
-"""Claims about workers whose key has several parts: in the input, in the middle topic, and in the output."""
+"""Claims about keys of several parts, and normalized ones: in the input, in the middle topic, and in the output."""
 
 import json
 import shutil
@@ -6,7 +6,7 @@ from typing import Any
 
 from streamdedup.events import Headers
 from streamdedup.kafka.records.records import Record
-from tests.memory import over
+from tests.memory import Stage, over
 from tests.staged import INPUTS, MemoryStage
 
 
@@ -37,3 +37,15 @@ async def test_all_stages_and_the_fold_find_the_same_key(stage: MemoryStage) -> 
         for change in [json.loads(event.value or b"")]
     ]
     assert sorted(kept) == [(tenant, n) for tenant in (b"acme", b"other") for n in range(20)]
+
+
+@over(Stage)
+async def test_keys_are_known_by_what_they_are_normalized_to(stage: Stage) -> None:
+    """In the input as in the output, which passed as it came."""
+    stage.config["key"]["normalize"] = "lowercase"
+    first = [b" Anna", "ÄNNE".encode(), b"anna\t", "änne".encode(), b"BERT", b"\xff"]
+    for keys in (first, [b"ANNA", "Änne ".encode(), b"bert", b"Cleo"]):
+        stage.broker.produce(stage.source, [(0, key, b"value") for key in keys])
+        await stage.to_the_end()
+        stage.deployment.delete_snapshots()  # so that the second worker folds the output
+    assert [event.key for event in stage.output] == [*first[:2], b"BERT", b"\xff", b"Cleo"]

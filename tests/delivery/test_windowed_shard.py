@@ -129,55 +129,6 @@ def test_verdicts_are_those_of_the_events_times(
     assert not shard.moving
 
 
-def test_a_window_by_count_remembers_the_last_keys() -> None:
-    """Without a retention, times say nothing: the last keys are duplicates, those long before pass again."""
-    shard = shard_of(Window(80, 1e-9, generations=5))
-    stream = [(b"%d" % i, 0) for i in range(1000)]
-    for keys, times in parts(stream, range(0, 1000, 30)):
-        assert (shard.decide(keys, times).verdicts == PASS).all()
-        admit(shard, 1)
-    ((keys, times),) = parts([*stream[-80:], *stream[:80]], [])
-    assert shard.decide(keys, times).verdicts.tolist() == [DUPLICATE] * 80 + [PASS] * 80
-    assert not shard.full
-
-
-def test_a_doubt_takes_time_back() -> None:
-    """What was not committed has not moved the watermark either."""
-    shard = shard_of(window(max_jump=10_000))
-    for stream, commit in (([(b"a", 0)], True), ([(b"b", 5000)], False)):
-        ((keys, times),) = parts(stream, [])
-        shard.decide(keys, times)
-        admit(shard, 1) if commit else ()
-    assert shard.watermark == 5000
-    shard.forget()
-    assert shard.watermark == 0
-    ((keys, times),) = parts([(b"a", 10)], [])
-    assert shard.decide(keys, times).verdicts.tolist() == [DUPLICATE]
-
-
-def test_a_window_is_full_at_its_capacity() -> None:
-    """All keys at one time, or one more: the shard stops exactly there, or goes on if it may."""
-    for stop in (True, False):
-        shard = shard_of(window(), stop_when_full=stop)
-        ((keys, times),) = parts([(b"%d" % i, 0) for i in range(CAPACITY + 100)], [])
-        decided = len(shard.decide(keys, times).verdicts)
-        admit(shard, 1)
-        assert decided == len(shard.filter) == CAPACITY + (0 if stop else 100)
-        assert shard.full == stop
-        assert shard.beyond_capacity == (not stop)
-
-
-def test_missing_events_moved_the_time() -> None:
-    """A fold that begins behind deleted events begins at the time that they had brought about."""
-    shard = shard_of(window(late="drop"))
-    for _ in shard.start_at(10_000):
-        assert shard.moving
-    ((keys, times),) = parts([(b"a", 9900), (b"b", 100)], [])
-    assert shard.decide(keys, times).verdicts.tolist() == [PASS, BLOCKED]
-    for _ in shard.start_at(50):  # never back
-        raise AssertionError
-
-
 # --- growth ---
 
 
@@ -202,49 +153,6 @@ def test_a_shard_says_when_its_filter_needs_memory() -> None:
         assert shard.filter.size_bytes == before
         assert asked == (start in (80, 280)), start
     assert len(shard.filter) == 280
-
-
-def test_a_grown_filter_is_full_at_its_last_stage() -> None:
-    """The room is that of all stages which the size permits; then the shard stops, within the error rate."""
-    shard = shard_of(growing(100))
-    ((keys, times),) = parts([(b"%d" % i, 0) for i in range(5000)], [])
-    assert len(shard.decide(keys, times).verdicts) == shard.filter.capacity < 5000
-    admit(shard, 1)
-    assert shard.full
-    assert shard.filter.error_rate_now < 1.2e-9
-
-
-def growing_window(capacity: int) -> Any:
-    """A window that may grow from `capacity` keys on."""
-    sized = {"kind": "window", "capacity": capacity, "error_rate": 1e-9, "on_full": "grow"}
-    return filters.build({**sized, "retention": RETENTION, "generations": GENERATIONS})
-
-
-@settings(deadline=None, max_examples=100)
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 3000)), max_size=120), cuts, cuts)
-def test_a_window_that_grows_is_the_fold_of_its_output(
-    stream: list[tuple[int, int]], where: list[int], others: list[int]
-) -> None:
-    """Verdicts are those of one that has room from the start, and the stages those of a fold in other batches."""
-    moved = [(b"%d" % key, at) for key, at in stream]
-    shards = [shard_of(growing_window(3)), shard_of(window(max_jump=None))]
-    output = list[Moment]()
-    for at, (keys, times) in enumerate(parts(moved, where)):
-        while shards[0].grows_within(len(times)):
-            shards[0].grow()
-        verdicts, expected = (shard.decide(keys, times).verdicts for shard in shards)
-        assert verdicts.tolist() == expected.tolist()
-        passed = (verdicts == PASS).nonzero()[0]
-        output += [(bytes(keys.keys[row] or b""), int(times[row])) for row in passed]
-        for shard in shards:
-            admit(shard, at)
-    fold = shard_of(growing_window(3))
-    for keys, times in parts(output, others):
-        for _ in fold.fold(keys.keys, times, 1):
-            pass
-    one, other = fold.filter, shards[0].filter
-    assert one.header() == other.header()
-    assert [bytes(part) for part in one.buffers()] == [bytes(part) for part in other.buffers()]
 
 
 # --- snapshots of what changes otherwise than by bits ---

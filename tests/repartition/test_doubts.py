@@ -2,21 +2,20 @@
 
 import asyncio
 
-from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaConnectionError
 from typing_extensions import override
 
 from streamdedup.kafka.records.records import Record
 from streamdedup.testing import MemoryBroker
 from tests.memory import over
-from tests.staged import INPUTS, PLACES, MemoryStage, value
+from tests.staged import INPUTS, PLACES, MemoryStage
 
 DOUBTS = 6  # enough for a wait that doubles each time to last longer
 SOON_S = 3.0
-REFUSED = value("refused")
 
 
 class FailingBroker(MemoryBroker):
-    """Fails to append to the middle topic as often as `failures` says, and never takes REFUSED there."""
+    """Fails to append to the middle topic as often as `failures` says."""
 
     failures = 0
 
@@ -27,17 +26,20 @@ class FailingBroker(MemoryBroker):
         if topic == "middle" and self.failures:
             self.failures -= 1
             raise KafkaConnectionError
-        if topic == "middle" and any(record.value == REFUSED for record in records):
-            raise MessageSizeTooLargeError
         return super().append(topic, partition, records, writer)
+
+
+def failing(stage: MemoryStage) -> FailingBroker:
+    """Have the stage over such a broker."""
+    stage.broker = broker = FailingBroker()
+    broker.create_topic(stage.source, INPUTS)
+    return broker
 
 
 @over(MemoryStage)
 async def test_the_last_of_many_doubts_is_over_as_soon_as_the_first(stage: MemoryStage) -> None:
     """A process that lives for months has many. Only those that follow one another make it wait for longer."""
-    loop, broker = asyncio.get_running_loop(), FailingBroker()
-    broker.create_topic(stage.source, INPUTS)
-    stage.broker = broker
+    loop, broker = asyncio.get_running_loop(), failing(stage)
     async with stage.start() as worker:
         await worker.live(PLACES)
         for number in range(DOUBTS):
@@ -50,28 +52,9 @@ async def test_the_last_of_many_doubts_is_over_as_soon_as_the_first(stage: Memor
 
 
 @over(MemoryStage)
-async def test_a_refused_event_is_found_soon(stage: MemoryStage) -> None:
-    """The stage looks for it by halving, and does not wait in between: meanwhile it holds up all partitions."""
-    stage.config["sink"]["dead_letter_topic"] = "letters"
-    loop, broker = asyncio.get_running_loop(), FailingBroker()
-    broker.create_topic(stage.source, INPUTS)
-    stage.broker = broker
-    async with stage.start() as worker:
-        await worker.live(PLACES)
-        events = [(0, None, REFUSED if n == 700 else value(n)) for n in range(1_000)]
-        broker.produce(stage.source, events)
-        began = loop.time()
-        await worker.until(lambda: stage.ids().total() == 999, "the others")
-        assert loop.time() - began < SOON_S
-        assert sum(map(len, broker.read_all("letters"))) == 1
-
-
-@over(MemoryStage)
 async def test_no_transaction_is_open_while_it_waits(stage: MemoryStage) -> None:
     """An open one would hold back the second stage, in all partitions, for as long as the doubts last."""
-    broker = FailingBroker()
-    broker.create_topic(stage.source, INPUTS)
-    stage.broker = broker
+    broker = failing(stage)
     async with stage.start() as worker:
         await worker.live(PLACES)
         stage.feed(range(100))

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from streamdedup.errors import ConfigError
 from streamdedup.events import Column, Verdict
 from streamdedup.keys.hashing import Digests
 from streamdedup.lists import KeyList
@@ -190,14 +189,3 @@ async def test_a_control_topic_in_trouble_shows(
 def test_without_a_control_topic_nothing_can_be_behind(deployment: MemoryDeployment) -> None:
     """The metric is not there, so no alert on it is silent for want of a topic that is read."""
     assert changes_behind_s(deployment.work()) is None
-
-
-async def test_a_list_that_does_not_fit_ends_the_worker_before_it_joins(
-    deployment: MemoryDeployment, start: Start
-) -> None:
-    """Built for other keys: nothing is read."""
-    deployment.config["key"]["normalize"] = "lowercase"
-    worker = start(deployment, connect=deployment.connect)
-    with pytest.raises(ConfigError, match="normalized by"):
-        await worker.task
-    assert not worker.lines("joining")

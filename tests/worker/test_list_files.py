@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from streamdedup.cli import main
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.errors import ConfigError
 from streamdedup.events import Column
 from streamdedup.filters import build
 from streamdedup.keys.hashing import MURMUR3
@@ -106,14 +106,3 @@ def test_a_filter_is_no_list(tmp_path: Path) -> None:
     files.save(build({"kind": "bloom", "capacity": 10}), tmp_path / "x.list")
     message = refusal(tmp_path, f"blocklist.file={tmp_path}/x.list")
     assert "it is a filter of kind bloom, not a list" in message
-
-
-@pytest.mark.parametrize("harm", ["cut", "flipped"])
-def test_a_damaged_list_is_refused(tmp_path: Path, harm: str) -> None:
-    """Nothing of it is believed."""
-    override = built(tmp_path / "block.list", *(f"key{n}" for n in range(1000)))
-    content = bytearray((tmp_path / "block.list").read_bytes())
-    content[len(content) // 2] ^= 1
-    (tmp_path / "block.list").write_bytes(content if harm == "flipped" else content[:-100])
-    with pytest.raises(SnapshotError, match=r"cannot use .*block\.list"):
-        load_lists(recipe(tmp_path, override))
