@@ -1,7 +1,6 @@
 """Claims about a worker whose own clock is wrong: that of the broker counts, and ours diverts nothing."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,13 @@ from streamdedup.commands.audit import audit
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.kafka.broker_clock import Span
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from tests.broker.base import Broker
 from tests.broker.needs import AHEAD
 from tests.broker.topics import Event, alter_topic, delete_records, read_all
 from tests.deployment import Deployment
-from tests.local import LocalWorker, Start
+from tests.local import Start
+from tests.memory import page
 
 pytestmark = [pytest.mark.broker, pytest.mark.needs_broker(AHEAD)]
 
@@ -49,17 +47,6 @@ def good(numbers: range) -> list[Event]:
     return [(0, None, b'{"id": %d}' % n, [], None) for n in numbers]
 
 
-def readyz(worker: LocalWorker) -> list[str]:
-    """The lines of the page, without that about the retention of the output, which is short here."""
-    lines = pages(worker.worker.status, Pulse())["/readyz"]().text.splitlines()
-    return [line for line in lines if " deletes events (retention.ms=" not in line]
-
-
-async def reported(worker: LocalWorker, says: Callable[[str], bool]) -> None:
-    """Wait for a line of /readyz."""
-    await worker.until(lambda: any(map(says, readyz(worker))), "such a line of /readyz")
-
-
 async def test_an_input_that_the_broker_stamps_shows_the_time_at_least_once(
     deployment: Deployment, start: Start
 ) -> None:
@@ -73,7 +60,7 @@ async def test_an_input_that_the_broker_stamps_shows_the_time_at_least_once(
         deployment.feed(good(range(number, number + 1)))
         await worker.consumed(number + 1)
     await worker.verified()
-    await reported(worker, lambda line: line.startswith("warning: this machine's clock is 86"))
+    await worker.until(lambda: "warning: this machine's clock is 86" in page(worker).text, "it")
     alter_topic(deployment.bootstrap, deployment.source, message_timestamp_type="CreateTime")
     old_ms = int(time.time() * 1000) - 8 * DAY_MS
     deployment.feed([(0, None, b'{"id": "old"}', [], old_ms)])
@@ -81,9 +68,6 @@ async def test_an_input_that_the_broker_stamps_shows_the_time_at_least_once(
     (letter,) = read_all(deployment.bootstrap, letters)
     assert (dict(letter.headers)["streamdedup.reason"] or b"").startswith(b"older than")
     assert abs((letter.timestamp_ms or 0) - time.time() * 1000) < HOUR_MS
-
-
-# --- what an audit says of rejections ---
 
 
 async def test_an_audit_of_letters_without_transactions_does_not_know(

@@ -11,14 +11,13 @@ from confluent_kafka import Producer
 import streamdedup.worker.list_changes as changes_module
 from streamdedup.events import Verdict
 from streamdedup.lists.changed_list import ChangedList
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from tests.broker.base import DEADLINE_S, Broker, client_config
 from tests.broker.proxy import Proxy
 from tests.broker.topics import Event, create_topic, delete_topic, produce, unique_name
 from tests.deployment import Deployment, keyed
 from tests.lists.files import list_file
 from tests.local import LocalWorker, Start, single
+from tests.memory import measured
 
 pytestmark = pytest.mark.broker
 
@@ -75,10 +74,8 @@ async def holds(worker: LocalWorker, keys: int) -> None:
 
 def behind_s(worker: LocalWorker) -> float:
     """The metric: for how long the topic could not be read to its end."""
-    page = pages(worker.worker.status, Pulse())["/metrics"]().text
-    name = "streamdedup_list_changes_behind_seconds "
-    (line,) = [line for line in page.splitlines() if line.startswith(name)]
-    return float(line.split()[1])
+    (seconds,) = measured(worker, "list_changes_behind_seconds")
+    return seconds
 
 
 async def blocks(deployment: Deployment, worker: LocalWorker, numbers: Iterable[int]) -> int:

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from proof.chaos.brokers import ThreeBrokers
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from streamdedup.worker import leader_watch, topic_watch
 from tests.broker.base import DEADLINE_S, admin_client
 from tests.broker.topics import create_topic
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start
+from tests.memory import page
 
 
 @pytest.fixture
@@ -44,8 +43,7 @@ async def test_a_partition_without_a_leader_is_named(
         await worker.until(
             lambda: deployment.source in str(worker.lines("partition_without_leader")), "the line"
         )
-        page = pages(worker.worker.status, Pulse())["/readyz"]()
-        assert f"warning: {deployment.source}/0 has no leader" in page.text
+        assert f"warning: {deployment.source}/0 has no leader" in page(worker).text
         node.start()
         await worker.logged("partition_has_leader")
         deployment.feed(keyed(range(200, 400), 3))

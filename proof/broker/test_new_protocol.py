@@ -12,13 +12,12 @@ from streamdedup.commands.reset import plan
 from streamdedup.commands.reset_plan import Target
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.cluster import kafka_cluster
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from streamdedup.worker import group_watch
 from tests.broker.base import DEADLINE_S, Broker, client_config, wait_until
 from tests.deployment import Deployment
 from tests.local import Start
+from tests.memory import page
 
 pytestmark = [pytest.mark.broker, pytest.mark.needs_broker("the group protocol of KIP-848")]
 
@@ -68,9 +67,9 @@ async def test_a_member_of_the_new_protocol_is_seen(
             assert line["members"] == 1
             assert line["among_them"][0].startswith(f"{CLIENT} at ")
             await worker.live(1)
-            page = pages(worker.worker.status, Pulse())["/readyz"]()
+            ready = page(worker)
             text = "warning: 1 member of the new group protocol (KIP-848) took partitions"
-            assert (page.status, text in page.text) == (200, True)
+            assert (ready.status, text in ready.text) == (200, True)
         finally:
             await asyncio.to_thread(context.__exit__, None, None, None)
         await worker.live(2)

@@ -15,8 +15,6 @@ from streamdedup.commands.audit.report import Report
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.cluster import KafkaCluster
 from streamdedup.repartition.inputs import PatternWatch
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from tests.broker.base import DEADLINE_S, Broker, wait_until
 from tests.broker.topics import (
@@ -29,6 +27,7 @@ from tests.broker.topics import (
 )
 from tests.deployment import WorkerProcess
 from tests.local import Start
+from tests.memory import page
 from tests.staged import Staged
 
 pytestmark = pytest.mark.broker
@@ -133,9 +132,7 @@ async def test_a_topic_that_appears_later_under_a_pattern(
         staged.counts[later] = 2
         await asyncio.to_thread(staged.feed_to, later, ["b", "c", "d"])
         await one.until(lambda: one.tally.consumed + other.tally.consumed == 5, "those of it")
-        shown = "".join(
-            pages(worker.worker.status, Pulse())["/metrics"]().text for worker in (one, other)
-        )
+        shown = page(one, "/metrics").text + page(other, "/metrics").text
         assert f'repartition_events_total{{partition="0",topic="{later}"}}' in shown
         await asyncio.to_thread(delete_topic, staged.bootstrap, later)
         for worker in (one, other):

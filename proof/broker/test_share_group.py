@@ -13,14 +13,13 @@ import pytest
 from streamdedup.commands.reset import plan
 from streamdedup.commands.reset_plan import Target
 from streamdedup.errors import DeliveryError
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from streamdedup.worker import group_watch
 from tests.broker.base import DEADLINE_S, Broker, admin_client
 from tests.broker.topics import committed
 from tests.deployment import Deployment
 from tests.local import Start
+from tests.memory import page
 
 pytestmark = [pytest.mark.broker, pytest.mark.needs_broker("share groups")]
 
@@ -78,9 +77,7 @@ async def test_a_share_group_is_named_with_what_ends_the_wait(
         )
         await beats(deployment, LEAVE)
         text = "joined by 0 members as share"
-        await worker.until(
-            lambda: text in pages(worker.worker.status, Pulse())["/readyz"]().text, "empty group"
-        )
+        await worker.until(lambda: text in page(worker).text, "empty group")
         await asyncio.sleep(3 * group_watch.TURN_S)
         assert not worker.worker.deliveries
         assert "it takes the group once" not in str(worker.lines())

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from tests.broker.base import Broker
 from tests.broker.topics import create_topic, produce, read_all, unique_name
 from tests.deployment import Deployment, keyed
 from tests.local import Start
+from tests.memory import page
 
 PARTITIONS = 2
 
@@ -39,8 +38,7 @@ async def test_two_deployments_with_one_output_name_each_other(
     for worker, other in ((one, second), (two, first)):
         (line,) = worker.lines("output_shared")
         assert line["groups"] == [f"{other.group}, with streamdedup at /127.0.0.1"]
-        page = pages(worker.worker.status, Pulse())["/readyz"]()
-        assert f"another deployment (the group {other.group}, with " in page.text
+        assert f"another deployment (the group {other.group}, with " in page(worker).text
         doubts = worker.lines("doubt")
         assert all(doubt["remedy"].startswith("none") for doubt in doubts)
         assert not any("timeout occurred" in doubt["error"] for doubt in doubts)

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from streamdedup import threads
-from streamdedup.cli import main
 from streamdedup.commands.trial import tried
 from streamdedup.errors import SnapshotError
 from streamdedup.events import Verdict
@@ -26,29 +25,19 @@ from streamdedup.keys.hashing import Digests
 from streamdedup.lists import load as load_list
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.server import routes
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.topics import Event, Record, read_all
 from tests.deployment import Deployment
-from tests.lists.screening import blocked
+from tests.lists.screening import blocked, build, header
 from tests.local import LocalWorker, Start
+from tests.memory import page
 
 pytestmark = pytest.mark.broker
 
 EVENTS = 20_000
 ON_IT = [f"user{n}@example.com" for n in range(0, 4000, 2)]
 EXACT = ("--exact", "--kind", "bloom", "--error-rate", "0.2")
-
-
-def build(path: Path, entries: Iterable[str], *options: str) -> str:
-    """Build the list at `path` by the command, and its version."""
-    source = path.with_suffix(".txt")
-    source.write_text("\n".join(entries))
-    command = ["lists", "build", str(source), "-o", str(path), "--normalize", "email"]
-    assert main([*command, *options]) == 0
-    return load_list(path, verify=False).version
 
 
 @pytest.fixture
@@ -80,19 +69,9 @@ def sign_ups(numbers: Iterable[int]) -> Iterator[Event]:
         yield number % 2, address(number).encode(), b"%d" % number, [], None
 
 
-def readyz(worker: LocalWorker) -> str:
-    """The page."""
-    return pages(worker.worker.status, Pulse())["/readyz"]().text
-
-
 def numbers_of(records: Iterable[Record]) -> list[int]:
     """What stands in the values, of one partition after the other, in order."""
     return [int(r.value or b"") for r in sorted(records, key=lambda r: (r.partition, r.offset))]
-
-
-def header(record: Record, name: str) -> str:
-    """Return the text of a header of a blocked event."""
-    return (dict(record.headers)[f"streamdedup.{name}"] or b"").decode()
 
 
 def expected(numbers: Sequence[int], *, listed: bool) -> list[int]:
@@ -115,8 +94,7 @@ def answers(path: Path, numbers: Sequence[int]) -> dict[str, int]:
 def counted(worker: LocalWorker) -> dict[str, int]:
     """What the page of metrics says, summed over the partitions."""
     found: Counter[str] = Counter()
-    page = pages(worker.worker.status, Pulse())["/metrics"]().text
-    for line in page.splitlines():
+    for line in page(worker, "/metrics").text.splitlines():
         if line.startswith("streamdedup_events_verified_total{"):
             found[line.partition('outcome="')[2].partition('"')[0]] += int(float(line.split()[-1]))
     return dict(found)
@@ -216,15 +194,17 @@ async def test_what_the_list_does_not_match_waits_for_no_lookup(
             began = time.monotonic()
             await asyncio.to_thread(screened.feed, sign_ups([5]))
             name = f"{screened.source}/1"
-            await worker.until(lambda: name in readyz(worker), "a lookup that hangs, on the page")
+            await worker.until(
+                lambda: name in page(worker).text, "a lookup that hangs, on the page"
+            )
             waits = f"{name}: live, waits for the exact store of its block list, for "
-            waited_s = readyz(worker).partition(waits)[2].partition(" s now")[0]
+            waited_s = page(worker).text.partition(waits)[2].partition(" s now")[0]
             assert int(waited_s) <= time.monotonic() - began + 0.5  # the page has whole seconds
             await asyncio.to_thread(screened.feed, sign_ups(absent))
             await worker.consumed(len(absent))
             answers_again.set()
             await worker.consumed(len(absent) + 1)
-            await worker.until(lambda: readyz(worker).startswith("ready"), "nothing that waits")
+            await worker.until(lambda: page(worker).text.startswith("ready"), "nothing that waits")
 
 
 async def test_a_disk_that_does_not_answer_holds_up_its_partition_only(

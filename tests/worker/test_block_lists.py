@@ -11,14 +11,14 @@ from streamdedup.events import Column, Verdict
 from streamdedup.keys.hashing import Digests
 from streamdedup.lists import KeyList
 from streamdedup.rules.lists import Matches
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from streamdedup.testing.cluster import MemoryCluster
 from tests.broker.topics import Event, Record
 from tests.lists.numbered import addressed, build_lists
 from tests.local import LocalWorker, Start, on_virtual_clock
+from tests.memory import measured, page
 from tests.memory_deployment import MemoryDeployment
 
+BEHIND = "list_changes_behind_seconds"
 CHANGES_LATE_S = 3.0  # the topic is looked at twice a second
 NUMBERS = [1, 5, 3, 6, 15, 5, 1, 15]
 
@@ -45,11 +45,6 @@ def numbers_of(records: Iterable[Record], partition: int) -> list[int]:
     return [int(r.value or b"") for r in records if r.partition == partition]
 
 
-def metrics(worker: LocalWorker) -> list[str]:
-    """The lines of the page."""
-    return pages(worker.worker.status, Pulse())["/metrics"]().text.splitlines()
-
-
 def test_what_is_blocked_is_counted_by_rule(deployment: MemoryDeployment) -> None:
     """The sum of the verdicts is what was consumed; the page has rules, exemptions and the versions in force."""
     deployment.feed(addressed(NUMBERS, 2))
@@ -59,15 +54,15 @@ def test_what_is_blocked_is_counted_by_rule(deployment: MemoryDeployment) -> Non
     verdicts = {verdict: tally[verdict] for verdict in Verdict if tally[verdict]}
     assert verdicts == {Verdict.PASS: 2, Verdict.DUPLICATE: 2, Verdict.BLOCKED: 4}
     assert (tally.by_match.tolist(), tally.exempt) == ([0, 2, 2], 2)
-    page = metrics(worker)
+    lines = page(worker, "/metrics").text.splitlines()
     for rule in ("address", "domain"):
         counts = [
             float(line.rpartition(" ")[2])
-            for line in page
+            for line in lines
             if line.startswith("streamdedup_events_listed_total{") and f'rule="{rule}"' in line
         ]
         assert sum(counts) == 2
-    infos = [line for line in page if line.startswith("streamdedup_list_info{")]
+    infos = [line for line in lines if line.startswith("streamdedup_list_info{")]
     assert sorted(line.partition('list="')[2].partition('"')[0] for line in infos) == [
         "allowlist",
         "blocklist",
@@ -140,13 +135,6 @@ async def test_lists_are_asked_beside_the_loop(
     assert threading.current_thread() not in asking
 
 
-def changes_behind_s(worker: LocalWorker) -> float | None:
-    """Return the value of the metric; None if it is not there."""
-    name = "streamdedup_list_changes_behind_seconds "
-    found = (float(line.split()[1]) for line in metrics(worker) if line.startswith(name))
-    return next(found, None)
-
-
 async def test_a_control_topic_in_trouble_shows(
     deployment: MemoryDeployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,8 +154,7 @@ async def test_a_control_topic_in_trouble_shows(
         return await ask(cluster, topic, partition)
 
     def is_followed(worker: LocalWorker) -> bool:
-        behind_s = changes_behind_s(worker)
-        assert behind_s is not None
+        (behind_s,) = measured(worker, BEHIND)
         return behind_s < CHANGES_LATE_S
 
     async with start(deployment, connect=deployment.connect) as worker:
@@ -188,4 +175,4 @@ async def test_a_control_topic_in_trouble_shows(
 
 def test_without_a_control_topic_nothing_can_be_behind(deployment: MemoryDeployment) -> None:
     """The metric is not there, so no alert on it is silent for want of a topic that is read."""
-    assert changes_behind_s(deployment.work()) is None
+    assert measured(deployment.work(), BEHIND) == []

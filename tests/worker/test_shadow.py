@@ -11,11 +11,10 @@ import pytest
 from streamdedup.errors import ConfigError
 from streamdedup.events import Verdict
 from streamdedup.kafka.options import MARK
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from tests.broker.topics import Record
 from tests.lists.numbered import addressed, build_lists
+from tests.memory import measured
 from tests.memory_deployment import MemoryDeployment, findings
 
 
@@ -82,11 +81,8 @@ def test_the_page_says_that_nothing_is_dropped(deployment: MemoryDeployment) -> 
     """And the verdicts are counted as ever."""
     deployment.feed(addressed([1, 1, 5]))
     worker = deployment.work()
-    page = pages(worker.worker.status, Pulse())["/metrics"]().text
-    samples = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
-    assert float(samples["streamdedup_shadow"]) == 1
-    counts = {v: t for v, t in samples.items() if v.startswith("streamdedup_events_total")}
-    assert sum(float(count) for count in counts.values()) == 3
+    assert measured(worker, "shadow") == [1]
+    assert sum(measured(worker, "events_total")) == 3
 
 
 def test_an_event_that_fits_only_without_its_mark_is_a_dead_letter(
