@@ -148,11 +148,11 @@ from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.delivery.transactions import InFlight, Transaction, run_together
-from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.errors import DeliveryError
 from streamdedup.filters.base import Growing
 from streamdedup.filters.strain import chosen_keys_remedy
 from streamdedup.kafka.base import ANSWER_S_MAX
-from streamdedup.kafka.client.connection import describe_error, refusal
+from streamdedup.kafka.client.connection import describe_error, final
 from streamdedup.kafka.client.patience import Backoff, is_away
 from streamdedup.kafka.doubt_causes import IF_REPEATED, doubt_cause
 from streamdedup.kafka.sink import RefusedError
@@ -318,11 +318,10 @@ class Delivery:
                 # The shard is full, or another epoch has begun and the partition may not be ours any more.
                 await self._leaving.wait()
             except Exception as error:
-                final = error if isinstance(error, DeliveryError | ConfigError) else refusal(error)
-                if final is not None:
+                if (fatal := final(error)) is not None:
                     self._meters.take_back("stopped")
                     _release(error)
-                    await self._stop(final)
+                    await self._stop(fatal)
                     continue
                 await self._note_doubt(error, epoch)
                 _release(error)

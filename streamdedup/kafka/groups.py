@@ -26,14 +26,14 @@ from aiokafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest
 
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.client.connection import asked_again
+from streamdedup.kafka.client.connection import asked_again, raise_for
 from streamdedup.kafka.client.protocol import (
     ConsumerGroupDescribe,
     GroupRights,
     ShareGroupDescribe,
     TopicsWithIds,
 )
-from streamdedup.kafka.offsets import RETRY_S, asked, check, inputs_of, middles_of, topics_of
+from streamdedup.kafka.offsets import RETRY_S, asked, inputs_of, middles_of, topics_of
 from streamdedup.kafka.topics import DESCRIBE, READ, RIGHTS_UNKNOWN
 
 GROUPS_ASKED_MAX = 1_000  # a cluster may have many more, and each takes a request
@@ -77,7 +77,7 @@ async def in_force(client: Any, group: str) -> InForce:
 
     def described(response: Any) -> InForce:
         code, _group, state, _type, assignor, found, *_ = response.groups[0]
-        check(code)
+        raise_for(code)
         members = (f"{client_id} at {host}" for _id, client_id, host, *_ in found)
         assigned = _assigned(member[_ASSIGNMENT] for member in found) if state == _STABLE else None
         return InForce(assignor or None, tuple(sorted(members)), assigned=assigned)
@@ -96,7 +96,7 @@ async def may_join(client: Any, group: str) -> bool:
 
     def rights(response: Any) -> int:
         code, *_, operations = response.groups[0]
-        check(code)
+        raise_for(code)
         return int(operations)
 
     try:
@@ -156,7 +156,7 @@ async def _of_type(
         code, _message, _group, _state, _epoch, _assigned, _assignor, found, *_ = response.groups[0]
         if code in _NO_SUCH_GROUP:
             return None
-        check(code)
+        raise_for(code)
         return in_force_of(response, found)
 
     try:
@@ -230,7 +230,7 @@ async def _listed(client: Any) -> set[str]:
     async def of(node: int) -> set[str]:
         async def ask() -> set[str]:
             response = await client.send(node, ListGroupsRequest())
-            check(response.error_code)
+            raise_for(response.error_code)
             return {name for name, *_ in response.groups}
 
         return await asked_again(client, ask, RETRY_S)
@@ -265,7 +265,7 @@ async def move(client: Any, group: str, topic: str, offsets: Mapping[int, tuple[
     def taken(response: Any) -> None:
         for _topic, partitions in response.topics:
             for _partition, code in partitions:
-                check(code)
+                raise_for(code)
 
     try:
         await asked(client, group, request, taken)

@@ -13,7 +13,6 @@ from aiokafka import TopicPartition
 from aiokafka.errors import (
     KafkaError,
     LeaderNotAvailableError,
-    NoError,
     OffsetOutOfRangeError,
     StaleMetadata,
     for_code,
@@ -25,7 +24,7 @@ from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.closing import close_consumer, starting
 from streamdedup.kafka.client.columns import ColumnarConsumer
-from streamdedup.kafka.client.connection import asked_again, client_arguments
+from streamdedup.kafka.client.connection import asked_again, client_arguments, raise_for
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.protocol import READ_UNCOMMITTED, fetch_one, list_offsets
 from streamdedup.kafka.large import LargeBatches
@@ -65,7 +64,7 @@ async def offset_at(
 
     def offset_in(response: Any) -> int:
         _partition, code, _timestamp, offset = response.topics[0][1][0]
-        _raise_for(code)
+        raise_for(code)
         return int(offset)
 
     request = list_offsets(topic, [partition], which, isolation)
@@ -206,11 +205,11 @@ async def _fetched(
     """Return the leader, and the log's bytes from the record batch with `offset` on; none if it does not hold that."""
 
     def content_in(response: Any) -> bytes:
-        _raise_for(getattr(response, "error_code", 0))
+        raise_for(getattr(response, "error_code", 0))
         _partition, code, *_, content = response.topics[0][1][0]
         if for_code(code) is OffsetOutOfRangeError:
             return b""
-        _raise_for(code)
+        raise_for(code)
         return bytes(content or b"")
 
     request = fetch_one(topic, partition, offset, bytes_max)
@@ -229,11 +228,6 @@ async def _of_leader(
         return leader, answer_in(await client.send(leader, request))
 
     return await asked_again(client, ask, RETRY_S)
-
-
-def _raise_for(code: int) -> None:
-    if (error := for_code(code)) is not NoError:
-        raise error
 
 
 async def committed_events(

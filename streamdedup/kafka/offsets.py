@@ -11,11 +11,11 @@ from typing import Any, TypeGuard, TypeVar
 
 import orjson
 from aiokafka.client import ConnectionGroup, CoordinationType
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import KafkaError
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 from streamdedup.errors import StreamdedupError
-from streamdedup.kafka.client.connection import NotYetError, asked_again
+from streamdedup.kafka.client.connection import NOT_YET, NotYetError, asked_again, raise_for
 from streamdedup.kafka.client.protocol import StableOffsetFetch
 
 T = TypeVar("T")
@@ -24,7 +24,6 @@ RETRY_S = 0.02
 UNSTABLE_OFFSET_COMMIT = 88  # a code that aiokafka lacks
 NO_SUCH_GROUP = 69
 _OPTIONAL = ("watermark", "partitions", "born", "floor", "since", "meaning", "placed", "head")
-NOT_YET = {14, 15, 16}  # the coordinator is loading, is away, or has moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +161,7 @@ def _offsets_in(response: Any, topic: str) -> dict[int, Committed]:
             raise UndecidedError(
                 f"the offset of {topic}/{partition} is in a transaction that has not ended"
             )
-        check(code)
+        raise_for(code)
     found = {row[0]: _committed(row) for row in rows}
     return {partition: committed for partition, committed in found.items() if committed}
 
@@ -209,7 +208,7 @@ async def _topics_with(
     def topics_in(response: Any) -> frozenset[str]:
         if (code := getattr(response, "error_code", 0)) == NO_SUCH_GROUP:
             return frozenset()
-        check(code)
+        raise_for(code)
         topics = response.topics or ()  # librdkafka's mock broker answers with null
         return frozenset(
             topic
@@ -227,7 +226,7 @@ async def notes(client: Any, group: str, topic: str, partitions: int) -> dict[in
     def notes_in(response: Any) -> dict[int, Note]:
         rows = response.topics[0][1] if response.topics else []
         codes = {getattr(response, "error_code", 0), *(row[_error_column(row)] for row in rows)}
-        if codes & NOT_YET:
+        if not codes.isdisjoint(NOT_YET):
             raise NotYetError
         found = {row[0]: _committed(row) for row in rows if row[_error_column(row)] == 0}
         return {p: c.note for p, c in found.items() if c is not None and c.note is not None}
@@ -244,14 +243,6 @@ async def asked(client: Any, group: str, request: Any, answer_in: Callable[[Any]
     return await asked_again(client, ask, RETRY_S)
 
 
-def check(code: int) -> None:
-    """Raise the error that a coordinator's code stands for; NotYetError if asking again will help."""
-    if code in NOT_YET:
-        raise NotYetError
-    if code:
-        raise for_code(code)
-
-
 async def supports_stable_offsets(client: Any, group: str, topic: str) -> bool:
     """Return whether the broker supports stable OffsetFetch (Kafka 2.5).
 
@@ -262,7 +253,7 @@ async def supports_stable_offsets(client: Any, group: str, topic: str) -> bool:
     except NotImplementedError:
         return False
     except KafkaError as error:
-        if not (error.retriable or error.invalid_metadata):
+        if not error.retriable:
             raise
     return True
 

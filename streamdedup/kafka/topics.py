@@ -21,9 +21,9 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from streamdedup.errors import ConfigError, DeliveryError
+from streamdedup.errors import ConfigError
 from streamdedup.kafka.client.closing import starting
-from streamdedup.kafka.client.connection import client_arguments, refusal
+from streamdedup.kafka.client.connection import client_arguments, final
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.patience import is_away
 from streamdedup.kafka.client.protocol import TopicsWithIds, all_topics
@@ -236,8 +236,7 @@ def naming(made: Collection[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        refused = error if isinstance(error, ConfigError | DeliveryError) else refusal(error)
-        if refused is None or not made:
+        if (refused := final(error)) is None or not made:
             raise
         raise type(refused)(
             f"{refused}\nthis start made {', '.join(made)}; the next one takes them, so delete them only if their names"

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import urllib3
 
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.kafka.client.tls import TlsFault, TlsFiles, fault_of
+from streamdedup.kafka.client.tls import TlsFiles, tls_remedy
 from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.keys.formats.schema import Reference, Schema, SchemaError
 from streamdedup.version import __version__
@@ -182,8 +182,13 @@ class Client:
         closed = next(
             (it for it in error.args if isinstance(it, ssl.SSLError | ConnectionError)), None
         )
-        if isinstance(closed, ssl.SSLError) and (fault := fault_of(closed)):
-            return NoTlsError(_tls_remedy(fault, closed, self._host))
+        name, protocol = "use a name that it contains", "if it has no TLS, begin it with http:"
+        if isinstance(closed, ssl.SSLError) and (
+            remedy := tls_remedy(
+                closed, self._host, _WHERE, name=("url", name), protocol=("url", protocol)
+            )
+        ):
+            return NoTlsError(remedy)
         if closed is not None:
             # In TLS 1.3 we may not see why a registry does not trust us: it closes the connection while we ask.
             what = f"require another {_WHERE}.ssl_certfile" if self._tls else "expect https:"
@@ -233,20 +238,3 @@ def _text(answer: Mapping[str, Any]) -> str:
     if not isinstance(text, str):
         raise _no_registry("a schema that is no text")
     return text
-
-
-def _tls_remedy(fault: TlsFault, error: ssl.SSLError, host: str) -> str:
-    match fault:
-        case TlsFault.OTHER_NAME:
-            return f"{_WHERE}.url: the certificate of {host} is for another host name; use a name that it contains"
-        case TlsFault.UNTRUSTED if isinstance(error, ssl.SSLCertVerificationError):
-            return (
-                f"{_WHERE}.ssl_cafile: the certificate of {host} is not trusted ({error.verify_message}); name a file"
-                " with the certificate of the authority that signed it"
-            )
-        case TlsFault.OURS_REFUSED:
-            return (
-                f"{_WHERE}.ssl_certfile: {host} requires a client certificate, or refuses ours ({error.reason}); set"
-                " ssl_certfile and ssl_keyfile to those of an authority that it trusts"
-            )
-    return f"{_WHERE}.url: {host} and we do not agree on TLS ({error.reason}); if it has no TLS, begin it with http:"

@@ -8,12 +8,10 @@ once it is back, the newest ids on disk are compared with it: a registry that wa
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 from uuid import UUID
 from weakref import WeakSet
 
 import structlog
-from typing_extensions import override
 
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.client.patience import (
@@ -22,6 +20,7 @@ from streamdedup.kafka.client.patience import (
     LOG_EVERY_S,
     Backoff,
     Patience,
+    start_patiently,
 )
 from streamdedup.kafka.registry_options import SchemaRegistryOptions
 from streamdedup.keys.formats.schema import Schema
@@ -37,23 +36,15 @@ ASK_AGAIN_S = 60.0  # for what was given up
 ASKED_MAX = 4  # at a time
 # Schemas on disk that are compared with the registry's, and for how long.
 COMPARED_MAX, COMPARE_S_MAX = 100, 20.0
-_REMEDY = (
-    "still trying, and nothing is judged meanwhile; if it is up, look at kafka.schema_registry"
-)
 
 
 class RegistryPatience(Patience):
     """Records who waits for the registry, and since when."""
 
     awaited = "registry"
-
-    @override
-    def _log_away(self, **fields: Any) -> None:
-        log.warning("registry_away", remedy=_REMEDY, **fields)
-
-    @override
-    def _log_back(self, **fields: Any) -> None:
-        log.info("registry_back", **fields)
+    remedy = (
+        "still trying, and nothing is judged meanwhile; if it is up, look at kafka.schema_registry"
+    )
 
 
 class Registry:
@@ -86,21 +77,18 @@ class Registry:
         ConfigError if it refuses us, or is none; DeliveryError after the time limit of its patience, or if it gives an
         id to another schema than the disk.
         """
-        backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
-        while True:
+
+        def ask() -> None:
             try:
-                await asyncio.to_thread(self._client.check)
+                self._client.check()
             except RegistryAwayError as error:
                 self.why_away = str(error)
-                self.patience.away("the schema registry", error)
-            else:
-                self.patience.back("the schema registry")
-                await self._compare()
-                if self._others:
-                    raise DeliveryError(next(iter(self._others.values())))
-                return
-            self.patience.check()
-            await asyncio.sleep(backoff.next_s())
+                raise
+
+        await start_patiently(lambda: asyncio.to_thread(ask), "the schema registry", self.patience)
+        await self._compare()
+        if self._others:
+            raise DeliveryError(next(iter(self._others.values())))
 
     async def resolve(self, schemas: Schemas, ids: Sequence[int]) -> None:
         """Have `schemas` take the schemas of `ids`, or give those up that nobody knows.

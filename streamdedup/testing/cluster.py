@@ -402,7 +402,6 @@ class MemoryCluster:
             try:
                 return await self._broker.request(self._connection, call, act)
             except KafkaError as error:
-                passing = error.retriable or error.invalid_metadata
-                if not passing or isinstance(error, TrimmedError):
+                if not error.retriable:
                     raise
             await asyncio.sleep(RETRY_S)

@@ -25,6 +25,7 @@ from aiokafka.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedForMessageFormatError,
     UnsupportedSaslMechanismError,
+    for_code,
 )
 
 from streamdedup.errors import (
@@ -35,7 +36,7 @@ from streamdedup.errors import (
 )
 from streamdedup.kafka.client.closing import close_client, starting
 from streamdedup.kafka.client.creation import never_creating
-from streamdedup.kafka.client.tls import TlsFault, fault_of, ssl_context
+from streamdedup.kafka.client.tls import ssl_context, tls_remedy
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.secret import is_word
 
@@ -44,6 +45,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 NOTE_BYTES = 1024  # more than any note takes
+LOADING, AWAY, MOVED = NOT_YET = (14, 15, 16)  # what a coordinator is that cannot answer
 _REFUSALS = {
     AuthenticationFailedError: "the credentials under kafka.sasl_*",
     SaslAuthenticationFailed: "the credentials under kafka.sasl_*",
@@ -85,6 +87,14 @@ class NotYetError(StreamdedupError):
     """A broker cannot answer yet: a coordinator is loading or moving, or an offset is undecided."""
 
 
+def raise_for(code: int) -> None:
+    """Raise the error that a broker's code stands for; NotYetError if its coordinator cannot answer yet."""
+    if code in NOT_YET:
+        raise NotYetError
+    if code:
+        raise for_code(code)
+
+
 async def asked_again(client: Any, ask: Callable[[], Awaitable[T]], retry_s: float) -> T:
     """Return the answer of `ask`; repeat it every `retry_s` seconds while the broker that must answer moves or is away.
 
@@ -96,7 +106,7 @@ async def asked_again(client: Any, ask: Callable[[], Awaitable[T]], retry_s: flo
         except NotYetError:
             pass
         except KafkaError as error:
-            if not (error.retriable or error.invalid_metadata):
+            if not error.retriable:
                 raise
             await client.force_metadata_update()
         await asyncio.sleep(retry_s)
@@ -126,6 +136,11 @@ def refusal(error: BaseException) -> DeliveryError | None:
     if remedy := _LIMITS.get(type(error)):
         return DeliveryError(f"the broker accepts no such value: {error}; {remedy}")
     return None
+
+
+def final(error: Exception) -> Exception | None:
+    """Return the error that ends what met `error`, for the operator: one of ours, or that of a refusal; else None."""
+    return error if isinstance(error, DeliveryError | ConfigError) else refusal(error)
 
 
 async def bootstrap(options: KafkaOptions) -> Any:
@@ -176,7 +191,16 @@ def _unwelcome(error: BaseException | None, options: KafkaOptions, broker: str) 
     """Return what the operator must correct; None if the broker may only be away."""
     match error:
         case ssl.SSLError():
-            return _tls_refusal(error, options, broker)
+            return tls_remedy(
+                error,
+                broker,
+                "kafka",
+                name=(
+                    "ssl_check_hostname",
+                    "in kafka.bootstrap_servers and in the broker's advertised.listeners, use a name that it contains",
+                ),
+                protocol=("security_protocol", f"name a listener for {options.security_protocol}"),
+            )
         case SaslAuthenticationFailed() | AuthenticationFailedError():
             return (
                 f"kafka.sasl_plain_username, sasl_plain_password: {broker} refuses the user"
@@ -193,31 +217,6 @@ def _unwelcome(error: BaseException | None, options: KafkaOptions, broker: str) 
                 " listener that uses SASL, or set PLAINTEXT or SSL"
             )
     return None
-
-
-def _tls_refusal(error: ssl.SSLError, options: KafkaOptions, broker: str) -> str | None:
-    match fault_of(error):
-        case None:
-            return None
-        case TlsFault.OTHER_NAME:
-            return (
-                f"kafka.ssl_check_hostname: the certificate of {broker} is for another host name; in"
-                " kafka.bootstrap_servers and in the broker's advertised.listeners, use a name that it contains"
-            )
-        case TlsFault.UNTRUSTED if isinstance(error, ssl.SSLCertVerificationError):
-            return (
-                f"kafka.ssl_cafile: the certificate of {broker} is not trusted ({error.verify_message}); name a file"
-                " with the certificate of the authority that signed it"
-            )
-        case TlsFault.OURS_REFUSED:
-            return (
-                f"kafka.ssl_certfile: {broker} requires a client certificate, or refuses ours ({error.reason}); set"
-                " ssl_certfile and ssl_keyfile to those of an authority that it trusts"
-            )
-    return (
-        f"kafka.security_protocol: {broker} and we do not agree on TLS ({error.reason}); name a listener for"
-        f" {options.security_protocol}"
-    )
 
 
 def _sasl(options: KafkaOptions) -> dict[str, Any]:

@@ -10,24 +10,18 @@ We rely on these private names of aiokafka's producer: `_txn_manager`, with `pro
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from aiokafka.client import ConnectionGroup, CoordinationType
-from aiokafka.errors import (
-    ConcurrentTransactions,
-    IllegalOperation,
-    KafkaError,
-    NoError,
-    ProducerFenced,
-    for_code,
-)
+from aiokafka.errors import ConcurrentTransactions, IllegalOperation, ProducerFenced
 from aiokafka.protocol.transaction import AddOffsetsToTxnRequest
 
+from streamdedup.kafka.client.connection import AWAY, LOADING, MOVED, asked_again, raise_for
 from streamdedup.kafka.client.protocol import FencedOffsetCommit
 from streamdedup.kafka.partitions import InputPartition
 
 RETRY_S = 0.02
-LOADING, AWAY, MOVED = 14, 15, 16  # what a coordinator is that cannot answer
 FENCED = {47, 90}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED: aiokafka has one error for both
 STALE = {
     22: "ILLEGAL_GENERATION",
@@ -93,20 +87,14 @@ class FencedOffsets:
             await asyncio.sleep(RETRY_S)
 
     async def _coordinator(self, kind: Any, key: str) -> int:
-        while (kind, key) not in self._nodes:
+        if (kind, key) not in self._nodes:  # to look for it changes nothing, so it may be repeated
             client = self._producer.client
-            try:
-                self._nodes[kind, key] = await client.coordinator_lookup(kind, key)
-            except KafkaError as error:  # to look for it changes nothing, so it may be repeated
-                if not (error.retriable or error.invalid_metadata):
-                    raise
-                await client.force_metadata_update()
-                await asyncio.sleep(RETRY_S)
+            look_up = partial(client.coordinator_lookup, kind, key)
+            self._nodes[kind, key] = await asked_again(client, look_up, RETRY_S)
         return self._nodes[kind, key]
 
 
 def _raise_for(code: int) -> None:
     if code in FENCED:
         raise ProducerFenced
-    if (error := for_code(code)) is not NoError:
-        raise error
+    raise_for(code)

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any
 
 from aiokafka.client import ConnectionGroup, CoordinationType
-from aiokafka.errors import ConcurrentTransactions, NoError, for_code
+from aiokafka.errors import ConcurrentTransactions
 from aiokafka.protocol.transaction import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
 )
 
-from streamdedup.kafka.client.connection import NotYetError, asked_again
+from streamdedup.kafka.client.connection import NotYetError, asked_again, raise_for
 
 RETRY_S = 0.05
 
@@ -47,10 +47,9 @@ async def end_empty(
         response = await client.send(node, request, group=ConnectionGroup.COORDINATION)
         by_partition = [code for _, codes in getattr(response, "errors", ()) for _, code in codes]
         for code in [getattr(response, "error_code", 0), *by_partition]:
-            if (error := for_code(code)) is ConcurrentTransactions:
+            if code == ConcurrentTransactions.errno:
                 raise NotYetError
-            if error is not NoError:
-                raise error
+            raise_for(code)
 
     written = [(topic, list(its)) for topic, its in partitions.items()]
     for request in (

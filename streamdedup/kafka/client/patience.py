@@ -6,7 +6,7 @@ All users of a cluster share one `Patience`, so that many shards with the same t
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
@@ -21,8 +21,6 @@ T = TypeVar("T")
 BACKOFF_S = 0.2
 BACKOFF_S_MAX = 15.0
 LOG_EVERY_S = 60.0
-
-_REMEDY = "still trying; if it is up, look at kafka.bootstrap_servers and kafka.security_protocol"
 
 
 class Backoff:
@@ -45,10 +43,14 @@ class Backoff:
 class Patience:
     """Records which clients wait for a broker, and since when.
 
-    `give_up_after_s` is the time limit; None for no limit. `awaited` is what they wait for; a subclass may change it.
+    `give_up_after_s` is the time limit; None for no limit. `awaited` is what they wait for; a subclass may
+    change it, and the remedy.
     """
 
     awaited = "broker"
+    remedy = (
+        "still trying; if it is up, look at kafka.bootstrap_servers and kafka.security_protocol"
+    )
 
     def __init__(self, give_up_after_s: float | None = None) -> None:
         self._give_up_after_s = give_up_after_s
@@ -73,8 +75,14 @@ class Patience:
         self._since.setdefault(what, now)
         if now - self._logged_at >= LOG_EVERY_S:
             self._logged_at = now
-            waiting, seconds = len(self._since), round(self.away_s, 1)
-            self._log_away(what=what, waiting=waiting, seconds=seconds, **describe_error(error))
+            log.warning(
+                f"{self.awaited}_away",
+                what=what,
+                waiting=len(self._since),
+                seconds=round(self.away_s, 1),
+                remedy=self.remedy,
+                **describe_error(error),
+            )
 
     def back(self, what: str) -> None:
         """Record that `what` has reached a broker again."""
@@ -84,13 +92,7 @@ class Patience:
         self.forget(what)
         if not self._since and self._logged_at > float("-inf"):
             self._logged_at = float("-inf")
-            self._log_back(seconds=round(away_s, 1))
-
-    def _log_away(self, **fields: Any) -> None:
-        log.warning("broker_away", remedy=_REMEDY, **fields)
-
-    def _log_back(self, **fields: Any) -> None:
-        log.info("broker_back", **fields)
+            log.info(f"{self.awaited}_back", seconds=round(away_s, 1))
 
     def forget(self, what: str) -> None:
         """Record that `what` no longer waits, which does not mean that a broker is back."""

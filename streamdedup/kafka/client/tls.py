@@ -9,7 +9,6 @@ import os
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from enum import Enum, auto
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,29 +40,32 @@ async def ssl_context(options: KafkaOptions) -> ssl.SSLContext:
 _OTHER_NAME = {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
-class TlsFault(Enum):
-    """What an operator must correct after a handshake failed."""
+def tls_remedy(
+    error: ssl.SSLError, peer: str, where: str, *, name: tuple[str, str], protocol: tuple[str, str]
+) -> str | None:
+    """Return what an operator must correct after a handshake with `peer` failed; None if it only went away.
 
-    OTHER_NAME = auto()
-    """The other side's certificate is for another host name."""
-    UNTRUSTED = auto()
-    """We do not trust its certificate: the error is an SSLCertVerificationError."""
-    OURS_REFUSED = auto()
-    """It requires a certificate of ours, or does not trust it."""
-    DISAGREED = auto()
-    """It speaks no TLS, or another version."""
-
-
-def fault_of(error: ssl.SSLError) -> TlsFault | None:
-    """Return what must be corrected; None if the other side only went away."""
+    `where` is our section of options. `name` is the option and the remedy if the peer's certificate is for another host
+    name, `protocol` those if it speaks no TLS, or another version.
+    """
     match error:
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ssl.SSLSyscallError():
             return None
-        case ssl.SSLCertVerificationError(verify_code=code):
-            return TlsFault.OTHER_NAME if code in _OTHER_NAME else TlsFault.UNTRUSTED
+        case ssl.SSLCertVerificationError(verify_code=code) if code in _OTHER_NAME:
+            option, remedy = name
+            return f"{where}.{option}: the certificate of {peer} is for another host name; {remedy}"
+        case ssl.SSLCertVerificationError():
+            return (
+                f"{where}.ssl_cafile: the certificate of {peer} is not trusted ({error.verify_message}); name a file"
+                " with the certificate of the authority that signed it"
+            )
         case _ if "ALERT" in (error.reason or ""):
-            return TlsFault.OURS_REFUSED
-    return TlsFault.DISAGREED
+            return (
+                f"{where}.ssl_certfile: {peer} requires a client certificate, or refuses ours ({error.reason}); set"
+                " ssl_certfile and ssl_keyfile to those of an authority that it trusts"
+            )
+    option, remedy = protocol
+    return f"{where}.{option}: {peer} and we do not agree on TLS ({error.reason}); {remedy}"
 
 
 class TlsFiles(NamedTuple):
