@@ -13,7 +13,7 @@ TOOLS = {
         parses=False,
     ),
     "fuzz": Tool("Wrong inputs for the parsers of foreign bytes", "proof.fuzz"),
-    "golden": Tool("Write the goldens that are missing", "proof.golden.make", parses=False),
+    "golden": Tool("Write the goldens that are missing", "proof.golden.records", parses=False),
     "mutants": Tool("Each promise broken once: a test must go red", "proof.mutants"),
     "rules": Tool("Write which tests hold which rule", "proof.rules", parses=False),
     "simulation": Tool("Deployments over a broker in memory, by seeds", "proof.simulation"),

@@ -15,13 +15,12 @@ import numpy as np
 from google.protobuf import descriptor_pb2
 
 from proof.fuzz.targets import AVRO_SCHEMAS, ORIGIN_OF_OURS, PROTOBUF_FILE, THEN, headers_of
-from proof.golden import FINGERPRINTED
 from proof.golden.lists import RECIPES, build
 from proof.golden.wire import ENTRIES, NOTES, OLD_NOTES, VALUES
 from proof.kafka.framings import FIXTURE, batch, record, varint
 from proof.keys.json_texts import ODD, ORDINARY, WRONG
 from streamdedup import filters
-from streamdedup.events import Column
+from streamdedup.events import Column, Fingerprint
 from streamdedup.filters.base import Filter, Removable, Static
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.records.codecs import CODECS
@@ -29,11 +28,31 @@ from streamdedup.kafka.records.encoding import BatchEncoder
 from streamdedup.kafka.records.origin_header import ORIGIN
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.snapshot.files import content_of
+from streamdedup.snapshot.header import Identity, Log
 from tests.filters.cases import CASES, STATIC_KINDS
 
 DIRECTORY = Path(__file__).with_name("corpus")
 SIZE_BYTES_MAX = 210_000  # of all files
 SAVED_AT = 1_700_000_000.0
+LOG = Log(
+    Identity(
+        hash="murmur3",
+        hash_check=MURMUR3.check,
+        key={"from": "json", "fields": ["id"], "tombstones": "forward"},
+        normalize="none",
+        filter={"kind": "bloom", "capacity": 500, "error_rate": 0.01},
+        topic="events-unique",
+        partition=3,
+        partitions=8,
+        cluster_id="cluster",
+        topic_id="topic",
+    ),
+    label=1000,
+    counter=42,
+    fingerprint=Fingerprint(
+        offset=998, producer_id=4000, epoch=3, crc=0xDEADBEEF, stamped_ms=1_700_000_000_000
+    ),
+)
 # A user in a user, and what stands around it: a list in two blocks, nulls, doubles, a map, an enum.
 _IN = b"\2\0\6abc\6def"
 _LISTED = (
@@ -212,7 +231,7 @@ def _saved(made: Filter) -> bytes:
         made.add_many(made.digests(KEYS), np.arange(len(KEYS)))
     elif isinstance(made, Removable) or hasattr(made, "add_many"):
         made.add_many(made.digests(KEYS))
-    return b"".join(map(bytes, content_of(made, SAVED_AT, FINGERPRINTED, lambda: 1010)))
+    return b"".join(map(bytes, content_of(made, SAVED_AT, LOG, lambda: 1010)))
 
 
 if __name__ == "__main__":

@@ -248,6 +248,13 @@ class Kind:
         kind = self.name.split("-", 1)[0]
         return settings_of(directory, filter={"kind": kind, **self.options})
 
+    def snapshot(self) -> bytes:
+        """What a worker with such a filter writes at its end."""
+        with TemporaryDirectory() as directory:
+            run(self.settings(Path(directory)), broker_with(fed()))
+            (path,) = Path(directory).rglob("*.snapshot")
+            return path.read_bytes()
+
 
 GROWN = {"on_full": "grow", "capacity": 40}
 KINDS: Sequence[Kind] = [
@@ -261,7 +268,6 @@ KINDS: Sequence[Kind] = [
         {"retention": "7s", "generations": 12, "max_jump": "1h", "on_full": "stop"},
     ),
     Kind("window-grown", {"retention": "7s", "generations": 12, **GROWN}),
-    Kind("bloom-input"),  # the first with the input's id
 ]
 FED = [f"key {number}" for number in range(150)]
 ABSENT = [f"absent {number}" for number in range(5_000)]
@@ -272,23 +278,6 @@ def fed() -> list[list[Record]]:
     """Every key, and some of them twice; as far apart as a window has room for."""
     names = [*FED, *FED[:50:7]]
     return [[event(None, f'{{"id": "{key}"}}', ms=n * 40) for n, key in enumerate(names)]]
-
-
-def snapshot_of(kind: Kind) -> bytes:
-    """The snapshot that a worker with such a filter writes at its end."""
-    with TemporaryDirectory() as directory:
-        run(kind.settings(Path(directory)), broker_with(fed()))
-        (path,) = Path(directory).rglob("*.snapshot")
-        return path.read_bytes()
-
-
-def make(kinds: Sequence[Kind]) -> list[str]:
-    """Write the golden snapshots that are missing; report the names."""
-    missing = [kind for kind in kinds if not kind.path.exists()]
-    for kind in missing:
-        with kind.path.open("xb") as file:
-            file.write(snapshot_of(kind))
-    return [kind.path.name for kind in missing]
 
 
 def snapshots() -> Any:

@@ -173,6 +173,34 @@ def _argument(action: argparse.Action) -> dict[str, Any]:
     }
 
 
+def configuration_schema() -> Any:
+    """The JSON Schema of a configuration, for editors, without words and without the names of its parts."""
+    made = json.loads(call(["config", "schema"]).out)
+    parts = made.pop("$defs", {})
+    return _plain(made, parts)
+
+
+_WORDS = ("title", "description", "examples")
+_SCHEMAS = ("items", "additionalProperties", "if", "then", "else", "not")
+
+
+def _plain(part: Any, parts: Mapping[str, Any]) -> Any:
+    """One schema: references are replaced by what they refer to, words are left out."""
+    if not isinstance(part, dict):
+        return part
+    made: dict[str, Any] = {}
+    for name, value in part.items():
+        if name == "$ref":
+            made |= _plain(parts[value.rpartition("/")[2]], parts)
+        elif name == "properties":
+            made[name] = {option: _plain(schema, parts) for option, schema in value.items()}
+        elif name in ("anyOf", "allOf", "oneOf"):
+            made[name] = [_plain(schema, parts) for schema in value]
+        elif name not in _WORDS:
+            made[name] = _plain(value, parts) if name in _SCHEMAS else value
+    return made
+
+
 def exit_statuses() -> Any:
     """The exit status by the error that ends a command, and by what an operator does."""
     causes: dict[str, BaseException] = {

@@ -1,6 +1,6 @@
-"""What must not change and is no file of ours: recorded once, as JSON in `records/`, and compared ever after.
+"""What must not change: files of ours, and what others rely on, as JSON in `records/`; compared ever after.
 
-`python -m proof golden` records what is missing. An intended change is made by deleting its record first.
+`python -m proof golden` makes what is missing. An intended change is made by deleting its golden first.
 """
 
 import json
@@ -8,15 +8,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from proof.golden import configuration, deployment, lists, names, wire
+from proof.golden import deployment, filters, lists, names, wire
 
 DIRECTORY = Path(__file__).parent / "records"
 
 RECORDS: Mapping[str, Callable[[], Any]] = {
-    "configuration-schema": configuration.schema,
+    "configuration-schema": names.configuration_schema,
     "deliveries": deployment.deliveries,
     "metrics": names.metrics,
     "metrics-served": deployment.metrics,
+    "filters": filters.answers,
     "snapshots": deployment.snapshots,
     "snapshots-taken-up": deployment.taken_up,
     "lists": lists.verdicts,
@@ -33,21 +34,36 @@ RECORDS: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def text_of(value: object) -> str:
-    """As it stands in its file: one value a line, so that a difference is seen by its lines."""
-    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+def text_of(name: str) -> str:
+    """A record as it would be made now: one value a line, so that a difference is seen by its lines."""
+    return json.dumps(RECORDS[name](), indent=1, ensure_ascii=False) + "\n"
 
 
-def path_of(name: str, directory: Path = DIRECTORY) -> Path:
+def path_of(name: str) -> Path:
     """Where a record stands."""
-    return directory / f"{name}.json"
+    return DIRECTORY / f"{name}.json"
 
 
-def make(directory: Path, records: Mapping[str, Callable[[], Any]]) -> list[str]:
-    """Record what is missing in `directory`; report the names."""
-    missing = [name for name in records if not path_of(name, directory).exists()]
-    for name in missing:
-        text = text_of(records[name]())
-        with path_of(name, directory).open("x", encoding="utf-8") as file:
-            file.write(text)
-    return missing
+def make(contents: Mapping[Path, Callable[[], bytes]]) -> list[str]:
+    """Write the files that are missing; report their names. One that is there is never written again."""
+    missing = [path for path in contents if not path.exists()]
+    for path in missing:
+        content = contents[path]()
+        with path.open("xb") as file:
+            file.write(content)
+    return [path.name for path in missing]
+
+
+def _record(name: str) -> Callable[[], bytes]:
+    return lambda: text_of(name).encode()
+
+
+if __name__ == "__main__":
+    made = [
+        *make({golden.path: golden.content for golden in filters.GOLDEN}),
+        *make({kind.path: kind.snapshot for kind in deployment.KINDS}),
+        *lists.make(lists.RECIPES),
+        *make({path_of(name): _record(name) for name in RECORDS}),
+    ]
+    for name in made:
+        print(f"made {name}")
