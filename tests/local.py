@@ -16,7 +16,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from structlog.contextvars import bound_contextvars, merge_contextvars
@@ -45,24 +45,10 @@ Lines = Sequence[Mapping[str, Any]]
 class LocalWorker:
     """A worker that runs here, named after its place among those of the test; drained where its context ends."""
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        options: Sequence[str],
-        connect: Connect,
-        name: int,
-        lines: Lines,
-        *,
-        fs: FileSystem = os,
-        now_ms: Callable[[], int] = wall_clock_ms,
-        random: RandomSource = SYSTEM,
-        copies: bool = True,
-    ) -> None:
+    def __init__(self, deployment: Deployment, worker: Worker, name: int, lines: Lines) -> None:
         self._deployment, self._name, self._lines = deployment, name, lines
-        with bound_contextvars(worker=name):
-            settings = load(deployment.write_config(), options)
-            self.worker = Worker(settings, connect, now_ms, fs, random, copies=copies)
-            self.task = asyncio.create_task(self.worker.run())
+        self.worker = worker
+        self.task = asyncio.create_task(worker.run())
 
     async def __aenter__(self) -> "LocalWorker":
         return self
@@ -185,11 +171,11 @@ class LocalWorker:
             raise TimeoutError(f"at {at}, not {offsets}: {self.lines()[-8:]}") from None
 
 
-class Start(Protocol):
-    """Starts a worker of a deployment, behind a proxy if one is given.
+class Start:
+    """Starts workers of a test, whose log is `lines`."""
 
-    With `source.repartition` it is the second stage alone unless it `copies`.
-    """
+    def __init__(self, lines: Lines) -> None:
+        self._lines, self.started = lines, list[LocalWorker]()
 
     def __call__(
         self,
@@ -202,44 +188,28 @@ class Start(Protocol):
         random: RandomSource = SYSTEM,
         copies: bool = True,
     ) -> LocalWorker:
-        """It is drained at the end of the test, unless it has ended by then."""
+        """Start one of a deployment, behind a proxy if one is given; it is drained at the end unless it has ended.
+
+        With `source.repartition` it is the second stage alone unless it `copies`.
+        """
+        options = [f"kafka.bootstrap_servers={proxy.bootstrap_servers}"] if proxy else []
+        name = len(self.started)
+        with bound_contextvars(worker=name):
+            settings = load(deployment.write_config(), options)
+            worker = Worker(settings, connect, now_ms, fs, random, copies=copies)
+            self.started.append(LocalWorker(deployment, worker, name, self._lines))
+        return self.started[-1]
 
 
 @asynccontextmanager
 async def workers() -> AsyncIterator[Start]:
     """Give a way to start workers in this process."""
-    started: list[LocalWorker] = []
     with capture_logs([merge_contextvars]) as lines:
-
-        def start(
-            deployment: Deployment,
-            proxy: Proxy | None = None,
-            connect: Connect = kafka_cluster,
-            *,
-            fs: FileSystem = os,
-            now_ms: Callable[[], int] = wall_clock_ms,
-            random: RandomSource = SYSTEM,
-            copies: bool = True,
-        ) -> LocalWorker:
-            options = [f"kafka.bootstrap_servers={proxy.bootstrap_servers}"] if proxy else []
-            worker = LocalWorker(
-                deployment,
-                options,
-                connect,
-                len(started),
-                lines,
-                fs=fs,
-                now_ms=now_ms,
-                random=random,
-                copies=copies,
-            )
-            started.append(worker)
-            return started[-1]
-
+        start = Start(lines)
         try:
             yield start
         finally:
-            left = [local for local in started if not local.task.done()]
+            left = [local for local in start.started if not local.task.done()]
             for local in left:
                 local.worker.stop()
             ends = await asyncio.gather(*(one.task for one in left), return_exceptions=True)

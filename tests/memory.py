@@ -39,16 +39,12 @@ def over(make: Callable[[Path, Start], S]) -> Callable[[Test[S]], Callable[..., 
     return decorated
 
 
-class Stage:
-    """An input and an output of so many partitions, and workers of one deployment over them."""
+class OverMemory:
+    """Workers of one deployment over a broker in memory."""
 
-    def __init__(
-        self, directory: Path, start: Start, partitions: int = 1, **settings: str | int
-    ) -> None:
+    def __init__(self, directory: Path, start: Start, partitions: int) -> None:
         self.deployment = Deployment("memory:1", directory, partitions)
         self.broker = MemoryBroker()
-        for topic in (self.source, self.sink):
-            self.broker.create_topic(topic, partitions, **settings)
         self._start = start
 
     @property
@@ -65,6 +61,17 @@ class Stage:
     def config(self) -> dict[str, dict[str, Any]]:
         """That of workers to come."""
         return self.deployment.config
+
+
+class Stage(OverMemory):
+    """An input and an output of so many partitions."""
+
+    def __init__(
+        self, directory: Path, start: Start, partitions: int = 1, **settings: str | int
+    ) -> None:
+        super().__init__(directory, start, partitions)
+        for topic in (self.source, self.sink):
+            self.broker.create_topic(topic, partitions, **settings)
 
     def side_topic(self, leaf: str) -> str:
         """Create the topic of `sink.LEAF`."""

@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from streamdedup.kafka.base import Cluster, GroupWriter
 from streamdedup.kafka.group_sink import KafkaGroupWriter
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.settings import load
-from streamdedup.testing import MemoryBroker, connected_to
+from streamdedup.testing import connected_to
 from streamdedup.worker.staged import CopyingWorker
-from tests.broker.base import DEADLINE_S, wait_until
-from tests.broker.topics import committed, create_topic, read_all, unique_name
+from tests.broker.topics import create_topic, read_all, unique_name
 from tests.deployment import Deployment, WorkerProcess
 from tests.local import LocalWorker, Start
+from tests.memory import OverMemory
 from tests.spread import PARTITIONS
 
 INPUTS, PLACES = 3, 4
@@ -49,16 +49,6 @@ class Staged(Deployment):
         log = self.directory / f"{stage}-{number}.log"
         return WorkerProcess(config, log, arguments=("--stage", stage))
 
-    async def until_copied(self, ends: Mapping[int, int]) -> None:
-        """Wait until the first stage has committed these offsets of the input."""
-        group = f"{self.group}-repartition"
-        await asyncio.to_thread(
-            wait_until,
-            lambda: committed(self.bootstrap, group, self.source) == ends,
-            DEADLINE_S,
-            lambda: f"the first stage is not at {ends}",
-        )
-
     async def left_open(self, cluster: Cluster, timeout_ms: int = 3000) -> GroupWriter:
         """Begin a transaction as a member of the first stage, with offsets of each partition in it.
 
@@ -82,38 +72,18 @@ class Staged(Deployment):
         return writer
 
 
-class MemoryStage:
+class MemoryStage(OverMemory):
     """An input of `INPUTS` partitions, and workers that make the middle topic and the output."""
 
     def __init__(self, directory: Path, start: Start) -> None:
-        self.deployment = Deployment("memory:1", directory, partitions=INPUTS)
+        super().__init__(directory, start, INPUTS)
         self.middle = "middle"
-        self.deployment.config["source"]["repartition"] = {
-            "topic": self.middle,
-            "partitions": PLACES,
-        }
-        self.deployment.config["key"] = {"field": "id"}
-        self.deployment.config["sink"]["create_topics"] = True
-        self.broker = MemoryBroker()
+        self.config["source"]["repartition"] = {"topic": self.middle, "partitions": PLACES}
+        self.config["key"] = {"field": "id"}
+        self.config["sink"]["create_topics"] = True
         self.broker.rebalance_s = 1
-        self.broker.create_topic(self.deployment.source, INPUTS)
-        self._start = start
+        self.broker.create_topic(self.source, INPUTS)
         self._chance = random.Random(1)
-
-    @property
-    def source(self) -> str:
-        """The input."""
-        return self.deployment.source
-
-    @property
-    def config(self) -> dict[str, dict[str, Any]]:
-        """That of workers to come."""
-        return self.deployment.config
-
-    @property
-    def sink(self) -> str:
-        """The output."""
-        return self.deployment.sink
 
     @property
     def copying_group(self) -> str:

@@ -17,8 +17,6 @@ from typing_extensions import override
 from streamdedup import threads
 from streamdedup.delivery import services
 from streamdedup.errors import ConfigError, DeliveryError
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from streamdedup.testing import MemoryBroker, VirtualLoop, WatchedFs, connected_to
 from streamdedup.threads import SAVES_MAX, Lane
@@ -27,7 +25,8 @@ from streamdedup.worker import worker as worker_module
 from streamdedup.worker.worker import Worker
 from tests.broker.base import DEADLINE_S
 from tests.deployment import Deployment
-from tests.local import LocalWorker, Start, until
+from tests.local import Start, until
+from tests.memory import page
 
 
 class DyingDisk(WatchedFs):
@@ -99,11 +98,6 @@ def of_partition(number: int, *, answers: int) -> Callable[[str, Path], bool]:
     return dead
 
 
-def readyz(worker: LocalWorker) -> str:
-    """The page."""
-    return pages(worker.worker.status, Pulse())["/readyz"]().text
-
-
 def waited_s(pattern: str, text: str) -> int:
     """The seconds that `text` reports in the place of the group in `pattern`."""
     found = re.search(pattern, text)
@@ -148,10 +142,10 @@ async def test_a_disk_that_does_not_answer_is_told_and_holds_up_one_shard_only(
         return [detail for detail in details if f"waits for {what}," in detail]
 
     await worker.until(lambda: len(told()) > 1, "lines about it")
-    lines, page = told(), readyz(worker)
+    lines, text = told(), page(worker).text
     most_s = round(time.monotonic() - began)  # as what waits is rounded
     assert waited_s(f"waits for {what}, for (.+) s now", lines[0]) <= most_s
-    assert waited_s(f"{name}: {state}, waits for {what}, for (.+) s now\n", page) <= most_s
+    assert waited_s(f"{name}: {state}, waits for {what}, for (.+) s now\n", text) <= most_s
     disk.revive()
     await worker.live()
     await worker.consumed(2)
