@@ -23,7 +23,7 @@ def murmur3_key(a: int, b: int) -> bytes:
     """The key of one block whose digest under murmur3 is (a, b)."""
     b = (b - a) & WORD
     a = (a - b) & WORD
-    a, b = _unmixed(a), _unmixed(b)
+    a, b = unmixed(a), unmixed(b)
     b = (b - a) & WORD
     a = (a - b) & WORD
     a, b = a ^ BLOCK_BYTES, b ^ BLOCK_BYTES
@@ -43,7 +43,8 @@ def _turned_back(value: int, bits: int) -> int:
     return (value >> bits | value << (64 - bits)) & WORD
 
 
-def _unmixed(value: int) -> int:
+def unmixed(value: int) -> int:
+    """What murmur3's last step makes `value` of."""
     value ^= value >> 33
     value = _divided(value, int(FINAL2))
     value ^= value >> 33
@@ -89,7 +90,7 @@ def for_few_buckets(seen: Cuckoo | WindowTable, buckets: int) -> Digests:
     found = []
     marks = (1 << seen.fingerprint_bits) - 1
     for mark in range(1, marks + 1):
-        total = (_finalised(mark) * seen.buckets) >> 64
+        total = (finalised(mark) * seen.buckets) >> 64
         for one in range(buckets):
             if (total - one) % seen.buckets < buckets:
                 a = -(-(one << 64) // seen.buckets)
@@ -100,7 +101,8 @@ def for_few_buckets(seen: Cuckoo | WindowTable, buckets: int) -> Digests:
     return digests
 
 
-def _finalised(x: int) -> int:
+def finalised(x: int) -> int:
+    """SplitMix64's, in integers that do not overflow."""
     x = (x + 0x9E3779B97F4A7C15) & WORD
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & WORD
     x = (x ^ x >> 27) * 0x94D049BB133111EB & WORD
@@ -126,16 +128,11 @@ def for_few_of_each(seen: DLeft, buckets: int) -> Digests:
     return np.ascontiguousarray(digests[(located < buckets).all(axis=1)])
 
 
-def for_one_row(rows: int, count: int) -> Iterator[tuple[int, int]]:
-    """Digests whose home in a stash of `rows` rows is the first row."""
-    return for_rows(rows, [0] * count)
-
-
 def for_rows(rows: int, homes: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Digests whose homes in a stash of `rows` rows are these."""
     apart = (1 << 64) // rows
     for number, home in enumerate(homes):
-        a = _unfinalised(home * apart + number % apart) ^ _finalised(number)
+        a = _unfinalised(home * apart + number % apart) ^ finalised(number)
         yield a & WORD, number
 
 

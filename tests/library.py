@@ -9,13 +9,14 @@ import streamdedup
 from streamdedup.filters import GROWABLE, KINDS, STATIC
 
 SETS = sorted(set(KINDS) - STATIC)
-WAYS: list[tuple[str, Mapping[str, Any]]] = [
+HOLDING: list[tuple[str, Mapping[str, Any]]] = [
     *((kind, {}) for kind in SETS),
     *((kind, {"multiset": True}) for kind in SETS if "multiset" in KINDS[kind].options),
     *((kind, {"on_full": "grow", "max_size": "64MiB"}) for kind in GROWABLE),
-    ("window", {"retention": None}),
-    ("bitmap", {"range": [0, 99_999]}),
 ]
+"""Those that hold as many digests as they are made for."""
+
+WAYS = [*HOLDING, ("window", {"retention": None}), ("bitmap", {"range": [0, 99_999]})]
 ways = pytest.mark.parametrize(("kind", "options"), WAYS, ids=str)
 
 

@@ -153,14 +153,6 @@ def test_a_full_filter_stops_and_changes_nothing(kind: str, tmp_path: Path) -> N
             seen.add(b"151")
 
 
-def test_equal_keys_of_a_call_count_once_before_a_filter_is_full() -> None:
-    """Ten additions of each fit, though they are more than there is room for."""
-    for kind in ("cuckoo", "bloom", "exact"):
-        seen = built(kind, 50, on_full="stop")
-        digests = seen.digests([b"%d" % (number % 50) for number in range(500)])
-        assert seen.add_many(digests).sum() == 50
-
-
 def test_a_window_that_forgets_is_not_full() -> None:
     """Room comes back with time, within a call, too; without it the call is refused as a whole."""
     seen = built("window", 100, retention=3000, generations=4, on_full="stop")
@@ -233,62 +225,6 @@ def test_what_a_refused_call_has_added_takes_room(kind: str) -> None:
     with pytest.raises(FilterFullError, match="it holds"):
         seen.add_many(rows, *in_time(seen, np.zeros(len(rows), np.int64)))
     assert len(seen) == held
-
-
-def test_beyond_max_size_a_filter_that_grows_warns() -> None:
-    """With the kind that it was built as, and the remedy of its own."""
-    seen = built("cuckoo", 100, on_full="grow", max_size=6000)
-    with pytest.warns(FilterFullWarning, match=r"of cuckoo in \d stages? is .* a greater max_size"):
-        seen.add_many(random_digests(507, seen.capacity + 1))
-
-
-def test_a_set_and_a_multiset_have_no_union() -> None:
-    """Of the kind that has both; the error names the option."""
-    one, other = (built("counting", 100, multiset=multiset) for multiset in (False, True))
-    with pytest.raises(ConfigError, match=r"multiset differs \(False, True\); build both alike"):
-        one |= other
-
-
-@pytest.mark.parametrize("kind", ["counting", "cuckoo", "dleft", "dlcbf"])
-def test_a_file_says_whether_it_holds_a_multiset(kind: str, tmp_path: Path) -> None:
-    """Of two additions `discard` takes one back, or the key; also after `load`, mapped or not."""
-    for multiset in (False, True):
-        seen = built(kind, 100, multiset=multiset)
-        seen.add("a")
-        seen.add("a")
-        streamdedup.save(seen, tmp_path / "saved")
-        back: Any = streamdedup.load(tmp_path / "saved")
-        assert back.multiset == seen.multiset == multiset
-        assert "multiset" not in seen.header() or multiset
-        for each in (seen, back):
-            assert each.discard("a")
-            assert ("a" in each) == multiset
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"multiset": 1}, r"filter\.multiset is 1; it must be True or False"),
-        ({"multiset": "yes"}, r"filter\.multiset is 'yes'"),
-        (
-            {"multiset": True, "on_full": "grow"},
-            r"filter\.multiset is not for filter\.on_full grow",
-        ),
-        (
-            {"kind": "exact", "multiset": True},
-            r"filter\.multiset is not for filter\.kind exact, but for counting, cuckoo",
-        ),
-        ({"kind": "bloom", "multiset": False}, r"filter\.multiset is not for filter\.kind bloom"),
-    ],
-    ids=repr,
-)
-def test_multisets_that_cannot_be_are_named(options: dict[str, Any], said: str) -> None:
-    """With the option and the remedy; False with `grow` is what a filter that grows is."""
-    with pytest.raises(ConfigError, match=said):
-        streamdedup.build({"kind": "cuckoo", "capacity": 10, **options})
-    assert streamdedup.build(
-        {"kind": "cuckoo", "capacity": 10, "multiset": False, "on_full": "grow"}
-    ).add("a")
 
 
 def test_a_file_that_says_something_else_is_refused(tmp_path: Path) -> None:

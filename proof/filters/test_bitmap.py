@@ -7,10 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.filters.bitmap.direct import DirectBitmap
-from streamdedup.filters.bitmap.hashed import HashedBitmap
 from streamdedup.filters.sizing import beside, bitmap_size
-from tests.filters.cases import random_digests
-from tests.rows import table
 
 
 @given(st.integers(1, 10**9), st.floats(1e-6, 0.9))
@@ -36,24 +33,6 @@ def test_sizes_of_other_platforms_are_known_by_rates_beside(
     assert bitmap_size(10**13, above) + 1 < bitmap_size(10**13, error_rate)
     assert bitmap_size(10**13, error_rate) + 1 < bitmap_size(10**13, below)
     assert bitmap_size(1000, 0.01 ** (1 - 1e-12)) == bitmap_size(1000, 0.01 ** (1 + 1e-12)) == 99500
-
-
-@table(["standard", "double"])
-def test_bits_land_above_32_bit_indices(probe: str) -> None:
-    """In a table of more than 2^32 bits those beyond the 2^32nd are used, by one key and by many."""
-    seen = HashedBitmap(50_000_000, 0.01, probe=probe)
-    assert seen.bits > 4.9e9
-    digests = random_digests(32, 200)
-    seen.add_many(digests[:100])
-    keys = [b"%d" % i for i in range(100)]
-    assert [seen.add(key) for key in keys] == [True] * 100
-    assert not seen.add_many(seen.digests(keys)).any()
-    firsts = [int(a) for a in np.concatenate([digests[:100, 0], seen.digests(keys)[:, 0]])]
-    places = {a % seen.bits if probe == "double" else a * seen.bits >> 64 for a in firsts}
-    (table,) = seen.buffers()
-    assert all(table[at // 8] >> at % 8 & 1 for at in places)
-    assert sum(at > 1 << 32 for at in places) > 10
-    assert len(seen) == len(places) == 200
 
 
 def test_bits_of_a_wide_range_stand_above_32_bit_indices() -> None:

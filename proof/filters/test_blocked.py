@@ -9,7 +9,6 @@ import pytest
 from streamdedup.filters.bloom.blocked import BlockedBloom
 from streamdedup.filters.sizing import BLOCK_BITS, BLOCKED_HASHES_MAX, blocked_error, blocked_keys
 from tests.filters.cases import band, random_digests
-from tests.filters.test_blocked import _as_digests, _places
 from tests.rows import table
 
 
@@ -87,17 +86,3 @@ def test_the_keys_follow_from_the_bits(row: tuple[int, int]) -> None:
     bits_set = BLOCK_BITS * blocks * -math.expm1(keys * math.log1p(-a_key / blocks))
     assert blocked_keys(blocks, hashes, round(bits_set)) == pytest.approx(keys, rel=0.01)
     assert math.isfinite(blocked_keys(blocks, hashes, blocks * BLOCK_BITS))
-
-
-def test_bits_land_above_32_bit_indices() -> None:
-    """In a table of more than 2^32 bits those beyond the 2^32nd are set and read back; pages unwritten cost nothing."""
-    seen = BlockedBloom(450_000_000, 1e-2)
-    assert seen.blocks * BLOCK_BITS > 1 << 32
-    rows = [((1 << 64) - 1, 3), ((1 << 64) - (1 << 50), 0x9E3779B97F4A7C15), (1, (1 << 64) - 5)]
-    places = {at for a, b in rows for at in _places(a, b, seen)}
-    assert sum(at > 1 << 32 for at in places) > 6
-    assert seen.add_many(_as_digests(rows)).all()
-    (table,) = seen.buffers()
-    assert all(table[at // 8] >> at % 8 & 1 for at in places)
-    assert seen.fill_ratio == len(places) / (seen.blocks * BLOCK_BITS)
-    assert seen.contains_many(_as_digests(rows)).all()

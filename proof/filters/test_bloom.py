@@ -7,9 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.sizing import bloom_error, bloom_size
-from tests.filters.test_bloom import _as_digests, _places
 from tests.rows import table
 
 
@@ -30,26 +28,6 @@ def _exact_error(bits: int, hashes: int, keys: int) -> float:
         chance = met
         chance[1:] += missed[:-1]
     return float(chance @ (x / bits) ** hashes)
-
-
-def test_bits_land_above_32_bit_indices() -> None:
-    """In a table of more than 2^32 bits, places beyond the 2^32nd are used, and read back.
-
-    The pages of the 719 MB are the kernel's zero page until written; three keys write few.
-    """
-    seen = Bloom(200_000_000, 1e-6)
-    bits, hashes = seen.header()["bits"], seen.header()["hashes"]
-    assert bits > 1 << 32
-    rows = [((1 << 64) - 1, 3), (0xC0FFEE0123456789, 0x9E3779B97F4A7C15), (1, (1 << 64) - 5)]
-    places = {at for a, b in rows for at in _places(a, b, bits, hashes)}
-    assert sum(at > 1 << 32 for at in places) > 5
-    assert seen.add_many(_as_digests(rows)).all()
-    (table,) = seen.buffers()
-    assert all(table[at // 8] >> at % 8 & 1 for at in places)
-    assert seen.fill_ratio == len(places) / bits
-    assert seen.contains_many(_as_digests(rows)).all()
-    folded = {at & 0xFFFFFFFF for at in places} - places
-    assert not any(table[at // 8] >> at % 8 & 1 for at in folded)
 
 
 @given(st.integers(1, 10**12), st.floats(1e-15, 0.5))

@@ -1,7 +1,6 @@
 """Counters: how many saturate, and tables of more than 2^32."""
 
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from streamdedup.filters.bloom.counting import COUNT_MAX, Counting
 from streamdedup.filters.sizing import bloom_size, counter_reaches
 from tests.filters.cases import band, random_digests
-from tests.filters.test_counting import _as_digests, _counters, _places
+from tests.filters.test_counting import _counters
 
 
 @pytest.mark.parametrize("times", [8, 16])
@@ -56,27 +55,3 @@ def test_the_tail_is_one_less_the_head(count: int, mean: float) -> None:
     head = sum(math.exp(i * math.log(mean) - mean - math.lgamma(i + 1)) for i in range(count))
     assert counter_reaches(count, 1000, 10, mean * 100) == pytest.approx(1 - head, abs=1e-12)
     assert counter_reaches(count, 1000, 10, 0) == 0
-
-
-def test_counters_stand_above_32_bit_indices() -> None:
-    """In a table of more than 2^32 counters those beyond the 2^32nd are used, found again, and counted down."""
-    seen = Counting(
-        200_000_000, 1e-6, multiset=True
-    )  # 2.9 GB, of which the pages that are never written take no memory
-    assert seen.counters > 1 << 32
-    rows = [(2**64 - 1, 3), (0xC0FFEE0123456789, 0x9E3779B97F4A7C15), (2**64 - 9, 2**64 - 2**58)]
-    places = Counter(
-        at for row in rows for at in _places(*row, seen.counters, seen.hashes, "standard")
-    )
-    assert sum(at > 1 << 32 for at in places) > 5
-    digests = _as_digests(rows)
-    (table,) = seen.buffers()
-    for copies_in in (1, 2):
-        seen.add_many(digests)
-        for at, times in places.items():
-            assert table[at // 2] >> at % 2 * 4 & 15 == times * copies_in
-    assert seen.contains_many(digests).all()
-    assert seen.remove_many(digests).all()
-    assert seen.remove_many(digests).all()
-    assert not any(table[at // 2] for at in places)
-    assert (seen.fill_ratio, len(seen)) == (0, 0)

@@ -9,8 +9,9 @@ from streamdedup.filters.cuckoo import cuckoo
 from streamdedup.filters.cuckoo.cuckoo import Cuckoo
 from streamdedup.filters.cuckoo.rows import add_rows
 from streamdedup.filters.stash import ROWS
+from tests.chosen import WORD
 from tests.filters.cases import random_digests, state
-from tests.filters.test_cuckoo import LOW_64, cells_of, filled, in_stash, packed, places, sized
+from tests.filters.test_cuckoo import cells_of, filled, in_stash, packed, places, sized
 from tests.rows import table
 
 
@@ -41,7 +42,7 @@ def test_cells_lie_above_32_bit_indices() -> None:
     The pages of the 685 MB are the system's zero page until written; three keys write few.
     """
     seen = Cuckoo(400_000_000, 1e-3)
-    rows = [(LOW_64, 3), (0xF0FFEE0123456789, 0x9E3779B97F4A7C15), (0xE123456789ABCDEF, LOW_64)]
+    rows = [(WORD, 3), (0xF0FFEE0123456789, 0x9E3779B97F4A7C15), (0xE123456789ABCDEF, WORD)]
     digests = np.array(rows, dtype=np.uint64)
     assert seen.add_many(digests).all()
     assert seen.contains_many(digests).all()

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import streamdedup
 from streamdedup.keys.hashing import Digests
 from tests.filters.cases import SIGMAS, band, random_digests
-from tests.filters.test_distinct import ORDERS, Rows, add, built, ways, zipf
+from tests.filters.test_distinct import ORDERS, Rows, add, built, zipf
+from tests.library import HOLDING, in_time
 
+ways = pytest.mark.parametrize(("kind", "options"), HOLDING, ids=str)
 REPEATS = ["zipf", "each n times in a row"]
 
 
@@ -63,7 +64,7 @@ def test_few_keys_err_within_the_rate_on_average(
             add(seen, seen.digests(keys)[rows])
         else:
             for row in rows.tolist():
-                seen.add(keys[row], *([0] if hasattr(seen, "clock") else []))
+                seen.add(keys[row], *in_time(seen, 0))
         found.append(np.count_nonzero(seen.contains_many(probes)) / len(probes))
     assert np.mean(found) <= error_rate + SIGMAS * np.std(found, ddof=1) / tables**0.5
 
@@ -98,14 +99,3 @@ def check(
 def lowest(kind: str) -> float:
     """The lowest rate that a kind can be asked for without gigabytes."""
     return {"bitmap": 1e-3, "blocked": 1e-7}.get(kind, 1e-9)
-
-
-@pytest.mark.parametrize("capacity", [50_000, 8_000])
-@pytest.mark.parametrize("n", [2, 3])
-def test_the_crawler_of_the_issue(capacity: int, n: int) -> None:
-    """`if seen.add(url)`, by the default kind and the remedy's hash: each key n times, one by one."""
-    seen = streamdedup.build(
-        {"kind": "cuckoo", "capacity": capacity, "hash": "siphash", "hash_key": bytes(range(16))}
-    )
-    fresh = sum(seen.add(b"url %d" % number) for number in range(capacity) for _ in range(n))
-    assert fresh == len(seen) == capacity

@@ -11,8 +11,8 @@ from streamdedup.filters.exact import exact
 from streamdedup.filters.exact.exact import Exact
 from streamdedup.filters.exact.scan import WORDS_A_CALL
 from streamdedup.filters.strain import CREDIT
-from tests.filters.cases import copies, random_digests, state
-from tests.filters.test_exact import LAST, _as_digests
+from tests.filters.cases import as_digests, copies, random_digests, state
+from tests.filters.test_exact import LAST
 
 
 @pytest.mark.parametrize("size", [8, 16])
@@ -41,15 +41,13 @@ def test_slots_above_32_bit_indices(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(exact, "aligned_words", sparse)
     seen = Exact(4_000_000_000)
     assert seen.slots == 5_000_000_000 > 1 << 32
-    digests = _as_digests(
-        [(LAST, 1), (LAST, 2), (LAST - 1, 1), (15 << 60, 1), (1 << 60, 1), (0, 0)]
-    )
+    digests = as_digests([(LAST, 1), (LAST, 2), (LAST - 1, 1), (15 << 60, 1), (1 << 60, 1), (0, 0)])
     assert seen.add_many(digests).tolist() == [True, False, True, True, True, True]
     table = np.frombuffer(seen.buffers()[0], np.uint64)
     for at, first in ((4_999_999_999, LAST - 1), (5_000_000_000, LAST), (4_687_500_000, 15 << 60)):
         assert table[at] == first
     assert seen.contains_many(digests).all()
-    assert not seen.contains_many(_as_digests([(LAST - 2, 1), (15 << 60 | 1, 1)])).any()
+    assert not seen.contains_many(as_digests([(LAST - 2, 1), (15 << 60 | 1, 1)])).any()
     assert seen.remove_many(digests).tolist() == [True, False, True, True, True, True]
     assert not any(table[at] for at in (4_999_999_999, 5_000_000_000, 4_687_500_000))
 

@@ -12,7 +12,8 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.fuse import peel
 from streamdedup.filters.fuse.fuse import COLUMNS, KEYS, LENGTH, SEED, SEGMENTS, START, Fuse
 from streamdedup.filters.fuse.peel import SEEDS_MAX, build_part, words_of
-from streamdedup.filters.sizing import fuse_bits, fuse_size
+from streamdedup.filters.sizing import fuse_size
+from tests.chosen import WORD, unmixed
 from tests.filters.cases import band, copies, random_digests, state
 from tests.filters.test_fuse import made
 from tests.filters.test_fuse import small_parts as small_parts  # noqa: PLC0414 - a fixture
@@ -30,20 +31,6 @@ def test_a_million_keys_are_all_found(error_rate: float) -> None:
     seen = made(1_000_000, error_rate)
     assert seen.contains_many(random_digests(1, 1_000_000)).all()
     assert len(seen) == seen.capacity == 1_000_000
-
-
-@pytest.mark.parametrize(
-    ("error_rate", "bits", "bits_a_key"),
-    [(0.01, 7, 7.92), (PERCENT_039, 8, 9.05), (0.001, 10, 11.31), (PERCENT_00015, 16, 18.1)],
-)
-def test_a_million_keys_cost_what_the_paper_says(
-    error_rate: float, bits: int, bits_a_key: float
-) -> None:
-    """1.13 times the bits of fingerprint: 9.04 at 0.39 %, 18.1 at 0.0015 %; and the sizes follow from the theorem."""
-    seen = made(1_000_000, error_rate)
-    assert seen.bits == fuse_bits(error_rate) == bits
-    assert bits * 1.125 < seen.size_bytes * 8 / 1_000_000 < bits_a_key
-    assert seen.size_bytes == sum(len(buffer) for buffer in seen.buffers())
 
 
 @pytest.mark.parametrize("error_rate", [0.5, 0.01, PERCENT_039, PERCENT_00015])
@@ -128,18 +115,10 @@ def test_every_size_has_room(keys: int) -> None:
     assert factor * keys - 1 <= slots <= max(factor * keys + length + 1, 3 * length)
 
 
-def unmixed(hash_: int, seed: int) -> int:
-    """The key that `peeling.mixed` makes `hash_` of."""
-    for multiplier in (0xC4CEB9FE1A85EC53, 0xFF51AFD7ED558CCD):
-        hash_ ^= hash_ >> 33
-        hash_ = hash_ * pow(multiplier, -1, 1 << 64) % (1 << 64)
-    hash_ ^= hash_ >> 33
-    return (hash_ - seed * 0x9E3779B97F4A7C15) % (1 << 64)
-
-
 def colliding(seed: int, count: int) -> list[int]:
     """Keys whose three slots in a short list are the same, with this seed."""
-    return [unmixed(0x1234 << 48 | i << 36 | seed, seed) for i in range(count)]
+    hashes = [0x1234 << 48 | i << 36 | seed for i in range(count)]
+    return [(unmixed(hash_) - seed * 0x9E3779B97F4A7C15) & WORD for hash_ in hashes]
 
 
 def test_keys_that_collide_take_another_seed() -> None:

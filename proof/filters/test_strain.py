@@ -14,7 +14,7 @@ from streamdedup.filters.sizing import exact_steps
 from streamdedup.filters.stash import RUN_MAX
 from streamdedup.filters.strain import CREDIT, STRAIN_MAX, ChosenKeysError
 from streamdedup.keys.hashing import Digests
-from tests.chosen import for_few_buckets, for_one_row, for_one_slot
+from tests.chosen import for_few_buckets, for_one_slot, for_rows
 from tests.filters.cases import random_digests, state
 from tests.filters.test_strain import accepted, longest_run
 from tests.rows import table
@@ -138,7 +138,7 @@ def test_a_chain_in_the_stash_is_refused() -> None:
     assert not seen.strained
     assert longest_run(seen._stash) < RUN_MAX // 4
     rows = seen._stash.table.shape[0]
-    near = list(for_one_row(rows, 2 * RUN_MAX))
+    near = list(for_rows(rows, [0] * (2 * RUN_MAX)))
     count = accepted(seen, np.array(near, dtype=np.uint64))
     assert RUN_MAX / 4 < count <= RUN_MAX
     assert seen.strained

@@ -5,12 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamdedup.filters.base import Mask, Times
 from streamdedup.filters.memory import TABLE_PIECE_BYTES
-from streamdedup.filters.sizing import cuckoo_error, cuckoo_size
 from streamdedup.filters.strain import STRAIN, STRAIN_MAX, ChosenKeysError
 from streamdedup.filters.window.placing import TAGS
 from streamdedup.filters.window.table import WindowTable
@@ -124,16 +121,6 @@ def test_a_single_key_is_refused_as_in_a_batch() -> None:
             added += 1
     assert added
     assert state(window) == before
-
-
-@given(st.integers(1, 10**12), st.floats(1e-15, 0.5), st.sampled_from([4, 8]))
-def test_sizes_keep_their_error_rate(capacity: int, error_rate: float, cells: int) -> None:
-    """At most 0.95 of the cells are in use; with one bit less, they would err more."""
-    buckets, bits = cuckoo_size(capacity, error_rate, cells)
-    assert capacity <= 0.95 * cells * buckets * (1 + 1e-12)
-    assert buckets == 1 or capacity > 0.95 * cells * (buckets - 1) * (1 - 1e-12)
-    assert cuckoo_error(buckets, bits, capacity, cells) <= error_rate
-    assert bits == 1 or 2 * cells * 0.95 / (2 ** (bits - 1) - 1 or 0.5) > error_rate
 
 
 def test_a_tag_that_comes_back_finds_no_cell_of_its_former_generation() -> None:

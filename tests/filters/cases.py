@@ -1,7 +1,7 @@
 """What the conformance suite is run over: every kind, with each of its options; one line makes a kind part of it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
@@ -40,6 +40,16 @@ class Case:
         first = -(-capacity // self.growth)
         config = {"kind": self.kind, "capacity": first, **self.options}
         return filters.build({**config, "error_rate": error_rate or self.exact_below})
+
+    def holding(self, count: int, capacity: int) -> Filter:
+        """A filter for so many keys with `count` of them; one that is static is made of these."""
+        digests = random_digests(9, count)
+        if self.kind in STATIC_KINDS:
+            made: Filter = filters.kind_of(self.kind).from_digests(digests, self.error_rates[0])
+            return made
+        seen = self.build(capacity, self.error_rates[0])
+        seen.add_many(digests)
+        return seen
 
     def restore(self, header: Mapping[str, Any], buffers: list[memoryview]) -> Filter:
         """Return the filter of these parts, under the hash key of this case."""
@@ -83,6 +93,7 @@ CASES = [
     Case("window", {"generations": 64}),
 ]
 STATIC_KINDS = {"fuse"}  # built once, of all keys: each has a file of tests of its own
+ALL = [*CASES, *map(Case, STATIC_KINDS)]
 KEEPING = [case for case in CASES if Windowed not in case.abilities]  # whatever comes after
 REMOVABLE = [case for case in CASES if Removable in case.abilities]
 MULTISETS = [case for case in CASES if "multiset" in case.options]
@@ -95,6 +106,11 @@ def random_digests(seed: int, count: int) -> Digests:
     made = np.random.default_rng(seed).integers(0, 1 << 64, (count, 2), dtype=np.uint64)
     made.flags.writeable = False
     return made
+
+
+def as_digests(rows: Sequence[tuple[int, int]]) -> Digests:
+    """The digests of these words."""
+    return np.array(rows, dtype=np.uint64).reshape(-1, 2)
 
 
 SIGMAS = 5.0  # beyond them a count lies by chance in one run of a million, on either side

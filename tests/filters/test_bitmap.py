@@ -16,53 +16,10 @@ from streamdedup.filters.bitmap.bitmap import Bitmap
 from streamdedup.filters.bitmap.direct import DirectBitmap
 from streamdedup.filters.bitmap.hashed import HashedBitmap
 from streamdedup.filters.sizing import TABLE_BITS_MAX
-from streamdedup.keys.hashing import Digests
 from tests.filters.cases import HASH_KEY, copies, state
 from tests.rows import table
 
-words = st.integers(0, 2**64 - 1)
-
-
 # --- hashed ---
-
-
-@table([(1e-2, 99.5), (1e-3, 999.5), (1e-4, 9999.5)])
-def test_it_takes_the_reciprocal_of_the_error_rate(row: tuple[float, float]) -> None:
-    """About 1/p bits a key."""
-    error_rate, bits = row
-    seen = HashedBitmap(1000, error_rate)
-    assert seen.size_bytes * 8 / 1000 == pytest.approx(bits, rel=1e-3)
-
-
-def test_the_worked_example() -> None:
-    """With m = 8 and x mod 8: after 15 and 21, 11 is absent and 13 is a false positive."""
-    seen = HashedBitmap(1, 0.125, probe="double")
-    assert seen.bits == 8
-    assert seen.add_many(_as_digests([(15, 0), (21, 0)])).all()
-    assert seen.contains_many(_as_digests([(11, 0), (13, 0)])).tolist() == [False, True]
-    assert bytes(seen.buffers()[0]) == bytes([1 << 15 % 8 | 1 << 21 % 8]) + bytes(7)
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.tuples(words, words), max_size=30),
-    st.integers(1, 500),
-    st.sampled_from([0.5, 0.1, 1e-3]),
-    st.sampled_from(["standard", "double"]),
-)
-def test_bits_land_where_the_formula_says(
-    rows: list[tuple[int, int]], capacity: int, error_rate: float, probe: str
-) -> None:
-    """The table is what big integers give: the high word of a * m, or a mod m; `len` counts its bits."""
-    seen = HashedBitmap(capacity, error_rate, probe=probe)
-    model = 0
-    for a, b in rows:
-        bit = 1 << (a % seen.bits if probe == "double" else a * seen.bits >> 64)
-        assert seen.contains_many(_as_digests([(a, b)]))[0] == (model & bit != 0)
-        assert seen.add_many(_as_digests([(a, b)]))[0] == (model & bit == 0)
-        model |= bit
-    assert bytes(seen.buffers()[0]) == model.to_bytes(seen.size_bytes, "little")
-    assert len(seen) == model.bit_count()
 
 
 def test_a_hashed_bitmap_takes_nothing_back() -> None:
@@ -358,7 +315,3 @@ def _array(values: list[int]) -> "np.ndarray[Any, np.dtype[np.integer[Any]]]":
         if np.iinfo(dtype).min <= lowest and highest <= np.iinfo(dtype).max:
             return np.array(values, dtype)
     return np.array(values, np.uint64)
-
-
-def _as_digests(rows: list[tuple[int, int]]) -> Digests:
-    return np.array(rows, dtype=np.uint64).reshape(-1, 2)

@@ -8,6 +8,7 @@ import json
 import math
 import tracemalloc
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -27,6 +28,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Filter, Removable, Unionable
 from streamdedup.keys.hashing import Hash
 from tests.filters.cases import (
+    ALL,
     CASES,
     HASH_KEY,
     KEEPING,
@@ -66,14 +68,9 @@ def test_what_was_added_is_found(case: Case, keys: list[bytes], capacity: int) -
 @table(CASES)
 def test_keys_of_uneven_batches_are_all_found(case: Case) -> None:
     """Not one of 50,000 is absent."""
-    found(case, 50_000)
-
-
-def found(case: Case, count: int) -> None:
-    """Add so many keys in batches of uneven size, and look for all of them."""
-    keys = random_digests(1, count)
-    seen = case.build(count, case.error_rates[0])
-    for part in np.array_split(keys, [1, 10, 5_000, 5_001, 2 * count // 5]):
+    keys = random_digests(1, 50_000)
+    seen = case.build(50_000, case.error_rates[0])
+    for part in np.array_split(keys, [1, 10, 5_000, 5_001, 20_000]):
         seen.add_many(part)
     assert seen.contains_many(keys).all()
 
@@ -170,10 +167,9 @@ def test_the_error_grows_with_the_keys(case: Case) -> None:
 # --- parts ---
 
 
-@table(itertools.product(CASES, [0, 1, 60, 300]))
-def test_a_filter_comes_back_from_its_parts(row: tuple[Case, int]) -> None:
-    """Header (through JSON) and a copy of the buffers make an equal filter, which goes on alike."""
-    case, keys = row
+@table(itertools.product(CASES, [0, 1, 60, 300, 800]))
+def test_a_filter_comes_back_from_its_parts(case: Case, keys: int) -> None:
+    """Header (through JSON) and a copy of the buffers make an equal filter, which goes on alike, overfull ones, too."""
     seen = case.build(100, case.error_rates[-1])
     seen.add_many(random_digests(6, keys))
     header = json.loads(json.dumps(seen.header()))
@@ -188,16 +184,33 @@ def test_a_filter_comes_back_from_its_parts(row: tuple[Case, int]) -> None:
     assert state(seen) == state(restored)
 
 
+@table(itertools.product([Case("bloom"), Case("counting")], [1e-37, 0.5, 1 - 1e-7, 1 - 2**-53]))
+def test_extreme_error_rates_make_filters_that_come_back(case: Case, error_rate: float) -> None:
+    """Every rate that digests of 128 bits can give has a size, and a header that is accepted again."""
+    seen = case.build(10, error_rate)
+    assert seen.add("a")
+    assert state(case.restore(seen.header(), copies(seen))) == state(seen)
+
+
 @table(CASES)
 def test_a_filter_may_stand_on_read_only_buffers(case: Case) -> None:
     """As of a mapped file: it answers, and refuses every change with the remedy."""
     seen = case.build(100)
     seen.add("there")
     frozen = [memoryview(bytes(buffer)) for buffer in seen.buffers()]
-    restored = cast("Addable", case.restore(seen.header(), frozen))
+    restored: Any = case.restore(seen.header(), frozen)
     assert "there" in restored
     assert restored.contains_many(seen.digests(["there", "absent"])).tolist() == [True, False]
-    for change in (lambda: restored.add("more"), lambda: restored.add_many(random_digests(8, 3))):
+    changes: list[Callable[[], object]] = [
+        lambda: restored.add("more"),
+        lambda: restored.add_many(random_digests(8, 3)),
+    ]
+    if isinstance(seen, Removable):
+        changes.append(lambda: restored.discard("there"))
+        changes.append(lambda: restored.remove_many(seen.digests(["there"])))
+    if isinstance(seen, Unionable):
+        changes.append(lambda: restored.__ior__(seen))
+    for change in changes:
         with pytest.raises(ConfigError, match="load it without mmap"):
             change()
     assert state(restored)[1] == [bytes(buffer) for buffer in frozen]
@@ -215,22 +228,21 @@ def test_buffers_are_the_live_table(case: Case) -> None:
     assert seen.size_bytes == pytest.approx(sum(len(view) for view in views), abs=4096)
 
 
-@table(CASES)
+@table(ALL)
 def test_tables_begin_on_a_cache_line(case: Case) -> None:
     """The table's address is a multiple of 64, whatever its size."""
     for capacity in (1, 63, 1000, 1_000_003) * 2:
-        table = case.build(capacity, case.error_rates[-1]).buffers()[0]
+        table = case.holding(min(capacity, 1000), capacity).buffers()[0]
         assert np.frombuffer(table, np.uint8).ctypes.data % 64 == 0
 
 
-@table(CASES)
+@table(ALL)
 def test_headers_that_do_not_fit_are_refused(case: Case) -> None:
     """Every field missing, of another type, or one off: ValueError or ConfigError, never a usable wrong filter."""
-    seen = case.build(100, case.error_rates[0])
-    seen.add_many(random_digests(9, 50))
+    seen = case.holding(50, 100)
     header, parts = seen.header(), copies(seen)
     for name, value in header.items():
-        wrongs: list[Any] = [None, "x", -1, 1 << 70, 1.5, math.nan, []]
+        wrongs: list[Any] = [None, "x", -1, 1 << 70, 10**400, 1.5, math.nan, []]
         if isinstance(value, int) and name not in ("keys", "capacity", "watermark"):
             wrongs += [value - 1, value + 1 if name != "bits" else value + 64]
         if name == "capacity":
@@ -245,10 +257,10 @@ def test_headers_that_do_not_fit_are_refused(case: Case) -> None:
             case.restore({field: v for field, v in header.items() if field != name}, parts)
 
 
-@table(CASES)
+@table(ALL)
 def test_buffers_that_do_not_fit_are_refused(case: Case) -> None:
     """One missing, one too many, or one of another size is refused, before memory is taken."""
-    seen = case.build(100)
+    seen = case.holding(100, 100)
     header, parts = seen.header(), copies(seen)
     longer = memoryview(bytearray(bytes(parts[0]) + bytes(64)))
     shorter = parts[0][:-8]
@@ -291,16 +303,14 @@ def test_impossible_parameters_are_named(row: tuple[Case, tuple[str, float]]) ->
         filters.build(config)
 
 
-def test_unknown_kinds_and_arguments_are_named() -> None:
-    """A kind that does not exist is answered with those that do, an argument with its name."""
-    with pytest.raises(ConfigError, match=r"filter\.kind 'blom' is unknown; .*bloom"):
-        filters.build({"kind": "blom", "capacity": 10})
-    with pytest.raises(ConfigError, match=r"filter\.capacty is unknown; did you mean capacity\?"):
-        filters.build({"kind": "bloom", "capacty": 10})
-    with pytest.raises(ConfigError, match="hash 'md5' is unknown"):
-        filters.build({"kind": "bloom", "capacity": 10, "hash": "md5"})
-    with pytest.raises(ConfigError, match="siphash takes 16 bytes"):
-        filters.build({"kind": "bloom", "capacity": 10, "hash": "siphash"})
+@table(CASES)
+def test_a_table_beyond_any_machine_is_refused(case: Case) -> None:
+    """The operator's error, with the remedy, before memory is asked for."""
+    said = (
+        rf"filter\.capacity 10000000000000 .*kind {case.kind}: it takes .* TiB.*; lower .*, raise"
+    )
+    with pytest.raises(ConfigError, match=said):
+        case.build(case.growth * 10**13, 1e-3)
 
 
 def test_another_hash_is_refused() -> None:
@@ -427,6 +437,20 @@ def played(case: Case, examples: int) -> None:
     """Play so many examples of the machine."""
     machine = type("Members", (Members,), {"case": case})
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, deadline=None))
+
+
+@table(itertools.product(MULTISETS, [-1, 0, 1, 20]))
+def test_a_key_leaves_after_as_many_removals_as_additions(case: Case, more: int) -> None:
+    """One by one and in a batch; but if it was added as often as is counted, from where no removal leads down."""
+    seen = cast("Removable", case.build(100))
+    often = min(seen.copies_max, OFTEN) + more
+    stays = seen.sticky and often >= seen.copies_max
+    assert seen.add_many(seen.digests(["a"] * often)).tolist() == [True] + [False] * (often - 1)
+    assert [seen.add("b") for _ in range(often)] == [True] + [False] * (often - 1)
+    gone = seen.remove_many(seen.digests(["a"] * (often + 1)))
+    assert gone.tolist() == [True] * often + [stays]
+    assert [seen.discard("b") for _ in range(often + 1)] == [True] * often + [stays]
+    assert ("a" in seen, "b" in seen, len(seen)) == (stays, stays, 2 * stays)
 
 
 @table(REMOVABLE)

@@ -5,29 +5,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamdedup
-from streamdedup.filters import GROWABLE, KINDS, STATIC
 from streamdedup.keys.hashing import Digests
+from tests.library import HOLDING, in_time
 from tests.rows import table
 
 Rows = npt.NDArray[np.intp]
-
-
-ADDABLE = sorted(set(KINDS) - STATIC)
-
-
-WAYS: list[tuple[str, Mapping[str, Any]]] = [
-    *((kind, {}) for kind in ADDABLE),
-    *((kind, {"multiset": True}) for kind in ADDABLE if "multiset" in KINDS[kind].options),
-    *((kind, {"on_full": "grow"}) for kind in GROWABLE),
-]
-
-
-ways = pytest.mark.parametrize(("kind", "options"), WAYS, ids=str)
 
 
 def built(kind: str, capacity: int, error_rate: float, options: Mapping[str, Any]) -> Any:
@@ -40,8 +26,8 @@ def built(kind: str, capacity: int, error_rate: float, options: Mapping[str, Any
 
 def add(seen: Any, digests: Digests) -> "npt.NDArray[np.bool_]":
     """Add them, all at one time."""
-    times = [np.zeros(len(digests), dtype=np.int64)] if hasattr(seen, "clock") else []
-    fresh: npt.NDArray[np.bool_] = seen.add_many(digests, *times)
+    times = np.zeros(len(digests), dtype=np.int64)
+    fresh: npt.NDArray[np.bool_] = seen.add_many(digests, *in_time(seen, times))
     return fresh
 
 
@@ -67,7 +53,7 @@ def rates(kind: str) -> list[float]:
     return {"bitmap": [1e-2, 1e-3], "blocked": [1e-2, 1e-6]}.get(kind, [1e-2, 1e-6, 1e-9])
 
 
-@table(WAYS)
+@table(HOLDING)
 @settings(deadline=None, max_examples=5)
 @given(st.sampled_from([1, 2, 7, 64, 600]), st.sampled_from(sorted(ORDERS)), st.data())
 def test_no_key_is_refused_below_capacity(
@@ -84,7 +70,7 @@ def test_no_key_is_refused_below_capacity(
     digests = together.digests(keys)[rows]
     cuts = np.sort(random.integers(0, len(rows), 3))
     fresh = np.concatenate([add(together, part) for part in np.split(digests, cuts)])
-    timed = [0] if hasattr(single, "clock") else []
+    timed = in_time(single, 0)
     assert [single.add(keys[row], *timed) for row in rows.tolist()] == fresh.tolist()
     first = np.zeros(len(rows), dtype=np.bool_)
     first[np.unique(rows, return_index=True)[1]] = True

@@ -178,15 +178,6 @@ def test_a_remainder_of_0_is_not_found_in_free_cells() -> None:
 # --- dleft itself ---
 
 
-@table([(1e-2, 16), (1e-3, 20), (1e-4, 24)])
-def test_the_bits_of_a_key(row: tuple[float, int]) -> None:
-    """16, 20 and 24 bits a key for 1, 0.1 and 0.01 %."""
-    error_rate, bits = row
-    seen = DLeft(240_000, error_rate, multiset=True)
-    assert seen.size_bytes * 8 / 240_000 == pytest.approx(bits, rel=1e-3)
-    assert 0.5 * error_rate < seen.expected_error(240_000) <= error_rate
-
-
 def test_each_addition_takes_a_cell_until_the_buckets_are_full() -> None:
     """A hundred additions of one key: 32 cells, the rest in one row of the stash, and as many removals empty it."""
     seen = DLeft(1000, 1e-3, multiset=True)
@@ -202,12 +193,6 @@ def test_error_rates_that_take_too_wide_cells_are_refused(error_rate: float) -> 
     """Cells have room for 48 bits: a rate far below that of a collision of digests is the operator's mistake."""
     with pytest.raises(ConfigError, match=r"remainders of .*; lower the capacity, raise the"):
         DLeft(1000, error_rate)
-
-
-def test_a_table_beyond_any_machine_is_refused() -> None:
-    """As the operator's mistake, before memory is asked for."""
-    with pytest.raises(ConfigError, match=r"filter\.capacity 10000000000000 .* lower the capacity"):
-        DLeft(10**13, 1e-3)
 
 
 def spoiled(seen: DLeft, what: str) -> tuple[dict[str, Any], list[memoryview]]:
@@ -243,13 +228,3 @@ def test_a_table_that_no_filter_leaves_is_refused(row: tuple[str, str]) -> None:
     seen.add_many(random_digests(55, 1000))
     with pytest.raises(ValueError, match=said):
         DLeft.from_parts(*spoiled(seen, what), MURMUR3)
-
-
-def test_a_stash_comes_back_from_its_parts() -> None:
-    """What overflowed is found and removed after a restore, and counted in the length."""
-    seen, keys = DLeft(100, 1e-2, multiset=True), random_digests(56, 400)
-    seen.add_many(keys)
-    restored = DLeft.from_parts(seen.header(), copies(seen), MURMUR3)
-    assert (restored.overflowed, len(restored)) == (seen.overflowed, len(seen))
-    assert restored.remove_many(keys).all()
-    assert (len(restored), restored.overflowed) == (0, 0)

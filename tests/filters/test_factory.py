@@ -26,6 +26,7 @@ from tests.filters.cases import CASES, HASH_KEY, Case, random_digests
 from tests.rows import table
 
 BLOOM: dict[Any, Any] = {"kind": "bloom", "capacity": 10}
+CUCKOO: dict[Any, Any] = {"kind": "cuckoo", "capacity": 10}
 
 
 @table(
@@ -36,6 +37,7 @@ BLOOM: dict[Any, Any] = {"kind": "bloom", "capacity": 10}
         ({}, r"filter\.kind is required; choose one of: bitmap, blocked, bloom"),
         ({"capacity": 10}, r"filter\.kind is required"),
         ({"kind": None}, r"filter\.kind None is unknown; choose one of"),
+        ({"kind": "blom", "capacity": 10}, r"filter\.kind 'blom' is unknown; .*bloom"),
         ({"kind": ["bloom"]}, r"filter\.kind \['bloom'\] is unknown"),
         ({"kind": "bloom"}, r'filter\.capacity is required: .*{"kind": "bloom", "capacity": 1_0'),
         ({"kind": "exact"}, r"filter\.capacity is required"),
@@ -52,15 +54,30 @@ BLOOM: dict[Any, Any] = {"kind": "bloom", "capacity": 10}
             r"filter\.retention is not for filter\.kind bloom, but for window; leave it out, or choose that kind",
         ),
         (
-            {"kind": "cuckoo", "capacity": 10, "probe": "double"},
+            {**CUCKOO, "probe": "double"},
             r"filter\.probe is not for .*cuckoo, but for bitmap, bloom, counting; leave it",
         ),
         ({**BLOOM, "range": [0, 9]}, r"filter\.range is not for .*bloom, but for bitmap; leave"),
         ({**BLOOM, "keys": ["a"]}, r"filter\.keys is not for filter\.kind bloom, but for fuse"),
         ({**BLOOM, "on_full": "full"}, r"filter\.on_full 'full' is unknown; .*: warn, stop, grow"),
         ({**BLOOM, "on_full": ["grow"]}, r"filter\.on_full \['grow'\] is unknown"),
+        ({**BLOOM, "on_full": None}, r"filter\.on_full None is unknown"),
+        ({**BLOOM, "max_size": "1MB"}, r"max_size .*give filter\.on_full: grow"),
         ({**BLOOM, "hash_key": "0" * 32, "hash": "siphash"}, r"is of type str, .*bytes\.fromhex"),
         ({**BLOOM, "hash": ["murmur3"]}, "is unknown; choose one of: murmur3, siphash"),
+        ({**BLOOM, "hash": "md5"}, "hash 'md5' is unknown"),
+        ({**BLOOM, "hash": "siphash"}, "siphash takes 16 bytes"),
+        ({**CUCKOO, "multiset": 1}, r"filter\.multiset is 1; it must be True or False"),
+        ({**CUCKOO, "multiset": "yes"}, r"filter\.multiset is 'yes'"),
+        (
+            {**CUCKOO, "multiset": True, "on_full": "grow"},
+            r"filter\.multiset is not for filter\.on_full grow",
+        ),
+        (
+            {"kind": "exact", "capacity": 10, "multiset": True},
+            r"filter\.multiset is not for filter\.kind exact, but for counting, cuckoo",
+        ),
+        ({**BLOOM, "multiset": False}, r"filter\.multiset is not for filter\.kind bloom"),
         ({"kind": "exact", "capacity": 10, "load": "0.8"}, r"filter\.load is '0\.8'; it must be a"),
         ({"kind": "exact", "capacity": 10, "load": None}, r"filter\.load is None; it must be a"),
         ({"kind": "exact", "capacity": 10, "fingerprint_bytes": 8.0}, r"is 8\.0; choose 8 or 16"),
@@ -145,6 +162,8 @@ def test_a_list_is_built_of_its_keys(keys: Any) -> None:
     """In whatever form `digests` takes them; the filter is that of `from_digests`."""
     config = {"kind": "fuse", "keys": keys, "error_rate": 0.01}
     seen: Any = streamdedup.build({**config, "hash": "siphash", "hash_key": HASH_KEY})
+    with pytest.raises(ConfigError, match="build it again"):
+        seen.add("c")
     assert isinstance(seen, Static)
     assert not isinstance(seen, Addable)
     same = Fuse.from_digests(seen.digests(["b", "a"]), 0.01, seen.hash)
@@ -240,6 +259,8 @@ def test_a_union_tells_what_was_asked_for_differently(kind: str) -> None:
     if kind != "blocked":
         probes = r"probe differs \('standard', 'double'\)"
         differences.append(({}, {"probe": "double"}, probes))
+    if kind == "counting":
+        differences.append(({}, {"multiset": True}, r"multiset differs \(False, True\)"))
     for one, other, said in differences:
         seen: Any = streamdedup.build({**asked, **one})
         with pytest.raises(ConfigError, match=said):
@@ -250,10 +271,9 @@ def test_a_union_tells_what_was_asked_for_differently(kind: str) -> None:
             seen |= stranger
 
 
-@pytest.mark.filterwarnings("ignore::streamdedup.FilterFullWarning")
 @pytest.mark.parametrize("kind", GROWABLE)
 def test_beyond_max_size_a_growing_filter_takes_keys_and_tells(kind: str) -> None:
-    """As the docstring says: none is refused, all are found, and `len` is above `capacity`."""
+    """As the docstring says: none is refused, all are found, `len` is above `capacity`, and the remedy is told."""
     config: dict[str, Any] = {"kind": kind, "capacity": 100, "error_rate": 0.01, "on_full": "grow"}
     timed = kind == "window"
     config |= {"retention": "1d"} if timed else {}
@@ -261,7 +281,9 @@ def test_beyond_max_size_a_growing_filter_takes_keys_and_tells(kind: str) -> Non
     spare = spare_bytes() if kind in CELLED else 0
     seen: Any = streamdedup.build({**config, "max_size": first + spare})
     keys = random_digests(5, 1000)
-    seen.add_many(keys, *([np.arange(1000)] if timed else []))
+    said = rf"of {kind} in \d stages? is .* a greater max_size"
+    with pytest.warns(streamdedup.FilterFullWarning, match=said):
+        seen.add_many(keys, *([np.arange(1000)] if timed else []))
     assert seen.contains_many(keys).all()
     assert len(seen) > seen.capacity == 100
     assert seen.error_rate_now > 0

@@ -197,14 +197,6 @@ def test_under_a_secret_the_remedy_is_another_one() -> None:
     assert HASH_KEY.hex() not in repr(seen)
 
 
-def test_a_filter_that_grows_refuses_like_its_stages() -> None:
-    """And says before that it is strained."""
-    seen = cast("Any", filters.build({"kind": "cuckoo", "capacity": 600, "on_full": "grow"}))
-    assert not seen.strained
-    seen.add_many(random_digests(85, 3000))
-    assert not seen.strained
-
-
 def test_what_a_file_holds_of_the_stash_is_taken_as_it_is() -> None:
     """A filter that was filled before there were bounds loads, and takes more keys."""
     seen = Cuckoo(1000, 1e-3)

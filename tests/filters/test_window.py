@@ -3,9 +3,9 @@
 import itertools
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pytest
@@ -31,7 +31,6 @@ from streamdedup.filters.window.clock import (
 )
 from streamdedup.filters.window.in_time import InTime
 from streamdedup.filters.window.placing import TAGS
-from streamdedup.filters.window.protocol import Windowed
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.hashing import Digests, checked
 from streamdedup.rules.window import DuplicatesWithin
@@ -41,6 +40,7 @@ from tests.rows import table
 EXACT = 1e-9  # an error rate at which small tests meet no false positive
 KEYS = random_digests(30, 40)
 
+AnyWindow = TypeVar("AnyWindow", bound=Window | GrowingWindow)
 Event = tuple[int, int]  # the number of a key, a time
 
 
@@ -106,11 +106,6 @@ def batches(rows: int, sizes: list[int]) -> Iterator[slice]:
         start, step = start + sizes[step % len(sizes)], step + 1
 
 
-def cut(times: Times | None, part: slice) -> Times | None:
-    """A slice of what may not be there."""
-    return None if times is None else times[part]
-
-
 def ended(steps: Iterator[None]) -> None:
     """Take all steps."""
     for _ in steps:
@@ -162,15 +157,21 @@ def test_a_window_is_one_set_a_generation(
 ) -> None:
     """By time, by count, out of order, late, ahead, renewed, in any batches: exactly what sets of keys would say."""
     window = build(**chosen)
+    keys = kept_as_sets(window, given_, cuts)
+    assert len(window) == keys
+
+
+def kept_as_sets(window: InTime, given_: list[Event], cuts: list[int]) -> int:
+    """Add all in batches, beside a model; return how many keys the model has."""
     model = Model(window)
     digests, moments = drawn(given_, window)
     expected = [model.add(*event) for event in given_]
     for part in batches(len(given_), cuts):
-        fresh = taken(window, digests[part], cut(moments, part))
+        fresh = taken(window, digests[part], None if moments is None else moments[part])
         assert fresh.tolist() == expected[part]
     assert window.contains_many(KEYS).tolist() == [model.holds(key) for key in range(len(KEYS))]
     assert window.watermark == model.watermark
-    assert len(window) == len(set().union(*model.sets.values()))
+    return len(set().union(*model.sets.values()))
 
 
 @table(itertools.product([2, 8, 12, 64], [1, 10, 1000]))
@@ -391,28 +392,48 @@ def test_whatever_the_batches_the_table_is_the_same(row: tuple[int, tuple[int, f
 def put_in_batches(seed: int, shape: tuple[int, float]) -> None:
     """Put a stream whole, row by row, and in parts; the three windows are the same."""
     generations, error_rate = shape
-    window, digests, own = crowded(seed, generations, error_rate)
-    single, parted = (crowded(seed, generations, error_rate)[0] for _ in range(2))
-    chance = random.Random(100 + seed)
+    windows = [crowded(seed, generations, error_rate)[0] for _ in range(3)]
+    _, digests, own = crowded(seed, generations, error_rate)
+    put_alike(windows, digests, own, generations, seed)
+    assert windows[0]._table.counts[TAGS:].sum() >= len(windows[0]) > 0
+
+
+def put_alike(
+    windows: Sequence[Window | GrowingWindow],
+    digests: Digests,
+    own: Generations,
+    generations: int,
+    seed: int,
+) -> None:
+    """Put them whole into the first of three windows, row by row into the next, and in parts into the last.
+
+    The last one is saved and restored now and then. Of the second, what must be there is looked for.
+    """
+    window, single, parted = windows
+    chance, start = random.Random(100 + seed), 0
     put(window, digests, own)
     for row in range(len(own)):
         put(single, digests[row : row + 1], own[row : row + 1])
-        last, live = own[: row + 1].max(), own[: row + 1] > own[: row + 1].max() - generations
         if row % 97 == 0:
+            live = own[: row + 1] > own[: row + 1].max() - generations
             assert single.contains_many(digests[: row + 1][live]).all()
-    start = 0
     while start < len(own):
         stop = start + chance.choice([1, 2, 7, 50, 400])
         put(parted, digests[start:stop], own[start:stop])
         if chance.random() < 0.3:
             rotated(parted, int(own[:stop].max()))
-            parted = cast("Window", filters.from_parts(parted.header(), copies(parted)))
+            parted = restored(parted)
         start = stop
     for one in (window, single, parted):
-        rotated(one, int(last))
+        rotated(one, int(own.max()))
     assert state(single) == state(window)
     assert state(parted) == state(window)
-    assert window._table.counts[TAGS:].sum() >= len(window) > 0
+
+
+def restored(window: AnyWindow) -> AnyWindow:
+    """The window that comes back from its parts, through JSON."""
+    header = json.loads(json.dumps(window.header()))
+    return cast("AnyWindow", filters.from_parts(header, copies(window), window.hash))
 
 
 # --- rotation ---
@@ -471,6 +492,13 @@ def test_headers_by_time_that_do_not_fit_are_refused() -> None:
         "fingerprint_bits": [0, header["fingerprint_bits"] + 1, None],
         "watermark": [None, 14_000, TIME_MAX + 1, 3.0],
     }
+    refuses_headers(header, parts, wrongs)
+
+
+def refuses_headers(
+    header: Mapping[str, Any], parts: list[memoryview], wrongs: Mapping[str, list[Any]]
+) -> None:
+    """Check that no field may be missing, which is told by its name, or have one of its wrong values."""
     for name, values in wrongs.items():
         for wrong in values:
             with pytest.raises(ValueError, match=r"\w"):
@@ -536,7 +564,6 @@ def test_a_window_of_an_older_version_is_refused_by_name() -> None:
             {"error_rate": 1e-18},
             r"error_rate 1e-18 .* it takes cells of 68 bits, and the most is 63",
         ),
-        ({"capacity": 10**13}, r"filter\.capacity 10000000000000 .* TiB, and the most is 1 TiB"),
         ({"probe": "double"}, r"filter\.probe is not for filter\.kind window"),
     ]
 )
@@ -615,9 +642,3 @@ def test_times_that_are_no_ms_are_refused(row: tuple[Any, str]) -> None:
     extremes = np.array([-(1 << 63), (1 << 63) - 1])
     DuplicatesWithin(window).judge(KEYS[:2], extremes, within_budget=True)
     window.folded(np.array([-(1 << 63), (1 << 63) - 1]))
-
-
-def test_a_window_is_windowed() -> None:
-    """It has what the Protocol asks for, and no other kind is taken for one."""
-    assert isinstance(build(), Windowed)
-    assert not isinstance(filters.build({"kind": "bloom", "capacity": 10}), Windowed)

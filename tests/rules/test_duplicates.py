@@ -1,12 +1,11 @@
 """Claims about how many rows a filter has room for. Those about the duplicates rule are with what waits."""
 
-import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.filters.bloom.bloom import Bloom
-from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import rows_that_fit
+from tests.filters.cases import as_digests
 
 Pair = tuple[int, int]
 
@@ -24,19 +23,10 @@ def test_rows_that_fit_are_as_many_as_possible(
 ) -> None:
     """What fits holds at most `room` rows that neither the filter nor an earlier row has; one more would hold more."""
     new = [row not in [*known, *rows[:at]] for at, row in enumerate(rows)]
-    seen = _filter_with(known)
+    seen = Bloom(1000, 1e-9)
+    seen.add_many(as_digests(known))
     before = bytes(seen.buffers()[0])
-    count = rows_that_fit(seen, _digests(rows), room)
+    count = rows_that_fit(seen, as_digests(rows), room)
     assert bytes(seen.buffers()[0]) == before
     assert sum(new[:count]) <= max(room, 0)
     assert count == len(rows) or sum(new[: count + 1]) > max(room, 0)
-
-
-def _filter_with(known: list[Pair]) -> Bloom:
-    seen = Bloom(1000, 1e-9)
-    seen.add_many(_digests(known))
-    return seen
-
-
-def _digests(rows: list[Pair]) -> Digests:
-    return np.array(rows, dtype=np.uint64).reshape(-1, 2)

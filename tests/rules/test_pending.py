@@ -4,7 +4,6 @@ The model of the rule is a set of what was admitted and a list of what each tran
 """
 
 import random
-from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -20,7 +19,7 @@ from streamdedup.rules import pending
 from streamdedup.rules.duplicates import Duplicates
 from streamdedup.rules.pending import ROWS_MIN, PendingDigests
 from tests.chosen import CHOSEN
-from tests.filters.cases import random_digests
+from tests.filters.cases import as_digests, random_digests
 from tests.rows import every
 
 PASS, DUPLICATE = Verdict.PASS, Verdict.DUPLICATE
@@ -32,11 +31,6 @@ Pair = tuple[int, int]
 firsts = st.sampled_from([0, 1, 1 << 32, 5 << 40, 2, (7 << 50) + 2, 0xFFFFFFFF, (1 << 64) - 1])
 pairs = st.tuples(firsts, st.sampled_from([0, 1, 3 << 60, 1 << 32]))
 batches = st.lists(pairs, max_size=14)
-
-
-def digests_of(rows: Sequence[Pair]) -> Digests:
-    """The digests of these words."""
-    return np.array(rows, dtype=np.uint64).reshape(-1, 2)
 
 
 def pairs_in(digests: Digests) -> list[Pair]:
@@ -111,7 +105,7 @@ class Judging(RuleBasedStateMachine):
             room -= passes
             self.open += [pair] * passes
             expected.append(PASS if passes else DUPLICATE)
-        digests, times = digests_of(batch), np.zeros(len(batch), dtype=np.int64)
+        digests, times = as_digests(batch), np.zeros(len(batch), dtype=np.int64)
         verdicts = self.rule.judge(digests, times, within_budget=within_budget)
         assert verdicts.dtype == np.uint8
         assert verdicts.tolist() == expected
@@ -146,7 +140,7 @@ class Judging(RuleBasedStateMachine):
     def fold(self, batch: list[Pair]) -> None:
         """After a doubt, what others committed."""
         self.forget()
-        for _ in self.rule.fold(digests_of(batch), np.zeros(len(batch), dtype=np.int64)):
+        for _ in self.rule.fold(as_digests(batch), np.zeros(len(batch), dtype=np.int64)):
             pass
         self.admitted += [pair for pair in dict.fromkeys(batch) if pair not in self.admitted]
 
@@ -179,7 +173,7 @@ def test_rows_that_all_want_one_slot(count: int) -> None:
     """Digests of the same low bits, which an index meets in one slot, are still told apart."""
     rows = [(i << 32, 7) for i in range(count)]
     waiting = PendingDigests()
-    assert judged(waiting, digests_of(rows + rows)) == [PASS] * count + [DUPLICATE] * count
+    assert judged(waiting, as_digests(rows + rows)) == [PASS] * count + [DUPLICATE] * count
     assert drained(waiting) == rows
 
 
