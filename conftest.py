@@ -1,6 +1,7 @@
 """What all tests share: brokers (`broker`, `private_broker`), workers in this process (`start`), digests of keys."""
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -107,6 +108,14 @@ def logs_are_as_before() -> Iterator[None]:
     with patch.object(structlog, "configure", uncached):
         yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    """Let files and directories have all permissions that they are made with."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture(autouse=True)

@@ -17,13 +17,10 @@ from streamdedup.kernel.cache import CACHE_ENV, LOCK, CacheDirectory, KernelCach
 from tests.kernel_probes import NOBODY, SHOWN, as_root, run
 
 
+@pytest.mark.usefixtures("no_umask")
 def test_directories_are_for_this_user_alone(cache_root: Path) -> None:
     """All that are made have mode 0700, whatever the umask leaves."""
-    before = os.umask(0)
-    try:
-        place = cache_directory("a")
-    finally:
-        os.umask(before)
+    place = cache_directory("a")
     assert place == CacheDirectory(cache_root.resolve() / "kernels" / "a", is_writable=True)
     made = [cache_root, cache_root / "kernels", cache_root / "kernels" / "a"]
     assert {path.stat().st_mode & 0o777 for path in made} == {0o700}

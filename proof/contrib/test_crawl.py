@@ -8,7 +8,6 @@ import pytest
 
 from bench.crawl.run import OURS, crawl
 from bench.crawl.site import Site, serving
-from streamdedup.contrib.seen import Seen
 from streamdedup.contrib.seen_log import DIGEST_BYTES
 
 PAGES = 150
@@ -83,16 +82,6 @@ def test_a_crawl_that_is_killed_after_it_had_gone_on_starts_again(
     assert again.stats["finish_reason"] == "finished"
     assert "requests.queue.lost" in again.log
     assert set(site.fetched) == set(range(1, PAGES + 1))
-
-
-def test_a_second_crawl_in_the_same_job_directory_is_refused(site: Site, tmp_path: Path) -> None:
-    """By name, and before it fetches a page or opens the queues."""
-    seen = Seen(tmp_path / "streamdedup")
-    with pytest.raises(RuntimeError, match=r"JOBDIR .* is in use by another crawl; end that one"):
-        crawl(site, {**OURS, "JOBDIR": tmp_path})
-    seen.close()
-    assert not site.fetched
-    assert not (tmp_path / "requests.queue").exists()
 
 
 def test_two_crawls_in_a_process_share_nothing(site: Site, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from streamdedup.contrib.scrapy import REPORT_EVERY, DupeFilter
 from streamdedup.errors import ConfigError
 from tests.contrib.test_scrapy import (
     FIRST,
-    SECOND,
     crawler_of,
     killed,
     leave_queues,
@@ -86,20 +85,6 @@ class TestJobDirectory:
         assert dupefilter.request_seen(FIRST)
         assert 100_000 < cast("Any", dupefilter._filter).size_bytes_max <= 200 * 1024
         dupefilter.close("finished")
-
-    def test_several_crawlers_share_nothing(self, tmp_path: Path) -> None:
-        """In one process, each has its own filter, stats and directory."""
-        crawlers = [crawler_of(JOBDIR=str(tmp_path / name)) for name in ("a", "b")]
-        one, other = map(DupeFilter.from_crawler, crawlers)
-        one.open()
-        other.open()
-        assert not one.request_seen(FIRST)
-        assert not other.request_seen(FIRST)
-        assert not one.request_seen(SECOND)
-        one.close("finished")
-        other.close("finished")
-        seen = [stats_of(crawler)["dupefilter/streamdedup/seen"] for crawler in crawlers]
-        assert seen == [2, 1]
 
 
 class TestAfterAKill:

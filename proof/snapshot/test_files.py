@@ -3,7 +3,6 @@
 import errno
 import gc
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -13,14 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from crc32c import crc32c
-
 import streamdedup
 from streamdedup.errors import SnapshotError
-from streamdedup.snapshot import Identity, Store, files
+from streamdedup.snapshot import Store, files
 from tests.filters.cases import CASES, Case, state
 from tests.rows import every
-from tests.snapshot.test_files import bloom, both_ways, digests, table
+from tests.snapshot.shelf import IDENTITY, bloom, by_the_page, digests, fields_of, table
+from tests.snapshot.test_files import both_ways
 from tests.snapshot.test_files import path as path  # noqa: PLC0414 - a fixture
 from tests.snapshot.test_files import whole as whole  # noqa: PLC0414 - a fixture
 
@@ -66,18 +64,8 @@ def test_a_failed_read_leaves_no_table(path: Path, mmap: bool) -> None:
 
 def test_a_program_may_look_into_a_workers_snapshot(tmp_path: Path) -> None:
     """It gets a filter like any other; the worker's file is not touched."""
-    identity = Identity(
-        hash="murmur3",
-        hash_check="",
-        key={},
-        normalize="none",
-        filter={},
-        topic="unique",
-        partition=0,
-        partitions=1,
-    )
     store = Store(tmp_path, group="group", topic="unique", partition=0)
-    saved = store.save(bloom(), 7, lambda: 9, identity).path
+    saved = store.save(bloom(), 7, lambda: 9, IDENTITY).path
     before = saved.read_bytes()
     for mmap in (False, True):
         assert state(streamdedup.load(saved, mmap=mmap)) == state(bloom())
@@ -141,14 +129,20 @@ def test_a_filter_header_that_is_one_off_is_refused_with_all_checksums_right(pat
         saved = case.build(100, case.error_rates[0])
         saved.add_many(digests(50, 1))
         streamdedup.save(saved, path)
-        data = path.read_bytes()
+        top, trailer = fields_of(path.read_bytes())
+        buffers = [bytes(buffer) for buffer in saved.buffers()]
         hash_key = case.options.get("hash_key", b"")
-        path.write_bytes(sealed(data, {}))
+
+        def write(change: dict[str, int]) -> None:
+            fields = {"filter": saved.header() | change}
+            path.write_bytes(by_the_page(top | fields, buffers, trailer | fields))
+
+        write({})
         assert state(streamdedup.load(path, mmap=mmap, hash_key=hash_key)) == state(saved)
         numbers = [name for name, value in saved.header().items() if type(value) is int]
         for name in [name for name in numbers if name not in COUNTED]:
             for change in (-1, 1):
-                path.write_bytes(sealed(data, {name: saved.header()[name] + change}))
+                write({name: saved.header()[name] + change})
                 try:
                     loaded = streamdedup.load(path, mmap=mmap, hash_key=hash_key)
                 except SnapshotError:
@@ -157,25 +151,3 @@ def test_a_filter_header_that_is_one_off_is_refused_with_all_checksums_right(pat
                 assert loaded.error_rate_now == saved.error_rate_now, name
 
     every(itertools.product(CASES, [False, True]), check)
-
-
-def sealed(data: bytes, change: dict[str, int]) -> bytes:
-    """Change the filter's header in the header and in the trailer, and make all checksums right."""
-    length = int.from_bytes(data[12:16], "little")
-    top, payload = json.loads(data[16 : 16 + length]), data[-(-(20 + length) // 4096) * 4096 :]
-    trailer_at = payload.rindex(b'{"chunks":')
-    trailer = json.loads(payload[trailer_at:-12])
-    payload = payload[: trailer_at - 4 - 4 * trailer["chunks"]]
-    chunks, at = [], 0
-    for size in top["buffer_sizes"]:
-        chunks += [payload[at + i : at + min(i + (1 << 20), size)] for i in range(0, size, 1 << 20)]
-        at += size + -size % 4096
-    text = json.dumps(top | {"filter": top["filter"] | change}).encode()
-    head = data[:12] + len(text).to_bytes(4, "little") + text
-    salt = crc32c(head).to_bytes(4, "little")
-    sums = [crc32c(salt + i.to_bytes(8, "little") + chunk) for i, chunk in enumerate(chunks)]
-    text = json.dumps(trailer | {"filter": trailer["filter"] | change}).encode()
-    size = len(text).to_bytes(4, "little")
-    tail = size + text + crc32c(salt + size + text).to_bytes(4, "little") + data[-8:]
-    head += salt + bytes(-len(head + salt) % 4096)
-    return head + payload + b"".join(value.to_bytes(4, "little") for value in sums) + tail

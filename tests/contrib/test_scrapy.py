@@ -188,7 +188,7 @@ class TestSettings:
 
         wrong: list[tuple[dict[str, Any], str]] = [
             ({"KIND": "window"}, "STREAMDEDUP_KIND is 'window'; choose one of: blocked, bloom"),
-            ({"KIND": "blocked"}, "STREAMDEDUP_ERROR_RATE"),
+            ({"KIND": "blocked"}, "STREAMDEDUP_KIND blocked: its lowest error rate is 1e-09"),
             ({"ON_FULL": "stop"}, "STREAMDEDUP_ON_FULL is 'stop'; choose one of: grow, warn"),
             (
                 {"AFTER_CRASH": "hope"},

@@ -20,6 +20,7 @@ from streamdedup.metrics.counts import Meters
 from streamdedup.server import Status
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
+from tests.broker.base import wait_until
 from tests.logs.pipes import Pipe
 
 SOON_S = 20.0  # for what takes milliseconds on a quiet machine
@@ -59,14 +60,6 @@ def soon(call: Callable[[], object]) -> None:
     thread.start()
     thread.join(SOON_S)
     assert not thread.is_alive(), "it waits for the reader of the log"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for it."""
-    ends_at = time.monotonic() + SOON_S
-    while not condition():
-        assert time.monotonic() < ends_at
-        time.sleep(0.001)
 
 
 def log_lines(count: int, first: int = 0, **fields: object) -> None:
@@ -145,7 +138,7 @@ def test_a_line_says_what_was_so_when_it_was_logged(full: Pipe) -> None:
         places.append(2)
 
     soon(log_and_change)
-    until(lambda: time.time() > logged_at + 0.01)
+    wait_until(lambda: time.time() > logged_at + 0.01, SOON_S, lambda: "no time passes")
     written_after = time.time()
     (line,) = map(json.loads, full.read_until("line 0"))
     assert (line["partition"], line["places"]) == (3, [1])
@@ -220,7 +213,9 @@ def test_lines_that_cannot_be_written_are_counted(pipe: Pipe) -> None:
     """The reader has gone: nothing fails, each line is dropped."""
     pipe.stop_reading()
     log_lines(10)
-    until(lambda: logs.lines_dropped() == 10)
+    wait_until(
+        lambda: logs.lines_dropped() == 10, SOON_S, lambda: f"{logs.lines_dropped()} dropped"
+    )
 
 
 @pytest.mark.parametrize("is_queued", [True, False])

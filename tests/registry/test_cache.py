@@ -87,13 +87,10 @@ def test_a_command_only_reads(tmp_path: Path) -> None:
     assert Cache(tmp_path, "http://a", reads_only=True).read(7) == SCHEMA
 
 
+@pytest.mark.usefixtures("no_umask")
 def test_directories_are_for_their_owner(tmp_path: Path) -> None:
     """All that are made, whatever the umask leaves."""
-    before = os.umask(0)
-    try:
-        Cache(tmp_path / "a" / "b", "http://a").write(7, SCHEMA)
-    finally:
-        os.umask(before)
+    Cache(tmp_path / "a" / "b", "http://a").write(7, SCHEMA)
     made = [path for path in tmp_path.rglob("*") if path.is_dir()]
     assert len(made) == 4
     assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}

@@ -1,4 +1,4 @@
-"""What outsiders can do to the HTTP server: ask slowly, ask all the time, read slowly. None of it costs a probe."""
+"""What outsiders can do to the HTTP server: ask slowly, ask all the time. None of it costs a probe."""
 
 import socket
 import threading
@@ -145,6 +145,3 @@ def test_metrics_are_rendered_once_a_second(
             assert ask(worker.port, "/metrics")[0] == 200
             assert ask(worker.port, "/metrics", "HEAD")[0] == 200
         assert renderings.begun == second
-
-
-# --- those who read slowly ---

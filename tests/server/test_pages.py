@@ -241,7 +241,7 @@ async def test_a_port_that_is_taken_is_told_before_the_group_is_joined(
         await worker.until(lambda: status.port is not None, "a port")
         deployment.config["server"] = {"port": status.port}
         second = start(deployment, connect=deployment.connect)
-        taken = rf"server\.port = {status.port}: cannot listen.*set another port"
+        taken = rf"server\.port = {status.port}: cannot listen at .*in use.*; set another port"
         with pytest.raises(ConfigError, match=taken):
             await second.task
     assert not second.lines("connecting")

@@ -15,7 +15,6 @@ import pytest
 
 from streamdedup.delivery.lifecycle import State
 from streamdedup.delivery.memory import FoldProgress
-from streamdedup.errors import ConfigError
 from streamdedup.metrics.counts import Meters
 from streamdedup.server import Phase, Status, routes
 from streamdedup.server.listener import Listener, Page
@@ -121,13 +120,6 @@ def test_a_page_that_fails_tells_nothing(listener: Listener) -> None:
     status, text, _ = ask(listener.port, "/fails")
     assert status == 500
     assert "jane" not in text
-
-
-def test_a_port_that_is_taken_is_refused(listener: Listener) -> None:
-    """By the option's name, with the reason and the remedy."""
-    message = f"server.port = {listener.port}: cannot listen at .*in use.*; set another port"
-    with pytest.raises(ConfigError, match=message):
-        Listener(HOST, listener.port, {})
 
 
 # --- livez ---

@@ -12,7 +12,7 @@ import pytest
 from streamdedup.errors import SnapshotError
 from streamdedup.filters.base import Filter
 from streamdedup.snapshot import Snapshot
-from streamdedup.testing.files import FailingFs, PowerFs, WatchedFs, restore
+from streamdedup.testing.files import FailingFs, PowerFs, restore
 from tests.snapshot.shelf import IDENTITY, Shelf, bloom, table
 
 
@@ -140,25 +140,10 @@ def label_after_power_loss(
     return loaded.label
 
 
-def test_a_full_disk_is_named_with_its_remedy(tmp_path: Path) -> None:
-    """The operator reads which file, why, and what to do."""
-    (write,) = [at for at, call in enumerate(calls_of_a_save(tmp_path)) if call == "write"][:1]
-    shelf = Shelf(tmp_path, fs=FailingFs(write, errno.ENOSPC))
-    with pytest.raises(SnapshotError, match=r"\.tmp: No space left .*ENOSPC.*; free some space"):
-        shelf.save(bloom(), 1)
-
-
 def test_a_directory_that_may_not_be_written_is_named_with_its_remedy(tmp_path: Path) -> None:
     """For a directory of another user."""
     with pytest.raises(SnapshotError, match=f"EACCES.*user id {os.geteuid()}"):
         Shelf(tmp_path, fs=FailingFs(0, errno.EACCES)).save(bloom(), 1)
-
-
-def calls_of_a_save(directory: Path) -> list[str]:
-    """List the calls that one save makes."""
-    fs = WatchedFs()
-    Shelf(directory, fs=fs).save(bloom(), 1)
-    return fs.calls
 
 
 def test_an_error_while_the_end_label_is_asked_leaves_nothing(shelf: Shelf) -> None:

@@ -12,11 +12,12 @@ from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.events import Fingerprint
 from streamdedup.filters import build
 from streamdedup.kafka.log import parse_head
-from streamdedup.snapshot import Identity, Snapshot, Store
+from streamdedup.snapshot import Snapshot, Store
 from streamdedup.snapshot.fingerprint import contradiction, doubt_of
 from tests.broker.base import DEADLINE_S
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start
+from tests.snapshot.shelf import IDENTITY
 
 ONE = Fingerprint(offset=7, producer_id=4000, epoch=3, crc=0xDEADBEEF, stamped_ms=1_700_000_000_000)
 
@@ -117,18 +118,7 @@ def test_a_snapshot_is_used_where_one_of_two_signs_holds(
     word: str | None,
 ) -> None:
     """The fingerprint decides; where its batch is gone, the topic id has to; where that is unknown, nothing is left."""
-    identity = Identity(
-        hash="h",
-        hash_check="c",
-        key={},
-        normalize="none",
-        filter={},
-        topic="out",
-        partition=0,
-        partitions=1,
-        topic_id=ids[1],
-    )
-    reason = doubt_of(snapshot(fingerprint, ids[0]), identity, held)
+    reason = doubt_of(snapshot(fingerprint, ids[0]), replace(IDENTITY, topic_id=ids[1]), held)
     assert reason is None if word is None else word in (reason or "")
 
 

@@ -91,7 +91,10 @@ def test_the_last_generation_is_never_given_up(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, keep=3, fs=FullFs(tmp_path, 1))
     shelf.save(bloom(), 1)
     for label in (2, 3):
-        with pytest.raises(SnapshotError, match=r"ENOSPC.*; free some space there, or set snapsh"):
+        with pytest.raises(
+            SnapshotError,
+            match=r"\.tmp: No space .*ENOSPC.*; free some space there, or set snapsh",
+        ):
             shelf.save(bloom(), label)
     assert files_in(shelf.store.path) == ["0000000000000001.snapshot"]
     assert shelf.label() == 1

@@ -1,7 +1,6 @@
 """One writer, some generations, private files."""
 
 import fcntl
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -125,13 +124,10 @@ def test_a_directory_that_was_deleted_is_made_again(shelf: Shelf) -> None:
     assert shelf.label() == 2
 
 
+@pytest.mark.usefixtures("no_umask")
 def test_files_are_private(shelf: Shelf) -> None:
     """0600 and 0700, even where the umask would allow more."""
-    umask = os.umask(0)
-    try:
-        path = shelf.save(bloom(), 1)
-    finally:
-        os.umask(umask)
+    path = shelf.save(bloom(), 1)
     assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
     assert {directory.stat().st_mode & 0o777 for directory in list(path.parents)[:4]} == {0o700}
 

@@ -167,14 +167,6 @@ def test_a_library_file_has_no_log() -> None:
         read(by_the_page(top, [b"table"], trailer | {"end_label": 1}))
 
 
-def test_the_newest_generation_is_taken(shelf: Shelf) -> None:
-    """Of several good ones, the last saved."""
-    for label in (5, 6, 7):
-        shelf.save(bloom(seed=label), label)
-    assert shelf.label() == 7
-    assert shelf.store.labels() == [7, 6, 5]
-
-
 def test_nothing_saved_is_nothing_loaded(shelf: Shelf) -> None:
     """A shard that was never saved has no snapshot, no label, and no complaint."""
     assert (shelf.label(), shelf.refusals) == (None, [])
