@@ -39,22 +39,11 @@ from streamdedup.settings import load
 from streamdedup.worker import list_changes
 
 ROOT = Path(__file__).parent.parent
-
-
 PACKAGE = ROOT / "streamdedup"
-
-
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "results").glob("*.md")]
 )
-
-
 CONFIGURATIONS = sorted((ROOT / "config").glob("*.yaml"))
-
-
-DEPLOYED = ROOT / "deploy" / "dedup.yaml"
-
-
 NOT_RUN = {
     "CONTRIBUTING.md": 2,
     "README.md": 2,
@@ -73,8 +62,6 @@ NOT_RUN = {
     "docs/testing.md": 1,
     "results/filters.md": 1,
 }
-
-
 WHOLE = """\
 kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
 source: {topic: events}
@@ -131,8 +118,6 @@ def blocks() -> Iterator[Block]:
 
 
 BLOCKS = list(blocks())
-
-
 YAML = [b for b in BLOCKS if b.language == "yaml"]
 
 

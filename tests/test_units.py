@@ -153,23 +153,17 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 _REFUSAL = r"is not a|has (an|the) unknown unit|must come to|out of range"
 
 
-@pytest.mark.parametrize("scale", [SECONDS, MILLISECONDS, BYTES, COUNT, RATE], ids=str)
-def test_a_number_with_any_known_unit_is_quoted(scale: units.Quantity) -> None:
+def test_a_number_with_any_known_unit_is_quoted() -> None:
     """None of them is too long for that."""
-    for unit in scale.scale.units:
-        assert units.quote(f"64{unit}") == f"'64{unit}'"
+    for quantity in (SECONDS, MILLISECONDS, BYTES, COUNT, RATE):
+        for unit in quantity.scale.units:
+            assert units.quote(f"64{unit}") == f"'64{unit}'"
 
 
-@pytest.mark.parametrize("value", [None, True, 5, -1.5, float("nan"), float("inf")])
-def test_a_number_a_bool_or_nothing_is_quoted(value: object) -> None:
-    """As Python writes it."""
+@table([None, True, 5, -1.5, float("nan"), float("inf"), *PLAIN])
+def test_what_cannot_be_a_secret_is_quoted(value: object) -> None:
+    """Nothing, a bool, a short number, with a short unit or none, or a word such as `true`."""
     assert units.quote(value) == repr(value)
-
-
-@table(PLAIN)
-def test_a_text_that_cannot_be_a_secret_is_quoted(text: str) -> None:
-    """A short number, with a short unit or none, or a word such as `true`."""
-    assert units.quote(text) == repr(text)
 
 
 @table(MAYBE_SECRET)
@@ -179,7 +173,7 @@ def test_a_text_that_may_be_a_secret_is_not_quoted(text: str) -> None:
     assert units.quote(text, ("none", "pass", "drop", "siphash", "true", "false")) is None
 
 
-@pytest.mark.parametrize("text", ["bloom", "blom", "Blooom", "at_most_once"])
+@table(["bloom", "blom", "Blooom", "at_most_once"])
 def test_a_text_that_resembles_a_choice_is_quoted(text: str) -> None:
     """Whatever its case. Without these choices it may be a secret."""
     assert units.quote(text, ("bloom", "at_least_once")) == repr(text)
