@@ -2,8 +2,8 @@
 
 import pytest
 
+from proof.simulation.plan import SORTS
 from proof.simulation.run import simulate
-from proof.simulation.seeds import SORTS
 
 
 @pytest.mark.parametrize("plan", SORTS)

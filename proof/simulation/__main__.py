@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 
 from proof.simulation.mutants import mutants
+from proof.simulation.plan import SORTS, left_by_tests
 from proof.simulation.run import simulate
-from proof.simulation.seeds import SORTS, left_by_tests
 
 
 def main() -> int:
@@ -57,9 +57,10 @@ def again(seed: int, plan: str) -> str:
 def _mutants(numbers: Iterable[int]) -> int:
     """The exit status: 1 where any survives."""
     survivors = 0
-    for name, broken in mutants().items():
-        with broken:
-            outcomes = (simulate(seed) for seed in numbers)
+    for name, mutant in mutants().items():
+        changed = SORTS[mutant.plan].changed
+        with mutant.broken:
+            outcomes = (simulate(seed, changed=changed) for seed in numbers)
             breach = next((outcome for outcome in outcomes if outcome.breach), None)
         survivors += breach is None
         told = f"seed {breach.seed}: {breach.breach}" if breach else "survived all seeds"

@@ -4,25 +4,33 @@
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+
+from proof.mutants.repartition import purging_ahead
 from proof.simulation.world import EPOCH_MS
-from streamdedup.delivery import fence, lifecycle, resume
+from streamdedup.delivery import emit, fence, fold, lifecycle, resume
 from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.resume import PartitionState
 from streamdedup.delivery.shard import Shard
-from streamdedup.events import Verdict
+from streamdedup.delivery.side_topics import Letters
+from streamdedup.events import Column, Integers, Verdict
 from streamdedup.filters.window.clock import in_kernels
 from streamdedup.kafka.base import Cluster, Writer
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Topology
+from streamdedup.repartition import pieces
+from streamdedup.repartition import resume as stage_resume
+from streamdedup.repartition.purge import Purge
 from streamdedup.rules.duplicates import Duplicates
+from streamdedup.rules.lists import NOTHING_BLOCKED, Lists
 from streamdedup.rules.window import DuplicatesWithin
 from streamdedup.settings import Settings
 from streamdedup.snapshot import Store
@@ -31,29 +39,73 @@ from streamdedup.testing import writer
 from streamdedup.testing.writer import MemoryWriter
 
 
-def mutants() -> dict[str, AbstractContextManager[Any]]:
+@dataclass(frozen=True)
+class Mutant:
+    """A patch of the product, with the sort of plan in which it is seen, and the seed that saw it soonest."""
+
+    broken: AbstractContextManager[Any]
+    seed: int
+    plan: str = "drawn"
+
+    def seeds(self, numbers: Iterable[int]) -> list[int]:
+        """The same, that seed first: it saves time, and changes no claim."""
+        return sorted(numbers, key=lambda number: number != self.seed)
+
+
+def mutants() -> dict[str, Mutant]:
     """Each breaks one thing while it is entered."""
     return {
-        "admit before commit": patch.object(Shard, "decide", _admitting),
-        "pending not consulted": patch.object(Duplicates, "judge", _forgetful),
-        "pending kept in doubt": patch.object(Shard, "forget", lambda _self: None),
-        "label ahead": patch.object(Shard, "admit", _ahead),
-        "snapshot's label ahead": patch.object(Store, "save", _saved_ahead),
-        "end label asked first": patch.object(Store, "save", _ended_early),
-        "copy of a moment left out": patch.multiple(Copy, take=_not_copied, give_back=_kept),
-        "admitted while it is copied": patch.object(FoldedMemory, "still", property(_not_still)),
-        "side topics beside the transaction": patch.object(MemoryWriter, "_flush", _beside),
-        "duplicates dropped": patch.object(Emitter, "_copy", _without_duplicates),
-        "rejected after the rules": patch.object(Shard, "decide", _rejecting_last),
-        "a window's time without pending": patch.object(DuplicatesWithin, "judge", _behind),
-        "a window folded by the clock": patch.object(Shard, "fold", _stamped),
-        "second writer not noticed": patch.object(writer, "check_contiguous", lambda *_: None),
-        "output not folded": patch.object(FoldedMemory, "_fold", _unfolded),
-        "offset read before fencing": patch.object(lifecycle, "fence", _offset_first),
-        "transactional id by process": patch.object(MemoryWriter, "__init__", _own_id),
-        "writer not fenced again in doubt": patch.object(MemoryWriter, "fence", _fenced_once),
-        "lost answer of a commit ignored": patch.object(MemoryWriter, "commit", _trusting),
-        "topic ids ignored": patch.object(resume, "differs", lambda _one, _other: False),
+        "admit before commit": Mutant(patch.object(Shard, "decide", _admitting), 1),
+        "pending not consulted": Mutant(patch.object(Duplicates, "judge", _forgetful), 1),
+        "pending kept in doubt": Mutant(patch.object(Shard, "forget", lambda _self: None), 8),
+        "label ahead": Mutant(patch.object(Shard, "admit", _ahead), 1),
+        "snapshot's label ahead": Mutant(patch.object(Store, "save", _saved_ahead), 14),
+        "end label asked first": Mutant(patch.object(Store, "save", _ended_early), 47),
+        "copy of a moment left out": Mutant(
+            patch.multiple(Copy, take=_not_copied, give_back=_kept), 0
+        ),
+        "admitted while it is copied": Mutant(
+            patch.object(FoldedMemory, "still", property(_not_still)), 99
+        ),
+        "side topics beside the transaction": Mutant(
+            patch.object(MemoryWriter, "_flush", _beside), 8
+        ),
+        "duplicates dropped": Mutant(patch.object(Emitter, "_copy", _without_duplicates), 19),
+        "rejected after the rules": Mutant(patch.object(Shard, "decide", _rejecting_last), 1),
+        "a window's time without pending": Mutant(
+            patch.object(DuplicatesWithin, "judge", _behind), 4
+        ),
+        "a window folded by the clock": Mutant(patch.object(Shard, "fold", _stamped), 6),
+        "second writer not noticed": Mutant(
+            patch.object(writer, "check_contiguous", lambda *_: None), 230
+        ),
+        "output not folded": Mutant(patch.object(FoldedMemory, "_fold", _unfolded), 6),
+        "offset read before fencing": Mutant(patch.object(lifecycle, "fence", _offset_first), 145),
+        "transactional id by process": Mutant(patch.object(MemoryWriter, "__init__", _own_id), 45),
+        "writer not fenced again in doubt": Mutant(
+            patch.object(MemoryWriter, "fence", _fenced_once), 2
+        ),
+        "lost answer of a commit ignored": Mutant(
+            patch.object(MemoryWriter, "commit", _trusting), 15
+        ),
+        "topic ids ignored": Mutant(
+            patch.object(resume, "differs", lambda _one, _other: False), 52
+        ),
+        "not screened": Mutant(
+            patch.object(Lists, "screen", lambda *_: NOTHING_BLOCKED), 15, "screening"
+        ),
+        "not sent": Mutant(patch.object(Letters, "chunks", lambda *_: iter(())), 19, "screening"),
+        "marks not read": Mutant(patch.object(fold, "marks_of", _no_marks), 0, "shadowed"),
+        "another's mark believed": Mutant(
+            patch.object(emit, "marked_rows", _no_rows), 3, "shadowed"
+        ),
+        "middle ids ignored": Mutant(
+            patch.object(stage_resume, "differs", lambda *_: False), 118, "repartitioned"
+        ),
+        "purged ahead": Mutant(patch.object(Purge, "__init__", purging_ahead), 1, "repartitioned"),
+        "placed by nothing": Mutant(
+            patch.object(pieces, "partitions_of", _all_in_one), 0, "repartitioned"
+        ),
     }
 
 
@@ -166,3 +218,15 @@ async def _trusting(self: MemoryWriter, *arguments: Any) -> None:
         await _commit(self, *arguments)
     except Exception:
         return
+
+
+def _no_marks(headers: Any) -> Any:
+    return np.zeros(len(headers), dtype=np.uint8)
+
+
+def _no_rows(_headers: object) -> Integers:
+    return np.zeros(0, dtype=np.int64)
+
+
+def _all_in_one(keys: Column, _partitions: int) -> Integers:
+    return np.zeros(len(keys), dtype=np.int64)

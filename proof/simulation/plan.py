@@ -1,6 +1,6 @@
 """What a seed stands for: the stream, the settings, how slow and lossy the network is, and which faults there are."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -248,3 +248,31 @@ def _settings(chance: Random, faults: tuple[str, ...], *, sides: bool) -> dict[s
         },
         "snapshot": {"interval_s": chance.choice((0.2, 0.5, 1.0)), "keep": chance.choice((1, 3))},
     }
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """One sort of plan: `changed` makes it of the plan that a seed draws; `promised` seeds are kept green.
+
+    `make test-all` plays the first of each sort, the command all others.
+    """
+
+    changed: Callable[[Plan], Plan]
+    promised: int
+    in_tests: int
+
+
+SORTS: Mapping[str, Seeds] = {
+    "drawn": Seeds(lambda plan: plan, promised=2_000, in_tests=50),
+    "listed": Seeds(listed, promised=200, in_tests=25),
+    "screening": Seeds(screening, promised=200, in_tests=25),
+    "shadowed": Seeds(shadowed, promised=200, in_tests=25),
+    "repartitioned": Seeds(repartitioned, promised=200, in_tests=25),
+}
+
+
+def left_by_tests() -> Iterator[tuple[str, int]]:
+    """Yield the sort and the number of every promised seed that `make test-all` does not play."""
+    for name, seeds in SORTS.items():
+        for seed in range(seeds.in_tests, seeds.promised):
+            yield name, seed

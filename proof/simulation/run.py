@@ -34,7 +34,6 @@ class Outcome:
     plan: Plan
     breach: str | None
     digest: str
-    virtual_s: float
     trace: list[str] | None
 
 
@@ -61,7 +60,7 @@ def simulate(
     if next(_runs) % COLLECT_EVERY == 0:
         gc.unfreeze()
         gc.collect()
-    return Outcome(seed, plan, breach, world.digest, loop.time(), world.trace)
+    return Outcome(seed, plan, breach, world.digest, world.trace)
 
 
 @contextmanager
