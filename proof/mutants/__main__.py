@@ -31,8 +31,7 @@ ROOT = Path(__file__).parents[2]
 TESTS_S_MAX = 900
 GREEN, RED = 0, 1  # pytest's exit statuses
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--tb=native", "-p", "no:cacheprovider")
-BREAKING = ("-p", "proof.mutants.plugin")
-PATIENCE = ("-p", "proof.mutants.patience")
+PLUGIN = ("-p", "proof.mutants.plugin")
 # A client that a slow machine left behind unclosed is told of by whatever test comes next: that turns none of ours red.
 NO_LEAKS = (
     "-W",
@@ -90,19 +89,15 @@ def _try(mutant: Mutant) -> bool:
 def _outcome(mutant: Mutant) -> tuple[int, str]:
     broken = {MUTANT_ENV: mutant.name}
     if not mutant.fresh_kernels:
-        return _run(mutant.tests, BREAKING, broken)
+        return _run(mutant.tests, broken)
     with tempfile.TemporaryDirectory(prefix="kernels-") as cache:
-        return _run(mutant.tests, BREAKING, broken | {CACHE_ENV: cache})
+        return _run(mutant.tests, broken | {CACHE_ENV: cache})
 
 
-def _run(
-    tests: Iterable[str],
-    plugin: Sequence[str] = (),
-    environ: Mapping[str, str] | None = None,
-) -> tuple[int, str]:
+def _run(tests: Iterable[str], environ: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Pytest's exit status, and what it printed."""
     done = subprocess.run(
-        [*PYTEST, *plugin, *PATIENCE, *NO_LEAKS, *map(node_id, tests)],
+        [*PYTEST, *PLUGIN, *NO_LEAKS, *map(node_id, tests)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": _path(), **(environ or {})},
         timeout=TESTS_S_MAX,
