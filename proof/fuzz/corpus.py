@@ -1,58 +1,24 @@
-"""Small real inputs, one file each in `corpus/TARGET`: `python -m proof.fuzz.corpus` writes them anew.
-
-Our own writers made them. Inputs that are fixtures of other tests are read from there: framings of record batches.
-"""
+"""Small real inputs of each target: our own writers make them, or made them as goldens."""
 
 import base64
 import json
-import shutil
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
 from google.protobuf import descriptor_pb2
 
 from proof.fuzz.targets import AVRO_SCHEMAS, ORIGIN_OF_OURS, PROTOBUF_FILE, THEN, headers_of
-from proof.golden.lists import RECIPES, build
+from proof.golden.filters import DIRECTORY as GOLDEN
 from proof.golden.wire import ENTRIES, NOTES, OLD_NOTES, VALUES
 from proof.kafka.framings import FIXTURE, batch, record, varint
 from proof.keys.json_texts import ODD, ORDINARY, WRONG
-from streamdedup import filters
-from streamdedup.events import Column, Fingerprint
-from streamdedup.filters.base import Filter, Removable, Static
-from streamdedup.filters.window.protocol import Windowed
+from streamdedup.events import Column
 from streamdedup.kafka.records.codecs import CODECS
 from streamdedup.kafka.records.encoding import BatchEncoder
 from streamdedup.kafka.records.origin_header import ORIGIN
-from streamdedup.keys.hashing import MURMUR3
-from streamdedup.snapshot.files import content_of
-from streamdedup.snapshot.header import Identity, Log
-from tests.filters.cases import CASES, STATIC_KINDS
 
-DIRECTORY = Path(__file__).with_name("corpus")
-SIZE_BYTES_MAX = 210_000  # of all files
-SAVED_AT = 1_700_000_000.0
-LOG = Log(
-    Identity(
-        hash="murmur3",
-        hash_check=MURMUR3.check,
-        key={"from": "json", "fields": ["id"], "tombstones": "forward"},
-        normalize="none",
-        filter={"kind": "bloom", "capacity": 500, "error_rate": 0.01},
-        topic="events-unique",
-        partition=3,
-        partitions=8,
-        cluster_id="cluster",
-        topic_id="topic",
-    ),
-    label=1000,
-    counter=42,
-    fingerprint=Fingerprint(
-        offset=998, producer_id=4000, epoch=3, crc=0xDEADBEEF, stamped_ms=1_700_000_000_000
-    ),
-)
 # A user in a user, and what stands around it: a list in two blocks, nulls, doubles, a map, an enum.
 _IN = b"\2\0\6abc\6def"
 _LISTED = (
@@ -71,60 +37,49 @@ PROTOBUF_MESSAGES = [
 PROTOBUF_SERIALIZED = base64.b64encode(
     b"\x0a\5t.pro\x12\1p\x22\x13\x0a\1E\x12\x0e\x0a\2id\x18\1 \1(\x09R\2id"
 )
-KEYS = [f"key {number}" for number in range(40)]
 
 
+@cache
 def read(target: str) -> list[bytes]:
     """Return the inputs of a target, in an order that stays."""
-    files = [path.read_bytes() for path in sorted((DIRECTORY / target).iterdir())]
-    return files + (framings() if target == "record-batches" else [])
+    return made(target) + (_framings() if target == "record-batches" else [])
 
 
-def framings() -> list[bytes]:
+def made(target: str) -> list[bytes]:
+    """Those of our own writers, which are not refused."""
+    return list(_MAKERS[target]())
+
+
+def _framings() -> list[bytes]:
     """Return the record batches that Kafka's own code was asked about."""
     return [bytes.fromhex(each["batch"]) for each in json.loads(FIXTURE.read_text())["framings"]]
 
 
-def write(directory: Path = DIRECTORY) -> None:
-    """Write the inputs of all targets."""
-    shutil.rmtree(directory, ignore_errors=True)
-    for target, inputs in _made().items():
-        (directory / target).mkdir(parents=True)
-        for name, data in inputs.items():
-            (directory / target / name).write_bytes(data)
+def _golden(*patterns: str) -> list[bytes]:
+    """Return the files that earlier versions wrote."""
+    paths = (path for pattern in patterns for path in sorted(GOLDEN.glob(pattern)))
+    return [path.read_bytes() for path in paths]
 
 
-def _made() -> Mapping[str, Mapping[str, bytes]]:
+def _messages() -> list[bytes]:
+    """Return messages of a control topic."""
     entries = [
         f"{entry}\n".encode() + value
         for entry in filter(None, ENTRIES)
         for value in VALUES[1:3]
         if value
     ]
-    lists, stores = _lists()
-    return {
-        "record-batches": dict(_batches()),
-        "headers": _numbered(_headers()),
-        "origin": _numbered(_origins()),
-        "json": _numbered([*ORDINARY, *ODD, *WRONG]),
-        "avro": _numbered([*AVRO_VALUES, *(text.encode() for text in AVRO_SCHEMAS)]),
-        "protobuf": _numbered([*PROTOBUF_MESSAGES, PROTOBUF_FILE.encode(), PROTOBUF_SERIALIZED]),
-        "avro-schema": _numbered(
-            [
-                AVRO_SCHEMAS[which].encode() + THEN + value
-                for which, value in zip((0, 1, 1, 2), AVRO_VALUES, strict=True)
-            ]
-        ),
-        "protobuf-schema": _numbered(
-            [_descriptor() + THEN + value for value in PROTOBUF_MESSAGES]
-            + [PROTOBUF_SERIALIZED + THEN + PROTOBUF_MESSAGES[0]]
-        ),
-        "list": lists,
-        "exact-store": stores,
-        "snapshot": dict(_snapshots()),
-        "note": _numbered([text.encode() for text in (*map(_encoded, NOTES), *OLD_NOTES)]),
-        "control": _numbered([*entries[::2], b"key"]),
-    }
+    return [*entries[::2], b"key"]
+
+
+def _avro_pairs() -> Iterator[bytes]:
+    for which, value in zip((0, 1, 1, 2), AVRO_VALUES, strict=True):
+        yield AVRO_SCHEMAS[which].encode() + THEN + value
+
+
+def _protobuf_pairs() -> Iterator[bytes]:
+    yield from (_descriptor() + THEN + value for value in PROTOBUF_MESSAGES)
+    yield PROTOBUF_SERIALIZED + THEN + PROTOBUF_MESSAGES[0]
 
 
 def _descriptor() -> bytes:
@@ -151,27 +106,19 @@ def _add(message: Any, name: str, number: int, kind: int, **more: Any) -> None:
     message.field.add(name=name, number=number, type=kind, label=1, **more)
 
 
-def _encoded(name: str) -> str:
-    return NOTES[name].encode()
-
-
-def _numbered(inputs: list[bytes]) -> dict[str, bytes]:
-    return {f"{number:03}": data for number, data in enumerate(inputs)}
-
-
-def _batches() -> Iterator[tuple[str, bytes]]:
+def _batches() -> Iterator[bytes]:
     body = record(0)[4:]
-    for name, codec in CODECS.items():
+    for codec in CODECS.values():
         encoder = BatchEncoder(codec=codec, transactional=True, bytes_max=1 << 20)
         encoder.add(Column.of([body] * 12), np.arange(12, dtype=np.int64))
         (made,) = encoder.finish()
         made.stamp(7, 1, 3)
-        yield name, bytes(made.data)
+        yield bytes(made.data)
     marker = record(0, key=varint(4) + b"\0\0\0\0", value=varint(6) + bytes(6))
     control = 1 << 5 | 1 << 4
-    yield "control", batch(marker, flags=control, count=1)
-    yield "two", batch(record(0), count=1) + batch(record(0), count=1, base=8)
-    yield "emptied", batch(b"", count=0, last=4)
+    yield batch(marker, flags=control, count=1)
+    yield batch(record(0), count=1) + batch(record(0), count=1, base=8)
+    yield batch(b"", count=0, last=4)
 
 
 def _origins() -> list[bytes]:
@@ -200,39 +147,18 @@ def _headers() -> list[bytes]:
     return [b"h".join((far[0] + far[1], far[2]))] + [headers_of(*row) for row in rows]
 
 
-def _lists() -> tuple[dict[str, bytes], dict[str, bytes]]:
-    wanted = ("bloom", "fuse-siphash", "exact-email-strict", "bloom-email-store")
-    lists, stores = {}, {}
-    for recipe in (recipe for recipe in RECIPES if recipe.name in wanted):
-        with TemporaryDirectory() as directory:
-            made = build(recipe, Path(directory))
-            lists[recipe.name] = made.read_bytes()
-            if recipe.store:
-                (store,) = made.with_name(f"{made.name}.exact").iterdir()
-                stores[recipe.name] = store.read_bytes()
-    return lists, stores
-
-
-def _snapshots() -> Iterator[tuple[str, bytes]]:
-    """Yield a snapshot of each kind, and of a filter that has grown."""
-    seen = set[str]()
-    for case in CASES:
-        name = "grown" if case.growth > 1 else case.kind
-        if name not in seen:
-            seen.add(name)
-            yield name, _saved(case.build(len(KEYS), case.error_rates[0]))
-    for kind in STATIC_KINDS:
-        static: Static = filters.kind_of(kind)
-        yield kind, _saved(static.from_digests(MURMUR3.digests(KEYS), 0.01, MURMUR3))
-
-
-def _saved(made: Filter) -> bytes:
-    if isinstance(made, Windowed) and not made.clock.by_count:
-        made.add_many(made.digests(KEYS), np.arange(len(KEYS)))
-    elif isinstance(made, Removable) or hasattr(made, "add_many"):
-        made.add_many(made.digests(KEYS))
-    return b"".join(map(bytes, content_of(made, SAVED_AT, LOG, lambda: 1010)))
-
-
-if __name__ == "__main__":
-    write()
+_MAKERS: Mapping[str, Callable[[], Iterable[bytes]]] = {
+    "record-batches": _batches,
+    "headers": _headers,
+    "origin": _origins,
+    "json": lambda: [*ORDINARY, *ODD, *WRONG],
+    "avro": lambda: [*AVRO_VALUES, *(text.encode() for text in AVRO_SCHEMAS)],
+    "protobuf": lambda: [*PROTOBUF_MESSAGES, PROTOBUF_FILE.encode(), PROTOBUF_SERIALIZED],
+    "avro-schema": _avro_pairs,
+    "protobuf-schema": _protobuf_pairs,
+    "list": lambda: _golden("lists/*.list"),
+    "exact-store": lambda: _golden("lists/*.exact/*"),
+    "snapshot": lambda: _golden("snapshots/*.snapshot", "*.filter"),
+    "note": lambda: [text.encode() for text in (*(n.encode() for n in NOTES.values()), *OLD_NOTES)],
+    "control": _messages,
+}
