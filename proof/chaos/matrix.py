@@ -6,8 +6,6 @@ from functools import partial
 
 from proof.chaos.brokers import Brokers, ProxiedBroker, ThreeBrokers
 from proof.chaos.disks import CASES, harm_disk
-from proof.chaos.drains import drain_at_random
-from proof.chaos.kills import kill_at_random, kill_at_steps
 from proof.chaos.network import harm_requests
 from proof.chaos.operators import (
     grow_topics,
@@ -17,8 +15,13 @@ from proof.chaos.operators import (
     trim_beyond_snapshots,
 )
 from proof.chaos.outages import restart_broker, starve_replicas
-from proof.chaos.pauses import pause_and_wake
-from proof.chaos.repeats import harm_at_least_once
+from proof.chaos.signals import (
+    drain_at_random,
+    harm_at_least_once,
+    kill_at_random,
+    kill_at_steps,
+    pause_and_wake,
+)
 from proof.chaos.staged import StagedTrial
 from proof.chaos.stages import harm_stages
 from proof.chaos.storms import rebalance_storm, storm_of_kinds

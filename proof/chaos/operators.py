@@ -5,7 +5,7 @@ Between two workers every transaction is settled and the offset read, so the mod
 
 import shutil
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.cimpl import NewPartitions
 
 from proof.chaos.asking import patiently
@@ -23,7 +23,6 @@ from tests.broker.topics import (
 )
 from tests.deployment import Deployment, WorkerProcess
 
-WORKS_S = (0.3, 1.2)
 MOVED_SHARE = 0.7
 ACTS = (
     "offsets moved",
@@ -47,7 +46,7 @@ def move_and_delete(trial: Trial, acts: int) -> None:
         if act == "offsets moved":
             _move(trial, read)
         elif act == "group deleted":
-            _delete_group(trial)
+            delete_group(trial, trial.deployment.group)
             read.starts = {}
             trial.tried(act)
         elif act == "offsets of some partitions deleted":
@@ -141,10 +140,7 @@ def grow_topics(trial: Trial, acts: int) -> None:
     trial.feeder.finish()
     before = trial.partitions
     deployment.partitions += before // 2
-    admin = admin_client(deployment.bootstrap)
-    for topic in (deployment.sink, deployment.source):
-        wanted = NewPartitions(topic, deployment.partitions)
-        admin.create_partitions([wanted])[topic].result(DEADLINE_S)
+    add_partitions(deployment, deployment.sink, deployment.source)
     trial.tried("partitions added")
     trial.model.spread = True
     trial.feed()
@@ -257,12 +253,24 @@ def _delete_offsets(trial: Trial) -> list[int]:
     return chosen
 
 
-def _delete_group(trial: Trial) -> None:
-    deployment = trial.deployment
-    admin = admin_client(deployment.bootstrap)
+def delete_group(trial: Trial, group: str) -> None:
+    """Delete a group, once it has no members."""
+    admin = admin_client(trial.deployment.bootstrap)
+    error = None
 
     def deleted() -> bool:
-        (result,) = admin.delete_consumer_groups([deployment.group]).values()
-        return result.exception(DEADLINE_S) is None
+        nonlocal error
+        (result,) = admin.delete_consumer_groups([group]).values()
+        error = result.exception(DEADLINE_S)
+        # It is gone, too, if the answer to an earlier request was lost.
+        return error is None or error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
 
-    wait_until(deleted, CATCH_UP_S, lambda: f"{deployment.group} still has members")
+    wait_until(deleted, CATCH_UP_S, lambda: f"{group} is not deleted: {error}")
+
+
+def add_partitions(deployment: Deployment, *topics: str) -> None:
+    """Give topics as many partitions as the deployment is to have."""
+    admin = admin_client(deployment.bootstrap)
+    for topic in topics:
+        wanted = NewPartitions(topic, deployment.partitions)
+        admin.create_partitions([wanted])[topic].result(DEADLINE_S)

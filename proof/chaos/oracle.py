@@ -12,7 +12,7 @@ from pathlib import Path
 
 from proof.chaos.asking import patiently
 from proof.chaos.brokers import Brokers
-from proof.chaos.segments import Aborted, aborted, log_batches, zombie_batches
+from proof.chaos.segments import aborted, log_batches, zombie_batches
 from tests.broker.topics import Record, read_all
 from tests.deployment import Deployment, differences
 
@@ -73,17 +73,16 @@ def judge(deployment: Deployment, brokers: Brokers, model: Model) -> Finding:
     lost, doubled, foreign = differences(events, model.emitted_before + output)
     if model.forgotten:
         doubled = differences(events, model.emitted_before)[1] + differences(events, output)[1]
-    left = aborted_in(deployment, brokers)
     return Finding(
         lost=lost,
         doubled=doubled,
         foreign=foreign,
         events=len(events),
         emitted=len(output),
-        aborted_transactions=left.transactions,
-        aborted_records=left.records,
-        zombie_batches=sum(
-            zombie_batches(log_batches(directory)) for directory in _logs(deployment, brokers)
+        **left_in(
+            # At the first broker: it has a replica of each.
+            brokers.nodes[0].log_of(deployment.sink, partition)
+            for partition in range(deployment.partitions)
         ),
     )
 
@@ -107,27 +106,19 @@ def audit_breach(config: Path, *, spread: bool = False) -> str | None:
     )
 
 
-def aborted_in(deployment: Deployment, brokers: Brokers) -> Aborted:
-    """What aborted transactions left in the output."""
-    return aborted_within(_logs(deployment, brokers))
-
-
-def aborted_within(directories: Iterable[Path]) -> Aborted:
-    """What aborted transactions left in the partitions whose logs are in these directories."""
-    parts = [aborted(log_batches(directory)) for directory in directories]
-    return Aborted(sum(part.transactions for part in parts), sum(part.records for part in parts))
+def left_in(directories: Iterable[Path]) -> dict[str, int]:
+    """What aborted transactions and zombies left in the partitions whose logs are in these directories."""
+    logs = [list(log_batches(directory)) for directory in directories]
+    parts = [aborted(log) for log in logs]
+    return {
+        "aborted_transactions": sum(part.transactions for part in parts),
+        "aborted_records": sum(part.records for part in parts),
+        "zombie_batches": sum(map(zombie_batches, logs)),
+    }
 
 
 def _read(deployment: Deployment, topic: str) -> list[Record]:
     return patiently(lambda: read_all(deployment.bootstrap, topic))
-
-
-def _logs(deployment: Deployment, brokers: Brokers) -> list[Path]:
-    """The directories of the output partitions, at the first broker: it has a replica of each."""
-    return [
-        brokers.nodes[0].log_of(deployment.sink, partition)
-        for partition in range(deployment.partitions)
-    ]
 
 
 def _covers(ranges: Sequence[range], offset: int) -> bool:

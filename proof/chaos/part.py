@@ -7,15 +7,13 @@ from pathlib import Path
 
 from proof.chaos.brokers import ProxiedBroker
 from proof.chaos.driver import ATTEMPTS_MAX, play, play_round
-from proof.chaos.kills import kill_unsaved
 from proof.chaos.matrix import SCENARIOS, Scenario
+from proof.chaos.signals import kill_unsaved
 from proof.chaos.trial import Trial
 from proof.chaos.worker import broken
 from tests.broker.base import Unavailable
 from tests.broker.plugin import NO_BROKER, do_without
 
-PART_S_MAX = 180
-BROKER_S = 15
 TRANSACTION_APIS = (
     2  # the round whose three faults hit AddPartitionsToTxn, AddOffsetsToTxn and EndTxn
 )
@@ -24,12 +22,11 @@ END_TXN_IS_CUT = 8  # the round of one fault that cuts the connection before End
 
 @dataclass(frozen=True)
 class SmallRound:
-    """Round `number` of a scenario, of `size` faults. `seconds`: what it took on two busy cores, rounded up."""
+    """Round `number` of a scenario, of `size` faults."""
 
     scenario: str
     number: int
     size: int
-    seconds: int
 
 
 @dataclass(frozen=True)
@@ -50,16 +47,14 @@ class BrokenRound(SmallRound):
         return scenario if self.play is None else replace(scenario, play=self.play)
 
 
-KILLED = SmallRound("step", 0, size=4, seconds=22)
+KILLED = SmallRound("step", 0, size=4)
 KEPT: Sequence[SmallRound] = (
     KILLED,
-    SmallRound("network", TRANSACTION_APIS, size=3, seconds=15),
+    SmallRound("network", TRANSACTION_APIS, size=3),
 )
-LOSES = BrokenRound(
-    "network", END_TXN_IS_CUT, 1, seconds=10, promise="doubt is success", breach="lost"
-)
+LOSES = BrokenRound("network", END_TXN_IS_CUT, 1, promise="doubt is success", breach="lost")
 DOUBLES = BrokenRound(  # a kill by chance may come before the first event is out, and leave nothing to fold
-    "kill", 0, 1, seconds=15, promise="no fold", breach="doubled", play=kill_unsaved
+    "kill", 0, 1, promise="no fold", breach="doubled", play=kill_unsaved
 )
 BROKEN: Sequence[BrokenRound] = (LOSES, DOUBLES)
 
@@ -105,13 +100,6 @@ def see_a_broken_promise(small: BrokenRound, brokers: ProxiedBroker, directory: 
     assert any(f"{small.breach} {breached}" in failure for failure in trial.count.failures)
 
 
-def seconds_at_most() -> int:
-    """What all of it takes where each round that may be played again is."""
-    kept = sum(small.seconds for small in KEPT)
-    broken = sum(small.seconds for small in BROKEN)
-    return BROKER_S + ATTEMPTS_MAX * kept + broken
-
-
 def in_words() -> list[str]:
     """The lines that tell it in the documents."""
     return [
@@ -119,8 +107,6 @@ def in_words() -> list[str]:
         f"{_named(KEPT)};",
         f"and {len(BROKEN)} with a worker that was broken on purpose, which the oracle must see:",
         f"{_named(BROKEN)}.",
-        f"That is at most {PART_S_MAX // 60} minutes on two cores, even if rounds that do not count are played"
-        f" {ATTEMPTS_MAX} times.",
     ]
 
 

@@ -1,15 +1,12 @@
 """results/guarantees.md, written from the rounds that were played: fault, promise, how often really tried, result."""
 
-import os
-import platform
 from collections.abc import Iterable
-from importlib.metadata import version
 from pathlib import Path
 
 from proof.chaos.feeding import ABORTED_SHARE, REPEATED_SHARE
 from proof.chaos.matrix import SCENARIOS, Scenario
 from proof.chaos.part import in_words
-from proof.chaos.results import Result, Results, tried
+from proof.chaos.results import Result, Results, machine, tried
 from tests.broker.versions import wanted
 
 NOT_ASKED = "\N{EN DASH}"
@@ -70,7 +67,6 @@ def _names(scenarios: Iterable[str]) -> str:
 def _circumstances(results: Results) -> list[str]:
     days = sorted(r.at[:10] for r in results.rounds)
     minutes = sum(r.seconds for r in results.rounds) / 60
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("aiokafka", "confluent-kafka"))
     spent = (
         f"{minutes:.0f} minutes of rounds, {days[0]} to {days[-1]}"
         if days
@@ -78,8 +74,7 @@ def _circumstances(results: Results) -> list[str]:
     )
     return [
         f"- Seed {results.seed}; {spent}; {_codes(results)}.",
-        f"- {os.cpu_count()} cores, {platform.machine()}, {platform.system()}; Python {platform.python_version()}, "
-        f"{libraries};",
+        f"- {machine()};",
         f"  Apache Kafka {wanted()}, one broker, or three where the row says so.",
     ]
 

@@ -4,10 +4,13 @@ A round is known by scenario, number, attempt and seed, and holds only for the c
 """
 
 import json
+import os
+import platform
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +95,15 @@ def code_id(folders: Iterable[str] = CODE) -> str:
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def machine() -> str:
+    """Describe the machine and what the worker and its tests run on."""
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("aiokafka", "confluent-kafka"))
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}; "
+        f"Python {platform.python_version()}, {libraries}"
+    )
 
 
 def _parsed(fields: dict[str, Any]) -> Result:

@@ -14,10 +14,8 @@ from typing_extensions import override
 
 from proof.chaos.asking import patiently
 from proof.chaos.feeding import KeylessFeeder
-from proof.chaos.hits import undecided
-from proof.chaos.oracle import Finding, aborted_within
-from proof.chaos.segments import log_batches, zombie_batches
-from proof.chaos.trial import CATCH_UP_S, DRAIN_S, Trial
+from proof.chaos.oracle import Finding, left_in
+from proof.chaos.trial import CATCH_UP_S, DRAIN_S, Trial, reached, undecided
 from proof.chaos.worker import Wanted, with_purges
 from streamdedup.kafka.records.origin_header import ORIGIN
 from tests.broker.base import wait_until
@@ -46,11 +44,11 @@ class StagedTrial(Trial):
 
     def start_role(self, role: str, wanted: Wanted | None = None) -> WorkerProcess:
         """Start a worker of ROLES."""
-        wanted = {**with_purges(PURGE_EVERY_S), **(wanted or {}), **self.broken}
+        wanted = {**with_purges(PURGE_EVERY_S), **(wanted or {})}
         arguments = ["--stage", ROLES[role]]
         if self._static:
             arguments += ["--set", f"kafka.group_instance_id={role}"]
-        return self.start_with(wanted, arguments)
+        return self.start(wanted, arguments)
 
     @override
     def open_transactions(self) -> bool:
@@ -128,13 +126,13 @@ class StagedTrial(Trial):
     def _wait_for(self, ends: dict[int, int], what: str, within_s: float) -> None:
         """Until the first stage has reached `ends`, and the second one what is in the middle topic by then."""
         wait_until(
-            lambda: _reached(self.copied(), ends),
+            lambda: reached(self.copied(), ends),
             within_s,
             lambda: f"the first stage does not go on after {what}: {self.copied()} of {ends}",
         )
         middle = self.middle_ends()
         wait_until(
-            lambda: _reached(self.judged(), middle),
+            lambda: reached(self.judged(), middle),
             within_s,
             lambda: f"the second stage does not go on after {what}: {self.judged()} of {middle}",
         )
@@ -162,16 +160,13 @@ class StagedTrial(Trial):
             for topic in (deployment.sink, self.middle)
             for partition in range(PLACES)
         ]
-        left = aborted_within(logs)
         return Finding(
             lost=len(read - emitted.keys()),
             doubled=emitted.total() - len(emitted),
             foreign=len(emitted.keys() - read),
             events=len(events),
             emitted=len(output),
-            aborted_transactions=left.transactions,
-            aborted_records=left.records,
-            zombie_batches=sum(zombie_batches(log_batches(directory)) for directory in logs),
+            **left_in(logs),
         )
 
     def _finished_a_transaction(self) -> bool:
@@ -187,7 +182,3 @@ def _id(record: Record) -> str:
 def _place(record: Record) -> int:
     """Where the event belongs, by another implementation than the worker's."""
     return int(murmur2(_id(record).encode()) & POSITIVE) % PLACES
-
-
-def _reached(at: dict[int, int], ends: dict[int, int]) -> bool:
-    return all(at.get(partition, 0) >= end for partition, end in ends.items())

@@ -8,14 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from confluent_kafka import KafkaError
-from confluent_kafka.cimpl import NewPartitions
-
 from proof.chaos.asking import patiently
+from proof.chaos.operators import add_partitions, delete_group
 from proof.chaos.staged import PLACES, ROLES, StagedTrial
-from proof.chaos.trial import CATCH_UP_S, Trial, continue_process, stop_process
+from proof.chaos.trial import Trial, continue_process, stop_process
 from proof.chaos.worker import COPY_STEPS, REACHED, TRANSACTION_STEPS, at_step
-from tests.broker.base import DEADLINE_S, admin_client, wait_until
+from tests.broker.base import DEADLINE_S, wait_until
 from tests.broker.topics import (
     delete_records,
     delete_topic,
@@ -165,18 +163,7 @@ class _Ground:
         first = trial.chance.random() < 0.5
         group = trial.copying_group if first else trial.deployment.group
         trial.reread |= first
-        admin = admin_client(trial.deployment.bootstrap)
-
-        error = None
-
-        def deleted() -> bool:
-            nonlocal error
-            (result,) = admin.delete_consumer_groups([group]).values()
-            error = result.exception(DEADLINE_S)
-            # It is gone, too, if the answer to an earlier request was lost.
-            return error is None or error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
-
-        wait_until(deleted, CATCH_UP_S, lambda: f"{group} is not deleted: {error}")
+        delete_group(trial, group)
         trial.tried(f"group of the {'first' if first else 'second'} stage deleted")
         self._start_all()
 
@@ -216,9 +203,7 @@ class _Ground:
         trial = self._trial
         trial.feeder.finish()
         trial.deployment.partitions += 1
-        wanted = NewPartitions(trial.deployment.source, trial.partitions)
-        admin = admin_client(trial.deployment.bootstrap)
-        admin.create_partitions([wanted])[trial.deployment.source].result(DEADLINE_S)
+        add_partitions(trial.deployment, trial.deployment.source)
         trial.tried("partition added to the input")
         trial.feed()
 

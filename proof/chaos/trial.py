@@ -8,9 +8,10 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it
 from proof.chaos.asking import patiently
 from proof.chaos.brokers import Brokers
 from proof.chaos.feeding import Feeder
-from proof.chaos.hits import End, undecided
 from proof.chaos.oracle import Finding, Model, judge
 from proof.chaos.worker import Wanted, environment
 from tests.broker.base import DEADLINE_S, admin_client, client_config, wait_until
@@ -35,9 +35,18 @@ LIVE_S = CATCH_UP_S = DEADLINE_S
 AIM_S = 2.0
 ANSWER_S = 5.0
 DRAIN_S = 10.0
+SLACK_S = 1.0  # the interpreter's own end
 REQUEST_MS = 3000
 TRANSACTION_MS = 4000
 SESSION_MS = 1500
+
+
+@dataclass(frozen=True)
+class End:
+    """An offset that a partition's leader told as the end, and that leader's epoch, where it has one."""
+
+    offset: int
+    epoch: int | None = None
 
 
 @dataclass
@@ -107,16 +116,11 @@ class Trial:
         """Static membership: who comes back after a kill has its partitions at once."""
         self.deployment.config["kafka"]["group_instance_id"] = "one"
 
-    def start(self, wanted: Wanted | None = None) -> WorkerProcess:
-        """Start a worker; where something is wanted of it, in its wrapper."""
+    def start(self, wanted: Wanted | None = None, arguments: Sequence[str] = ()) -> WorkerProcess:
+        """Start a worker, with more arguments to `run`; where something is wanted of it, in its wrapper."""
         wanted = {**(wanted or {}), **self.broken}
         module = WRAPPER if wanted else "streamdedup"
-        return self._launch({"PYTHONPATH": str(ROOT), **environment(wanted)}, module)
-
-    def start_with(self, wanted: Wanted, arguments: Sequence[str]) -> WorkerProcess:
-        """Start a worker in its wrapper, with more arguments to `run`."""
-        environ = {"PYTHONPATH": str(ROOT), **environment(wanted)}
-        return self._launch(environ, WRAPPER, arguments)
+        return self._launch({"PYTHONPATH": str(ROOT), **environment(wanted)}, module, arguments)
 
     def start_from(self, environ: Mapping[str, str]) -> WorkerProcess:
         """Start a worker of the version that `environ` names; without the wrapper, which patches today's names."""
@@ -139,6 +143,20 @@ class Trial:
         if self.chance.random() < 0.7 and not self.at_least_once:
             while time.monotonic() < until and not self.open_transactions():
                 pass
+
+    def drain(self, worker: WorkerProcess) -> None:
+        """SIGTERM: it ends with 0, in time."""
+        began = time.monotonic()
+        worker.process.send_signal(signal.SIGTERM)
+        try:
+            status = worker.process.wait(DRAIN_S + SLACK_S)
+        except subprocess.TimeoutExpired:
+            self.failed(f"a drain took more than {DRAIN_S:g} s: {worker.events()[-3:]}")
+            worker.kill()
+            return
+        self.took("drain", time.monotonic() - began)
+        if status:
+            self.failed(f"SIGTERM ended a worker with {status}: {worker.events()[-2:]}")
 
     def pause_by_chance(self, least_s: float, most_s: float) -> None:
         """So the moment of a fault is chosen; it is no wait for anything."""
@@ -203,7 +221,7 @@ class Trial:
         """Until there is more input than the last time, or another, and each partition's offset has reached its end."""
         ends = self.fed_ends(what, within_s)
         wait_until(
-            lambda: _reached(self.committed(), ends),
+            lambda: reached(self.committed(), ends),
             within_s,
             lambda: f"no progress after {what}: {self.committed()} of {ends}",
         )
@@ -223,7 +241,7 @@ class Trial:
         """Until the group has committed every event of an input that nobody feeds any more."""
         ends = patiently(self.deployment.input_ends)
         wait_until(
-            lambda: _reached(self.committed(), ends),
+            lambda: reached(self.committed(), ends),
             CATCH_UP_S,
             lambda: (
                 f"the group stands at {self.committed()} of {ends}: {self.workers[-1].events()[-3:]}"
@@ -329,6 +347,20 @@ _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
+def undecided(ask: Callable[[IsolationLevel], Mapping[int, End]]) -> bool:
+    """Whether any partition has such records; a writer that goes on meanwhile makes none appear.
+
+    The end is asked before the stable offset, which never goes back under one leader: if it is still below that end,
+    then what stands between is undecided at the second of the two moments.
+    """
+    ends = ask(IsolationLevel.READ_UNCOMMITTED)
+    stable = ask(IsolationLevel.READ_COMMITTED)
+    return any(
+        stable[partition].epoch == end.epoch and stable[partition].offset < end.offset
+        for partition, end in ends.items()
+    )
+
+
 def stop_process(worker: WorkerProcess) -> None:
     """SIGSTOP."""
     worker.process.send_signal(signal.SIGSTOP)
@@ -350,5 +382,6 @@ def _offsets(ends: Mapping[int, End]) -> dict[int, int]:
     return {partition: end.offset for partition, end in ends.items()}
 
 
-def _reached(at: Mapping[int, int], ends: Mapping[int, int]) -> bool:
+def reached(at: Mapping[int, int], ends: Mapping[int, int]) -> bool:
+    """Whether each partition has reached its end."""
     return all(at.get(partition, 0) >= end for partition, end in ends.items())

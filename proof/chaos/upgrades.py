@@ -6,14 +6,11 @@ whether it did; a round in which it did not has failed.
 """
 
 import shutil
-import signal
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proof.chaos.drains import SLACK_S
-from proof.chaos.trial import DRAIN_S, LIVE_S, Trial
+from proof.chaos.trial import LIVE_S, Trial
 from proof.chaos.versions import OldVersion
 from tests.deployment import WorkerProcess
 
@@ -81,7 +78,7 @@ class _Group:
         if gone.worker.process.poll() is not None:
             trial.failed(f"a worker ended by itself: {gone.worker.events()[-2:]}")
         elif trial.chance.random() < DRAINED_SHARE:
-            self._drain(gone)
+            trial.drain(gone.worker)
             trial.tried(f"SIGTERM to {gone.version}, {self._wanted} in its place")
         else:
             gone.worker.kill()
@@ -97,7 +94,7 @@ class _Group:
     def end(self) -> None:
         """Drain both."""
         for member in self._members.values():
-            self._drain(member)
+            self._trial.drain(member.worker)
 
     def _start(self, name: str, version: str) -> None:
         trial = self._trial
@@ -117,18 +114,6 @@ class _Group:
             member.worker.wait_for("snapshot_saved", deadline_s=LIVE_S)
         held = {m.version for m in self._members.values() if _holds_partitions(m.worker.events())}
         self._trial.count.seen["both versions at work at a time"] += held == {OLD, NEW}
-
-    def _drain(self, member: Member) -> None:
-        worker = member.worker
-        worker.process.send_signal(signal.SIGTERM)
-        try:
-            status = worker.process.wait(DRAIN_S + SLACK_S)
-        except subprocess.TimeoutExpired:
-            self._trial.failed(f"a drain took more than {DRAIN_S:g} s: {worker.events()[-3:]}")
-            worker.kill()
-            return
-        if status:
-            self._trial.failed(f"SIGTERM ended a worker with {status}: {worker.events()[-2:]}")
 
 
 def served_by_both(logs: Sequence[tuple[str, LogLines]]) -> set[int]:

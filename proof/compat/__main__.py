@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bench.entry import add_names
+from proof.chaos.results import machine
 from proof.compat import results
 from proof.compat.page import failures, table, write_page
 from proof.compat.playing import VERSIONS, play_storms, play_tests
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     return 1
     found = results.read()
     write_page(found)
-    print("\n".join([results.machine(), "", *table(found)]))
+    print("\n".join([machine(), "", *table(found)]))
     return 1 if failures(found) else 0
 
 

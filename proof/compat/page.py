@@ -200,7 +200,7 @@ def _commits(results: Mapping[str, OfVersion]) -> list[str]:
             f"| {kafka} | {storms} | {_number(hits)} | {_number(aborted)} | {tests} | {spent / 60:.0f} |"
         )
     return [
-        "Which commit each row is about (a `+` for changes that were not committed), how many faults hit an open",
+        "Which commit each row is about (marked if changes were not committed), how many faults hit an open",
         "transaction, how many records the storms left aborted in the output, and how long it all took:",
         "",
         "| Kafka | Commit of the storms | Hits | Aborted records | Commit of the tests | Minutes |",

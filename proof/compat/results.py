@@ -5,24 +5,21 @@ A result holds for the code that it was played with; the page names its commit, 
 
 import fcntl
 import json
-import os
-import platform
-import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from proof.chaos.results import ROOT, code_id
+from bench.harness import commit
+from proof.chaos.results import ROOT, code_id, machine
 
 PATH = ROOT / "results" / "compatibility.json"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The code of a result, its commit (with a `+` where something was changed since), the machine and the time."""
+    """The code of a result, its commit (marked where code was changed since), the machine and the time."""
 
     code: str
     commit: str
@@ -119,24 +116,7 @@ def write(results: Mapping[str, OfVersion], path: Path = PATH) -> None:
 
 def origin(folders: Sequence[str], at: str, seconds: float) -> Origin:
     """Say where a result of the code in `folders` comes from: this commit, this machine."""
-    return Origin(code_id(folders), commit(folders), at, machine(), round(seconds, 1))
-
-
-def commit(folders: Iterable[str]) -> str:
-    """Name the commit of the checkout, with a `+` if the code in `folders` differs from it; `unknown` without git."""
-    if not (head := _git("rev-parse", "--short", "HEAD").strip()):
-        return "unknown"
-    changed = _git("status", "--porcelain", "--", *(f"{folder}/*.py" for folder in folders))
-    return f"{head}+" if changed else head
-
-
-def machine() -> str:
-    """Describe the machine and what the worker and its tests run on."""
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("aiokafka", "confluent-kafka"))
-    return (
-        f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}; "
-        f"Python {platform.python_version()}, {libraries}"
-    )
+    return Origin(code_id(folders), commit(), at, machine(), round(seconds, 1))
 
 
 def origins(results: Iterable[OfVersion]) -> list[Origin]:
@@ -153,13 +133,3 @@ def origins(results: Iterable[OfVersion]) -> list[Origin]:
 
 def _parsed(kind: Any, fields: Mapping[str, Any]) -> Any:
     return kind(**{**fields, "origin": Origin(**fields["origin"])})
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(
-        ["git", "-C", str(ROOT), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=False,
-    ).stdout
