@@ -11,6 +11,7 @@ TOOLS = {
         "bench.bombs",
         parses=False,
     ),
+    "crawl": Tool("Crawls of local pages, with Scrapy's filter and with ours", "bench.crawl"),
     "default-kind": Tool("The kinds that could be the default, and windows", "bench.default_kind"),
     "filters": Tool("Every kind beside other libraries; a quarter of an hour", "bench.filters"),
     "formats": Tool("Keys in each format, in seconds", "bench.formats", parses=False),

@@ -1,4 +1,4 @@
-"""`python -m bench.bombs`: for how long the event loop stands still while it decides events that are bombs.
+"""`python -m bench bombs`: for how long the event loop stands still while it decides events that are bombs.
 
 The bombs of JSON are those of `tests/bombs.py`, of 1, 16 and 120 MB: their key is found, hashed and judged as a worker
 does. The bombs of headers take their whole way from the fetched bytes to their dead letter. A task beside it expects a

@@ -58,7 +58,7 @@ def main() -> int:
     results["load"] = [before, load()]
     results["disturbed"] = round(watch.disturbed / max(1, watch.calls), 3)
     print(report.machine_text(results))
-    print(report.targets_table(results["targets"]))
+    print(harness.targets_table("What", results["targets"]))
     if arguments.output:
         harness.write(arguments.output, results)
         from bench import plots

@@ -1,4 +1,4 @@
-"""`python -m bench.formats`: what the key takes at the end of a record of twelve fields, in each format, by the kernel.
+"""`python -m bench formats`: what the key takes at the end of a record of twelve fields, in each format, by the kernel.
 
 The same events in JSON, Avro and Protobuf; Avro and Protobuf are to take no longer than JSON.
 """

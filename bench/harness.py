@@ -102,6 +102,21 @@ def target(
     return {"claim": claim, "wanted": wanted, "measured": round(measured, 2), "met": met}
 
 
+def targets_table(title: str, targets: Iterable[Found]) -> str:
+    """Claims with what is wanted and what was measured: a figure, several by name, or the `rounds` that it is of."""
+    rows = []
+    for told in targets:
+        measured, rounds = told["measured"], told.get("rounds")
+        named = measured.items() if isinstance(measured, Mapping) else ()
+        text = ", ".join(f"{what} {value:g}" for what, value in named) or f"{measured:g}"
+        if rounds:
+            text = f"**{measured:.2f}** ({', '.join(f'{one:.2f}' for one in rounds)})"
+        rows.append(
+            [told["claim"], told["wanted"], text, verdict(told["met"]) if told["wanted"] else ""]
+        )
+    return markdown([title, "Wanted", "Measured", ""], rows)
+
+
 def verdict(met: bool) -> str:
     """Whether a target is met, as the pages say it."""
     return "met" if met else "**missed**"
@@ -135,6 +150,17 @@ def machine(packages: Sequence[str]) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version(name) for name in (DISTRIBUTION, *packages)},
     }
+
+
+def machine_lines(here: Found) -> list[str]:
+    """What `machine` found, in words."""
+    versions = ", ".join(f"{name} {number}" for name, number in here["versions"].items())
+    return [
+        f"{here['processor']}, {here['cores']} cores, L2 {here['l2_bytes'] / 2**20:.0f} MiB, L3"
+        f" {here['l3_bytes'] / 2**20:.0f} MiB, {here['memory_bytes'] / 2**30:.0f} GiB of memory, huge pages"
+        f" {here['huge_pages']}",
+        f"{here['platform']}, Python {here['python']}, {versions}",
+    ]
 
 
 def today() -> str:

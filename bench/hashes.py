@@ -1,4 +1,4 @@
-"""`python -m bench.hashes`: the hashes of `ClassicBloom` on keys with a structure; writes results/hashes.md's table.
+"""`python -m bench hashes`: the hashes of `ClassicBloom` on keys with a structure; writes results/hashes.md's table.
 
 One hash at a time sets bits in a table of m = 8 n, so that ideally 11.8 % of other keys are false positives; then eight
 at once, ideally 2.6 %. Ends with status 1 where murmur3, siphash or MD5 are not ideal, or no string hash shows its
@@ -20,7 +20,7 @@ from streamdedup.keys.hashing import Hash
 from tests.filters.cases import SIGMAS
 
 DOCUMENT = RESULTS / "hashes.md"
-BEGIN, END = "<!-- written by `python -m bench.hashes` -->", "<!-- end -->"
+BEGIN, END = "<!-- written by `python -m bench hashes` -->", "<!-- end -->"
 
 KEYS = 8192
 PROBES = 4 * KEYS

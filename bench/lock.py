@@ -1,4 +1,4 @@
-"""`python -m bench.lock`: what the lock of a filter of the library costs a call, beside the same filter without it.
+"""`python -m bench lock`: what the lock of a filter of the library costs a call, beside the same filter without it.
 
 The two take turns, nine rounds of new filters, and the median of the ratios counts. One thread calls, so it
 never waits.

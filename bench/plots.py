@@ -1,4 +1,4 @@
-"""`python -m bench.plots`: the two plots of results/filters.md, drawn from results/filters.json.
+"""The two plots of results/filters.md, drawn from results/filters.json; and what all plots look like.
 
 White ground, so that they can be read on a dark page, too; colours that colour-blind people can tell apart (Okabe, Ito
 2008), each with a mark of its own. Each file names the results that it was drawn from; a test compares.
@@ -7,7 +7,6 @@ White ground, so that they can be read on a dark page, too; colours that colour-
 import hashlib
 import json
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,12 +30,6 @@ STYLES = {
     "fuse": ("#8C6D1F", "h"),
     "window": ("#6A3D9A", ">"),
 }
-
-
-def main() -> int:
-    """Draw both anew."""
-    draw(harness.read(RESULTS))
-    return 0
 
 
 def drawn_from(results: Mapping[str, Any]) -> str:
@@ -137,7 +130,3 @@ def _ns_against_size(results: Mapping[str, Any]) -> Any:  # noqa: ANN401
 def _plain_numbers(axis: Any, numbers: tuple[int, ...]) -> None:  # noqa: ANN401
     axis.set_ticks(numbers, [str(number) for number in numbers])
     axis.set_ticks([], minor=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

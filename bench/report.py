@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.harness import RESULTS, markdown, put_between, verdict
+from bench.harness import RESULTS, machine_lines, markdown, put_between, targets_table
 
 PAGE = RESULTS / "filters.md"
 AT = "100000000"
@@ -21,15 +21,11 @@ def of_size(table: Table, skipped: Mapping[str, str]) -> str:
 
 def machine_text(results: Table) -> str:
     """What the figures depend on."""
-    found = results["machine"]
-    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
-    return (
-        f"{found['processor']}, {found['cores']} cores, L2 {found['l2_bytes'] / 2**20:.0f} MiB, L3"
-        f" {found['l3_bytes'] / 2**20:.0f} MiB, {found['memory_bytes'] / 2**30:.0f} GiB of memory, huge pages"
-        f" {found['huge_pages']}\n{found['platform']}, Python {found['python']}, {versions}\n"
+    load = (
         f"load {results['load'][0]} before, {results['load'][1]} after; in {results['disturbed']:.0%} of"
         f" {results['calls']:,} calls somebody else took the processor; {results['minutes']} minutes"
     )
+    return "\n".join([*machine_lines(results["machine"]), load])
 
 
 def write(results: Table) -> None:
@@ -47,7 +43,7 @@ def tables(results: Table) -> dict[str, str]:
         "peers": _peers(results["sizes"][AT]),
         "small": _peers(results["sizes"]["100000"]),
         "errors": _errors(results["errors"]),
-        "targets": targets_table(results["targets"]),
+        "targets": targets_table("What", results["targets"]),
     }
 
 
@@ -124,20 +120,8 @@ def _errors(errors: Mapping[str, Sequence[Table]]) -> str:
     return markdown(["Kind", *(f"{rate:g}" for rate in rates)], rows)
 
 
-def targets_table(targets: Sequence[Table]) -> str:
-    """Which are met."""
-    rows = [
-        [told["claim"], told["wanted"], _ratios(told), verdict(told["met"])] for told in targets
-    ]
-    return markdown(["What", "Wanted", "Measured", ""], rows)
-
-
 def _ours(table: Table) -> Table:
     return {name: told for name, told in table.items() if "digests" in told["ns"]}
-
-
-def _ratios(target: Table) -> str:
-    return ", ".join(f"{what} {value:g}" for what, value in target["measured"].items())
 
 
 def _number(ns: float | None) -> str:

@@ -1,4 +1,4 @@
-"""`python -m bench.urls`: how many URLs a second are normalized, beside w3lib, and how many e-mail addresses.
+"""`python -m bench urls`: how many URLs a second are normalized, beside w3lib, and how many e-mail addresses.
 
 The home pages are the demo's data. The made corpus is theirs, with what links have besides: 40 % get a query, 16 % a
 word, half of which need escapes, others a fragment, capitals, or a path that only Python can read. Keys must be those

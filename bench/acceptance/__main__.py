@@ -1,4 +1,4 @@
-"""`python -m bench.acceptance`: writes results/acceptance.md; with names of sections, prints those only."""
+"""`python -m bench acceptance`: writes results/acceptance.md; with names of sections, prints those only."""
 
 import argparse
 import sys
@@ -28,7 +28,7 @@ SECTIONS: dict[str, Callable[[], Section]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """1 where a figure is out of its bounds."""
-    parser = argparse.ArgumentParser(prog="python -m bench.acceptance", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench acceptance", description=__doc__)
     add_names(parser, "SECTION", SECTIONS)
     names = parser.parse_args(arguments).names
     started, sections = time.monotonic(), []

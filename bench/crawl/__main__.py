@@ -1,10 +1,11 @@
-"""`python -m bench.crawl [PAGES]`: a crawl of 20,000 local pages with Scrapy's own duplicate filter, and with ours.
+"""`python -m bench crawl`: a crawl of 20,000 local pages with Scrapy's own duplicate filter, and with ours.
 
 Each filter crawls once to the end, once with a stop and once with a kill on the way; with ours, what follows the kill
 is played for both values of STREAMDEDUP_AFTER_CRASH. Then each filter alone takes fingerprints, without a crawl: the
 time of a request, and the memory. It prints the machine, the versions and the tables.
 """
 
+import argparse
 import json
 import shutil
 import subprocess
@@ -24,7 +25,9 @@ FILTERS: Mapping[str, Mapping[str, object]] = {"Scrapy's own": {}, "streamdedup"
 
 def main() -> None:
     """Print the tables."""
-    pages = int(sys.argv[1]) if len(sys.argv) > 1 else PAGES
+    parser = argparse.ArgumentParser(prog="python -m bench crawl", description=__doc__)
+    parser.add_argument("pages", nargs="?", type=int, default=PAGES)
+    pages = parser.parse_args().pages
     print(machine_text("scrapy", "twisted", "numba"))
     print(f"\n{'crawl':<34}{'pages':>8}{'fetches':>9}{'filtered':>10}{'seconds':>9}{'MB':>7}")
     with serving(pages) as site, TemporaryDirectory() as directory:

@@ -54,7 +54,7 @@ def summary(found: Mapping[str, Any]) -> str:
 
 
 def _asked() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.worker", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench worker", description=__doc__)
     known = {case.name: case for case in CASES}
     parser.add_argument("--cases", default="", help=f"with commas between, of: {', '.join(known)}")
     parser.add_argument("--rounds", type=int, default=ROUNDS)

@@ -1,7 +1,7 @@
 """`python -m bench full`: restart, memory, latency, growth, peers, an hour or more; it goes on where it was ended.
 
 Each cell is written to results/worker-full.json as it is measured, with the commit, and not measured again until
-the code changes, unless it was left out; results/benchmarks.md is written anew with each. `python -m bench.worker.full
+the code changes, unless it was left out; results/benchmarks.md is written anew with each. `python -m bench full
 restart latency` measures these parts only.
 """
 
@@ -71,7 +71,7 @@ class Cell:
 
 def main() -> int:
     """Measure what is not there yet."""
-    parser = argparse.ArgumentParser(prog="python -m bench.worker.full", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench full", description=__doc__)
     add_names(parser, "SECTION", page.SECTIONS)
     names = parser.parse_args().names
     found = {"cells": {}, **read(page.FULL)}

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.harness import Found, markdown, verdict
+from bench.harness import Found, machine_lines, markdown, verdict
 from bench.worker import plots, results
 from bench.worker.contenders import COPY, OURS
 from bench.worker.saving import LATE_S, RATE
@@ -73,11 +73,9 @@ def sections(full: Found) -> Iterator[str]:
 
 
 def _circumstances(full: Found) -> str:
-    here = full["machine"]
     return (
         f"Measured by `python -m bench full`, last on {full['measured']}, at commit {_commits(full['cells'])}:\n"
-        f"{here['processor']}, {here['cores']} cores, {here['memory_bytes'] / 2**30:.0f} GiB of memory; broker:"
-        f" {full['broker']}.\n"
+        f"{machine_lines(full['machine'])[0]}; broker: {full['broker']}.\n"
     )
 
 

@@ -3,7 +3,7 @@
 Each event has a new key, or that of an earlier one, by chance; no filter is ever full. What the filters hold grows all
 the time; what they take of memory must not.
 
-`python -m bench.worker.lasting` takes an hour, and filters that begin with room for a hundredth of the keys and grow.
+`python -m bench lasting` takes an hour, and filters that begin with room for a hundredth of the keys and grow.
 What is resident beside them must not grow.
 """
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench import harness
-from bench.harness import RESULTS, Found, markdown, read, verdict
+from bench.harness import RESULTS, Found, machine_lines, markdown, read, targets_table
 from bench.worker import full_page, plots, results
 from bench.worker.batches import BYTES_MAX
 from bench.worker.by_hand import BATCH_EVENTS
@@ -103,7 +103,10 @@ def _throughput(found: Found, cells: Found) -> Iterator[str]:
     yield "### Targets\n"
     large = results.large_target(cases[LARGE.name]["rounds"])
     streams = results.streams_target(cells)
-    yield _targets([*results.targets(cases["base"]["rounds"]), large], streams)
+    wanted = [*results.targets(cases["base"]["rounds"]), large, *([streams] if streams else [])]
+    yield targets_table("In the base case", wanted)
+    if not streams:
+        yield f"Not measured: {results.STREAMS_CLAIM}, at least {results.STREAMS_RATIO_MIN:g}.\n"
     yield "### One thing changed at a time\n"
     base = cases["base"]["case"]
     yield (
@@ -145,41 +148,20 @@ def _stages(found: Found) -> Iterator[str]:
 
 def stages_ratios(rounds: Sequence[Found]) -> str:
     """The ratios of `source.repartition`, as a table."""
-    rows = [
-        [
-            told["claim"],
-            told["wanted"],
-            f"**{told['measured']:.2f}** ({', '.join(f'{one:.2f}' for one in told['rounds'])})",
-            verdict(told["met"]) if told["wanted"] else "",
-        ]
-        for told in results.repartition_ratios(rounds)
-    ]
-    return markdown(["With `source.repartition`", "Wanted", "Measured (all rounds)", ""], rows)
+    return targets_table(
+        "With `source.repartition`, medians (all rounds)", results.repartition_ratios(rounds)
+    )
 
 
 def circumstances(found: Found) -> str:
     """Machine, versions, commit, as a list."""
-    here = found["machine"]
-    versions = ", ".join(f"{name} {number}" for name, number in here["versions"].items())
     lines = [
         f"Measured on {found['measured']}, at commit `{found['commit']}`.",
-        f"{here['processor']}, {here['cores']} cores, L3 {here['l3_bytes'] / 2**20:.0f} MiB,"
-        f" {here['memory_bytes'] / 2**30:.0f} GiB of memory, {here['platform']}, load {found['load_before']} before.",
-        f"Python {here['python']}, {versions}.",
+        *(f"{line}." for line in machine_lines(found["machine"])),
+        f"Load {found['load_before']} before.",
         f"Broker: {found['broker']}.",
     ]
     return "".join(f"- {line}\n" for line in lines)
-
-
-def _targets(targets: Sequence[Found], streams: Found | None) -> str:
-    rows = [
-        [told["claim"], told["wanted"], f"{told['measured']:g}", verdict(told["met"])]
-        for told in [*targets, *([streams] if streams else [])]
-    ]
-    if not streams:  # left out
-        wanted = f"at least {results.STREAMS_RATIO_MIN:g}"
-        rows.append([results.STREAMS_CLAIM, wanted, "-", "not measured"])
-    return markdown(["In the base case", "Wanted", "Measured", ""], rows)
 
 
 def _rates(cases: Found) -> str:

@@ -1,6 +1,6 @@
 """Claims about bombs in JSON: their keys are the right ones, and cost the loop no turn, and memory little.
 
-Work is counted here; `python -m bench.bombs` measures how long the loop stands still.
+Work is counted here; `python -m bench bombs` measures how long the loop stands still.
 """
 
 import sys
