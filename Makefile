@@ -66,7 +66,6 @@ format: $(VENV)/.dev
 # The generated tables of docs/; then a site with search in build/site, of the documents as they stand here; a broken
 # link or anchor fails.
 docs: $(VENV)/.docs
-	$(BIN)/python -m proof rules
 	$(BIN)/python -m proof tables
 	rm -rf build/pages build/site
 	mkdir -p build/pages

@@ -15,9 +15,8 @@ TOOLS = {
     "fuzz": Tool("Wrong inputs for the parsers of foreign bytes", "proof.fuzz"),
     "golden": Tool("Write the goldens that are missing", "proof.golden.records", parses=False),
     "mutants": Tool("Each promise broken once: a test must go red", "proof.mutants"),
-    "rules": Tool("Write which tests hold which rule", "proof.rules", parses=False),
     "simulation": Tool("Deployments over a broker in memory, by seeds", "proof.simulation"),
-    "tables": Tool("Write the tables of docs/ that the code has", "proof.tables", parses=False),
+    "tables": Tool("Write the tables of docs/ that are made", "proof.tables", parses=False),
 }
 
 if __name__ == "__main__":
