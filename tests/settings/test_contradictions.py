@@ -13,6 +13,8 @@ _NO_FIELD = ["key.field=null"]
 _PARTS = [*_NO_FIELD, "key.parts=[{header: tenant}, {field: [after.id, /before/id]}]"]
 _AVRO = ["key.format=avro", *_REGISTRY]
 _INPUTS = [*_MIDDLE, "source.topic=null"]
+_LISTED = ["blocklist.file=LIST"]  # a file that is there
+_SCREENS = ["filter=null", *_LISTED]
 
 
 CONTRADICTIONS = [
@@ -243,12 +245,70 @@ CONTRADICTIONS = [
         ["sink.dead_letter_topic=events"],
         "sink.dead_letter_topic: must differ from source.topic",
     ),
+    *(
+        (
+            [*_LISTED, *_MIDDLE, f"{leaf}=by-key"],
+            f"source.repartition.topic: must differ from {leaf}",
+        )
+        for leaf in ("blocklist.control_topic", "sink.blocked_topic")
+    ),
+    # What goes with a block list.
+    *(
+        (
+            [f"{leaf}={value}"],
+            f"{leaf}: means nothing without blocklist.file; set blocklist.file, or",
+        )
+        for leaf, value in {
+            "allowlist.file": "LIST",
+            "blocklist.control_topic": "blocked",
+            "sink.blocked_topic": "blocked",
+        }.items()
+    ),
+    (
+        ["blocklist.on_positive=verify"],
+        "blocklist.on_positive = 'verify': means nothing without blocklist.file",
+    ),
+    (
+        [*_LISTED, "blocklist.exact=/var/lib/x.exact"],
+        "blocklist.exact: means nothing with blocklist.on_pos",
+    ),
+    # A list would never match keys of several fields, without a word.
+    (
+        [*_LISTED, "key.field=[tenant, id]"],
+        "needs keys of one field, but key.field names several",
+    ),
+    ([*_LISTED, *_PARTS], "needs keys of one field, but key.parts names several"),
+    # Of a worker that only screens: a list judges each event by itself, and no event is a duplicate.
+    ([*_SCREENS, *_MIDDLE], "source.repartition.topic: means nothing with filter.kind: none"),
+    (
+        [*_SCREENS, "sink.duplicates_topic=again"],
+        "sink.duplicates_topic: means nothing with filter.kind: none",
+    ),
+    *(
+        ([*_SCREENS, f"filter.{leaf}={value}"], "means nothing with filter.kind: none")
+        for leaf, value in {
+            "capacity": "5",
+            "error_rate": "0.1",
+            "retention": "7d",
+            "on_full": "warn",
+        }.items()
+    ),
+    (["filter.kind=window", "filter.refresh=true"], "does not work with exactly_once"),
+    # To allow what does not happen: then somebody believes in a danger, or a protection, that is not there.
+    (
+        ["kafka.allow_plaintext=true"],
+        "means nothing with kafka.security_protocol: PLAINTEXT; delete it",
+    ),
+    (
+        [*_AVRO, "kafka.schema_registry.allow_plaintext=true"],
+        "means nothing with an address of https; delete it",
+    ),
 ]
 
 
 FITTING = [
     ["key.field=/a~0b/~1"],
-    ["key.field=~"],
+    ["key.field='~'"],
     ["key.from=header", "key.field=/a~b"],
     ["key.from=key", "key.field=null"],
     ["key.field=[id, /user/id]"],
@@ -269,6 +329,8 @@ FITTING = [
     [*_MIDDLE, "delivery.guarantee=at_least_once"],
     [*_MIDDLE, "source.start=latest", "source.on_growth=accept"],
     [*_MIDDLE, f"kafka.group_id={'g' * 32_755}"],
+    [*_LISTED, "key.field=[id]"],
+    [*_LISTED, *_NO_FIELD, "key.parts=[{field: [id, old]}]"],
 ]
 
 
@@ -280,7 +342,7 @@ class TestContradictions:
 
         def check(row: tuple[Sequence[str], str]) -> None:
             overrides, expected = row
-            (line,) = problems(file, *overrides)
+            (line,) = problems(file, *(text.replace("LIST", str(file)) for text in overrides))
             assert expected in line
 
         every(CONTRADICTIONS, check)
@@ -289,26 +351,10 @@ class TestContradictions:
         """Pointers with right escapes, headers of any name and keys without a field are fine."""
 
         def check(overrides: Sequence[str]) -> None:
-            if overrides == ["key.field=~"]:
-                overrides = ["key.field='~'"]
-            assert read(file, *overrides).source.topic == "events"
+            given = [text.replace("LIST", str(file)) for text in overrides]
+            assert read(file, *given).source.topic == "events"
 
         every(FITTING, check)
-
-    def test_a_middle_topic_differs_from_those_of_a_block_list(
-        self, file: Path, listed: str
-    ) -> None:
-        """They take part in the comparison of topics like all others."""
-        for leaf in ("blocklist.control_topic", "sink.blocked_topic"):
-            (line,) = problems(file, listed, *_MIDDLE, f"{leaf}=by-key")
-            assert f"source.repartition.topic: must differ from {leaf}" in line
-
-    def test_a_worker_that_only_screens_needs_no_middle_topic(
-        self, file: Path, listed: str
-    ) -> None:
-        """A list judges each event by itself, so the option would do nothing."""
-        (line,) = problems(file, "filter=null", listed, *_MIDDLE)
-        assert "source.repartition.topic: means nothing with filter.kind: none" in line
 
     def test_malformed_events_go_where_the_topics_allow(self, file: Path) -> None:
         """Not set, `on_malformed` is dead_letter with that topic, else pass; and that is shown."""

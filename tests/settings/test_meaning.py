@@ -226,7 +226,7 @@ def test_the_meanings_of_the_two_stages(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.rule(30)
-def test_inputs_and_their_reading_are_no_meaning_of_a_stage(tmp_path: Path, override: str) -> None:
+def test_inputs_are_no_meaning_of_a_stage(tmp_path: Path, override: str) -> None:
     """Keys are placed by the middle alone: inputs may come and go, and the unread grow, without a new group."""
     for ours, theirs in zip(stages_of(tmp_path), stages_of(tmp_path, override), strict=True):
         assert theirs.name == ours.name

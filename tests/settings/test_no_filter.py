@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 from streamdedup.settings import show
@@ -59,30 +58,6 @@ class TestNoFilter:
         file.write_text(ONLY_SCREENS)
         (line,) = problems(file)
         assert line.startswith("dedup.yaml:8: filter.kind = 'none': leaves nothing to do without")
-
-    @pytest.mark.parametrize(
-        ("override", "leaf"),
-        [
-            ("filter.capacity=5", "capacity"),
-            ("filter.error_rate=0.1", "error_rate"),
-            ("filter.retention=7d", "retention"),
-            ("filter.on_full=warn", "on_full"),
-        ],
-    )
-    def test_what_is_of_a_filter_means_nothing(
-        self, file: Path, listed: str, override: str, leaf: str
-    ) -> None:
-        """It is refused by name, as it would do nothing."""
-        file.write_text(ONLY_SCREENS)
-        (line,) = problems(file, listed, override)
-        assert f"filter.{leaf}" in line
-        assert "means nothing with filter.kind: none" in line
-
-    def test_no_event_is_a_duplicate(self, file: Path, listed: str) -> None:
-        """So there is no topic for them."""
-        file.write_text(ONLY_SCREENS)
-        (line,) = problems(file, listed, "sink.duplicates_topic=again")
-        assert "sink.duplicates_topic: means nothing with filter.kind: none" in line
 
     def test_a_later_null_takes_back_the_filter_but_not_the_hash(
         self, file: Path, listed: str

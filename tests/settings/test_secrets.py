@@ -219,7 +219,7 @@ class TestSecurity:
         assert wrong not in line + other
 
     def test_a_key_without_its_hash_is_refused(self, file: Path, pem: Path) -> None:
-        """A key that is not used means that the hash was forgotten; and one is set once."""
+        """A key that is not used means that the hash was forgotten."""
         digits = "0123456789abcdef" * 2
         pem.write_text(digits)
         murmur3 = "filter.hash=murmur3"
@@ -228,9 +228,6 @@ class TestSecurity:
         (line,) = problems(file, murmur3, f"filter.hash_key_file={pem}")
         assert "filter.hash_key_file: " in line
         assert "set filter.hash: siphash" in line
-        twice = ["filter.hash=siphash", f"filter.hash_key_file={pem}"]
-        (line,) = problems(file, *twice, FILTER__HASH_KEY=digits)
-        assert "is set, and so is filter.hash_key; set one of the two" in line
 
     def test_complete_security_is_taken(self, file: Path, pem: Path) -> None:
         """TLS with a client certificate, and OAUTHBEARER with a provider, are accepted."""
@@ -354,14 +351,6 @@ class TestInClear:
         """So do those of tests, and of a proxy beside the worker."""
         given = ("key.format=avro", f"kafka.schema_registry.url='http://{host}:8081'", *user)
         assert in_clear(read(file, *given, **{f"KAFKA__SCHEMA_REGISTRY__{secret}": "x"})) == {}
-
-    def test_to_allow_what_does_not_happen_is_refused(self, file: Path) -> None:
-        """Then somebody believes in a danger, or a protection, that is not there."""
-        (line,) = problems(file, "kafka.allow_plaintext=true")
-        assert "means nothing with kafka.security_protocol: PLAINTEXT; delete it" in line
-        registry = "{url: 'https://registry', allow_plaintext: true}"
-        (line,) = problems(file, "key.format=avro", f"kafka.schema_registry={registry}")
-        assert "means nothing with an address of https; delete it" in line
 
     @pytest.mark.parametrize(
         "token",

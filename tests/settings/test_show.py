@@ -10,7 +10,7 @@ import pytest
 from streamdedup.keys.options import URL_SWITCHES
 from streamdedup.settings import load, show
 from streamdedup.settings.stages import max_skew_ms
-from tests.settings.minimal import ROOT, leaves, problems, read
+from tests.settings.minimal import ROOT, leaves, read
 
 
 class TestShown:
@@ -70,12 +70,6 @@ class TestShown:
         assert f"    {line}\n" in shown
         again.write_text(shown)
         assert max_skew_ms(read(again)) == max_skew_ms(settings)
-
-    def test_a_contradiction_is_told_once(self, file: Path) -> None:
-        """`refresh` of a filter that is no window is one problem, also with exactly_once, which is the default."""
-        assert len(problems(file, "filter.refresh=true")) == 1
-        (line,) = problems(file, "filter.kind=window", "filter.refresh=true")
-        assert "does not work with exactly_once" in line
 
     @pytest.mark.parametrize("name", ["dedup", "demo"])
     def test_the_examples_are_right(self, name: str) -> None:

@@ -4,59 +4,49 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import every
 from tests.settings.minimal import MINIMAL, problems, read, refusal
+
+REQUIRED = {"filter.capacity": "  capacity: 1000\n", "source.topic": "  topic: events\n"}
+RATES = {"1e-6": 1e-6, "1.0e-6": 1e-6, ".5": 0.5, "'0.25'": 0.25, "0.001": 0.001}
+NULLS = ["~", "null", "Null", "NULL"]
+SCALARS: list[tuple[str, str, object]] = [
+    *(("filter.error_rate", written, value) for written, value in RATES.items()),
+    *(("filter.capacity", written, 100_000) for written in ("100_000", "100k", "1e5", "'100000'")),
+    *(
+        ("source.topic", name, name)
+        for name in ("0123", "on", "1_0", "2026-01-01", "1.50", "true", "0x1F")
+    ),
+    *(("sink.create_topics", written, True) for written in ("yes", "on")),
+    *(("sink.create_topics", written, False) for written in ("no", "false")),
+    # Each way to write null is the default; in quotes it is a text.
+    *(("kafka.client_id", written, "streamdedup") for written in ("", *NULLS)),
+    *(("kafka.client_id", f"'{written}'", written) for written in ("x", *NULLS)),
+]
 
 
 class TestYaml:
     """A scalar means what it looks like."""
 
-    @pytest.mark.parametrize(
-        ("written", "value"),
-        [("1e-6", 1e-6), ("1.0e-6", 1e-6), (".5", 0.5), ("'0.25'", 0.25), ("0.001", 0.001)],
-    )
-    def test_numbers_with_exponents_are_numbers(
-        self, file: Path, written: str, value: float
-    ) -> None:
-        """YAML 1.1 takes 1e-6 for a text; here it is a number however it is written."""
-        file.write_text(MINIMAL.replace("  capacity", f"  error_rate: {written}\n  capacity"))
-        assert read(file).filter.error_rate == value
+    def test_a_scalar_means_what_it_looks_like(self, file: Path) -> None:
+        """In a file and on the command line, though YAML 1.1 takes 1e-6 for a text, and 0123 for a number."""
 
-    @pytest.mark.parametrize("written", ["100_000", "100k", "1e5", "'100000'"])
-    def test_integers_take_underscores_and_suffixes(self, file: Path, written: str) -> None:
-        """100_000 and 100k are the same integer."""
-        file.write_text(MINIMAL.replace("1000", written))
-        assert read(file).filter.capacity == 100_000
+        def check(row: tuple[str, str, object]) -> None:
+            leaf, written, value = row
+            section, name = leaf.split(".")
+            text = MINIMAL.replace(REQUIRED[leaf], "") if leaf in REQUIRED else MINIMAL
+            file.write_text(text.replace(f"{section}:\n", f"{section}:\n  {name}: {written}\n"))
+            assert getattr(getattr(read(file), section), name) == value
+            file.write_text(MINIMAL)
+            assert getattr(getattr(read(file, f"{leaf}={written}"), section), name) == value
 
-    @pytest.mark.parametrize("name", ["0123", "on", "1_0", "2026-01-01", "1.50", "true", "0x1F"])
-    def test_names_stay_as_they_are_written(self, file: Path, name: str) -> None:
-        """A topic that looks like a number, a date or a boolean keeps its name."""
-        file.write_text(MINIMAL.replace("topic: events\n", f"topic: {name}\n"))
-        assert read(file).source.topic == name
-        assert read(file, f"sink.topic={name}-b").sink.topic == f"{name}-b"
-
-    @pytest.mark.parametrize(
-        ("written", "value"), [("yes", True), ("on", True), ("no", False), ("false", False)]
-    )
-    def test_booleans_take_yes_and_no(self, file: Path, written: str, value: bool) -> None:
-        """What every operator reads as a boolean is one."""
-        file.write_text(MINIMAL.replace("sink:", f"sink:\n  create_topics: {written}"))
-        assert read(file).sink.create_topics is value
+        every(SCALARS, check)
 
     def test_an_editors_marks_are_no_content(self, file: Path) -> None:
         """Editors of Windows begin a file with a byte order mark, and end lines by two characters."""
         plain = read(file)
         file.write_bytes(b"\xef\xbb\xbf" + MINIMAL.replace("\n", "\r\n").encode())
         assert read(file) == plain
-
-    @pytest.mark.parametrize("written", ["", " ~", " null", " Null", " NULL"])
-    def test_each_way_to_write_null_is_the_default(self, file: Path, written: str) -> None:
-        """In quotes it is a text."""
-        file.write_text(MINIMAL.replace("source:", f"  client_id:{written}\nsource:"))
-        default = read(file).kafka.client_id
-        assert default == "streamdedup"
-        quoted = written.strip() or "x"
-        file.write_text(MINIMAL.replace("source:", f"  client_id: '{quoted}'\nsource:"))
-        assert read(file).kafka.client_id == quoted
 
     def test_a_name_that_is_no_text_is_refused(self, file: Path) -> None:
         """By its line."""
