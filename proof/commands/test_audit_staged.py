@@ -9,10 +9,7 @@ from streamdedup.kafka.records.records import Record
 from streamdedup.settings import load
 from streamdedup.testing import connected_to
 from streamdedup.worker.staged import CopyingWorker
-from tests.commands.test_audit_staged import (
-    audited,
-    judged,
-)
+from tests.commands.test_reset_staged import audited, work
 from tests.memory import over
 from tests.staged import PLACES, MemoryStage, value
 
@@ -31,7 +28,7 @@ async def test_what_a_window_had_forgotten_is_counted(stage: MemoryStage) -> Non
     for key, day in events:
         record = Record.of(now_ms + (day - 20) * DAY_MS, None, value(key))
         stage.broker.log(stage.source, 0).append([record], None)
-    await judged(stage, len(events))
+    await work(stage, len(events))
     report = await audited(stage)
     assert report.fine, report.as_text()
     assert (report.total.emitted, report.total.due_again, report.total.late_again) == (45, 2, 1)
@@ -50,7 +47,7 @@ async def test_what_a_window_had_forgotten_is_counted(stage: MemoryStage) -> Non
 async def test_a_stranger_in_the_middle_is_named(stage: MemoryStage) -> None:
     """And what waits behind it is under way all the same."""
     stage.feed(range(100))
-    await judged(stage, 100)
+    await work(stage, 100)
     stage.broker.produce(stage.middle, [(p, None, value(p)) for p in range(PLACES)])
     stage.feed(range(50, 200))
     alone = CopyingWorker(load(stage.deployment.write_config(), []), connected_to(stage.broker))

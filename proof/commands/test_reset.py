@@ -24,7 +24,7 @@ from streamdedup.kafka.offsets import Committed
 from streamdedup.settings import load
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.topics import delete_records, move_offsets, produce, read_all
-from tests.commands.test_reset import FOUND, NOTE, NOW_MS, at, emitted, reset
+from tests.commands.test_reset import FOUND, NOW_MS, at, emitted, reset
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.lists.tools import built
 from tests.local import run_to_the_end
@@ -105,6 +105,12 @@ def test_a_gap_above_the_floor_stops(deployment: Deployment) -> None:
 @pytest.mark.broker
 def test_an_active_group_is_refused(deployment: Deployment) -> None:
     """With its members counted, status 1; nothing is moved, and the worker is not disturbed."""
+
+    async def moved() -> None:
+        # As if the worker had joined after we looked: the broker itself refuses offsets of no member.
+        async with kafka_cluster(load(deployment.write_config()).kafka) as cluster:
+            await cluster.move(deployment.group, deployment.source, {0: (0, ""), 1: (0, "")})
+
     deployment.feed(keyed(range(100), 2))
     with deployment.running() as worker:
         deployment.catch_up(worker)
@@ -116,15 +122,9 @@ def test_an_active_group_is_refused(deployment: Deployment) -> None:
         deployment.catch_up(worker)
         assert not worker.events("doubt")
         with pytest.raises(DeliveryError, match="has members: a worker joined meanwhile"):
-            asyncio.run(_moved_without_looking(deployment))
+            asyncio.run(moved())
     assert at(deployment) == {0: 100, 1: 100}
     assert lost_and_doubled(deployment) == (0, 0, 0)
-
-
-async def _moved_without_looking(deployment: Deployment) -> None:
-    """As if the worker had joined after we looked: the broker itself refuses offsets of no member."""
-    async with kafka_cluster(load(deployment.write_config()).kafka) as cluster:
-        await cluster.move(deployment.group, deployment.source, {0: (0, ""), 1: (0, "")})
 
 
 @pytest.mark.broker
@@ -282,16 +282,6 @@ def test_a_group_that_committed_nothing_is_named(tmp_path: Path) -> None:
     assert re.search(r"The group \S+ has committed nothing on \S+: .* check kafka.group_id", said)
     said = said_of(tmp_path, Target("latest"), Step(0, None, 90, FOUND), Step(1, 3, 90, FOUND))
     assert "has committed nothing" not in said
-
-
-def test_without_a_note_nothing_is_known() -> None:
-    """Another tool's offset has neither floor nor time; an untouched output begins where it is told."""
-    tool = replace(FOUND, committed=Committed(30, None))
-    of_now = replace(NOTE, watermark=None, partitions=5, born=5)
-    assert note_after(tool, 10, forget=False) == replace(of_now, label=60)
-    untouched = replace(FOUND, committed=None, output_end=0)
-    expected = replace(of_now, label=0, floor=0, since=90)
-    assert note_after(untouched, 90, forget=False) == expected
 
 
 @pytest.mark.parametrize("forget", [False, True])

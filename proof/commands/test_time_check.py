@@ -6,11 +6,22 @@ from hypothesis import strategies as st
 from streamdedup.commands.audit.time_check import TOLERANCE_MS, Claim
 from tests.commands.test_time_check import (
     AHEAD_MS,
+    HOUR_MS,
     KEPT_MS,
     NOW_MS,
     check_on,
-    letters,
     wrong_in,
+)
+
+letters = st.lists(
+    st.tuples(
+        st.integers(0, 3),  # how many transactions on
+        st.integers(0, 30 * 60_000),  # how much later each
+        st.integers(-3 * HOUR_MS, 3 * HOUR_MS),  # the event's distance from the limit
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=30,
 )
 
 

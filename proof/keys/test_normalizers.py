@@ -1,7 +1,5 @@
 """Claims about normalization: the kernels do to ASCII what Python does, and to nothing else anything."""
 
-import subprocess
-import sys
 from itertools import product
 from typing import get_args
 from unicodedata import unidata_version
@@ -15,31 +13,8 @@ import streamdedup
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Normalization
-from tests.broker.base import DEADLINE_S
 from tests.keys.test_normalizers import named
 from tests.rows import table
-
-
-@pytest.mark.parametrize(
-    ("option", "passed"),
-    [
-        ((), b"Key\n key\nkey\nKEY \n"),
-        (("--normalize", "trim"), b"Key\n key\nKEY \n"),
-        (("--normalize", "lowercase"), b"Key\n"),
-        (("--normalize", "lowercase", "--key", "line"), b"Key\n"),
-    ],
-    ids=["none", "trim", "lowercase", "line"],
-)
-def test_the_pipe_normalizes(option: tuple[str, ...], passed: bytes) -> None:
-    """Lines pass as they came; what makes them equal is normalized."""
-    done = subprocess.run(
-        [sys.executable, "-m", "streamdedup", "pipe", *option],
-        input=b"Key\n key\nkey\nKEY \n",
-        capture_output=True,
-        timeout=DEADLINE_S,
-        check=True,
-    )
-    assert done.stdout == passed
 
 
 def test_an_identity_says_what_was_done_and_by_which_unicode() -> None:

@@ -33,6 +33,16 @@ def emit(deployment: MemoryDeployment, events: Iterable[Event], committed_at: in
     deployment.commit({0: committed_at})
 
 
+def letter(
+    deployment: MemoryDeployment, offset: int, key: bytes | None = None, topic: str = ""
+) -> Event:
+    """What a side topic has of an event of the input, or of another topic."""
+    named = topic or deployment.source
+    origin = {"topic": named.encode(), "partition": b"0", "offset": b"%d" % offset}
+    headers = [(f"streamdedup.{name}", value) for name, value in origin.items()]
+    return 0, key, b"", list(headers), None
+
+
 # --- breaches, forged ---
 
 
@@ -153,24 +163,14 @@ def test_dead_letters_account_for_what_is_not_emitted(forged: MemoryDeployment) 
     """What a dead letter names is not missed, nor is its key; a malformed event that none names is lost."""
     letters = forged.create_side_topic("dead_letter_topic")
     forged.feed([*keyed(range(10), 1), (0, None, b"", [], None), (0, None, b"", [], None)])
-
-    def letter(offset: int, topic: str = forged.source) -> Event:
-        origin = {"topic": topic.encode(), "partition": b"0", "offset": b"%d" % offset}
-        return (
-            0,
-            None,
-            None,
-            [(f"streamdedup.{name}", value) for name, value in origin.items()],
-            None,
-        )
-
-    forged.produce(letters, [letter(4), letter(4), letter(5, "other"), letter(10)])
+    of_another = letter(forged, 5, topic="other")
+    forged.produce(letters, [*[letter(forged, 4)] * 2, of_another, letter(forged, 10)])
     emit(forged, keyed({*range(10)} - {4}, 1), 12)
     report = forged.audited()
     assert (report.total.rejected, report.total.malformed, report.total.missing) == (1, 2, 0)
     assert report.total.lost == 1
     assert f"{forged.source}/0 at offset 11" in report.breaches[0]
-    forged.produce(letters, [letter(11)])
+    forged.produce(letters, [letter(forged, 11)])
     assert forged.audited().fine
 
 
@@ -344,13 +344,6 @@ def listed(deployment: MemoryDeployment, numbers: Iterable[int]) -> str:
     path = list_file(deployment.directory / "block.list", keys)
     deployment.config["blocklist"] = {"file": str(path)}
     return deployment.create_side_topic("blocked_topic")
-
-
-def letter(deployment: MemoryDeployment, offset: int, key: bytes) -> Event:
-    """What the topic of blocked events has of one."""
-    origin = {"topic": deployment.source.encode(), "partition": b"0", "offset": b"%d" % offset}
-    headers = [(f"streamdedup.{name}", value) for name, value in origin.items()]
-    return 0, key, b"", list(headers), None
 
 
 def test_what_is_blocked_is_not_lost(tmp_path: Path) -> None:

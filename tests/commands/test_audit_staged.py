@@ -2,25 +2,11 @@
 
 import pytest
 
-from streamdedup.commands.audit import Report, audit
 from streamdedup.events import Column
 from streamdedup.keys.placement import partitions_of
-from streamdedup.settings import load
-from streamdedup.testing import connected_to
+from tests.commands.test_reset_staged import audited, work
 from tests.memory import over
 from tests.staged import PLACES, MemoryStage, value
-
-
-async def audited(stage: MemoryStage) -> Report:
-    """The report."""
-    settings = load(stage.deployment.write_config(), [])
-    return await audit(settings, connected_to(stage.broker))
-
-
-async def judged(stage: MemoryStage, events: int) -> None:
-    """Let a worker judge so many events."""
-    async with stage.start() as worker:
-        await worker.consumed(events)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +24,7 @@ async def test_every_sort_of_event_is_accounted_for(
     stage.feed([*range(300), *range(100)])
     stage.broker.produce(stage.source, [(n % 3, b"r%d" % n, b"no json") for n in range(20)])
     stage.broker.produce(stage.source, [(n % 3, b"t%d" % n, None) for n in range(10)])
-    await judged(stage, 430)
+    await work(stage, 430)
     report = await audited(stage)
     assert report.fine, report.as_text()
     total = report.total
@@ -59,7 +45,7 @@ async def test_every_sort_of_event_is_accounted_for(
 async def test_what_was_written_by_others_is_found(stage: MemoryStage) -> None:
     """A key of no input event is foreign; an emitted key in another partition is doubled, and misplaced."""
     stage.feed(range(100))
-    await judged(stage, 100)
+    await work(stage, 100)
     own, strange = (int(partitions_of(Column.of([k]), PLACES)[0]) for k in (b"7", b"strange"))
     stage.broker.produce(stage.deployment.sink, [(strange, None, value("strange"))])
     other = (own + 1) % PLACES

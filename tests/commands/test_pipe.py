@@ -3,9 +3,10 @@
 import codecs
 import gzip
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +30,7 @@ any_text = st.lists(
 class Chunks:
     """A reader that gives its data in the sizes told, then one byte at a time."""
 
-    def __init__(self, data: bytes, sizes: Sequence[int] = ()) -> None:
+    def __init__(self, data: bytes, sizes: Iterable[int] = ()) -> None:
         self._data, self._sizes = io.BytesIO(data), iter(sizes)
 
     def read1(self, size: int, /) -> bytes:
@@ -172,16 +173,8 @@ def test_several_fields_make_one_key() -> None:
         b'{"a": "x", "b,c": "yz"}',
         b'{"b,c": "z", "a": "xy", "d": 1}',
     ]
-    sink = io.BytesIO()
-    deduplicate(
-        Chunks(b"".join(line + b"\n" for line in lines)),
-        sink.write,
-        Bloom(10),
-        read=line_reader(["json:a", "json:b,c"]),
-        summary=Summary(),
-        warn=_unexpected,
-    )
-    assert sink.getvalue().splitlines() == lines[:2]
+    out, _ = _run(b"\n".join(lines), key=["json:a", "json:b,c"])
+    assert out.splitlines() == lines[:2]
 
 
 CSV = b'id,name\r\n7,"a, b"\r\n8,"two\nlines"\r\n"7",again\r\n\r\n9,"said ""so"""\r\n8,more\r\nx'
@@ -197,15 +190,14 @@ def test_the_key_is_a_column_of_csv() -> None:
         out, summary = _run(CSV, sizes, key="csv:1")
         assert out.startswith(b"id,name\r\n7")
         assert (summary.lines, summary.passed, summary.malformed) == (8, 6, 1)
+    assert _run(b"", key="csv:id")[0] == b""
 
 
 def test_several_columns_make_one_key_and_are_normalized() -> None:
     """As fields of JSON are; a record without one of them passes."""
-    data, sink = b"a,b\nX,1\nx,2\nx ,1\nx\n", io.BytesIO()
-    reader = line_reader(["csv:a", "csv:2"], "lowercase")
-    summary = Summary()
-    deduplicate(Chunks(data), sink.write, Bloom(10), read=reader, summary=summary, warn=_unexpected)
-    assert sink.getvalue() == b"a,b\nX,1\nx,2\nx\n"
+    data = b"a,b\nX,1\nx,2\nx ,1\nx\n"
+    out, summary = _run(data, key=["csv:a", "csv:2"], normalize="lowercase")
+    assert out == b"a,b\nX,1\nx,2\nx\n"
     assert (summary.lines, summary.malformed) == (4, 1)
 
 
@@ -224,6 +216,19 @@ def test_the_summary_counts_what_there_is(
     (tmp_path / "in.csv").write_bytes(b'id,mail\n1,"two\nlines"\n2,"two\nlines"\n')
     assert main(["pipe", str(tmp_path / "in.csv"), "--key", key]) == 0
     assert said in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "passed"),
+    [("none", b"Key\n key\nkey\nKEY \n"), ("trim", b"Key\n key\nKEY \n"), ("lowercase", b"Key\n")],
+)
+def test_lines_are_equal_that_are_normalized_alike(
+    name: str, passed: bytes, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The first of them passes as it came."""
+    (tmp_path / "in").write_bytes(b"Key\n key\nkey\nKEY \n")
+    assert main(["pipe", str(tmp_path / "in"), "--normalize", name]) == 0
+    assert capfdbinary.readouterr().out == passed
 
 
 @pytest.mark.parametrize(
@@ -302,28 +307,18 @@ def test_a_window_is_never_full() -> None:
     assert "BEYOND" not in summary.text(seen)
 
 
-def test_on_full_warn_goes_on() -> None:
-    """With "warn" a full filter goes on taking keys, and the summary shows more keys than room."""
-    seen, sink, summary, _ = _overfill(keys=15)
-    assert sink == b"".join(b"%d\n" % i for i in range(15))
-    assert "15 of 10 keys" in summary.text(seen)
-
-
-def test_a_warning_is_given_once_when_capacity_is_passed() -> None:
-    """It names the line, the capacity and the remedy; a filter that is exactly full is silent."""
-    assert _overfill(keys=10)[3] == []
-    (warning,) = _overfill(keys=15)[3]
-    assert warning.startswith("the filter is full: by line 11 it holds more than 10 keys; ")
-    assert warning.endswith("; give a larger --capacity")
-
-
-def _overfill(keys: int) -> tuple[Bloom, bytes, Summary, list[str]]:
-    """Pass so many keys through a filter for ten, a line at a time, and return what was said."""
-    seen, sink, summary, warnings = Bloom(10, 1e-9), io.BytesIO(), Summary(), list[str]()
-    data = b"".join(b"%d\n" % i for i in range(keys))
-    source = Chunks(data, [2] * 10 + [3] * 9)
-    deduplicate(source, sink.write, seen, on_full="warn", summary=summary, warn=warnings.append)
-    return seen, sink.getvalue(), summary, warnings
+def test_on_full_warn_goes_on_and_warns_once() -> None:
+    """The warning names the line, the capacity and the remedy; a filter that is exactly full is silent."""
+    for keys in (10, 15):
+        seen, sink, summary, warnings = Bloom(10, 1e-9), io.BytesIO(), Summary(), list[str]()
+        data = b"".join(b"%d\n" % i for i in range(keys))
+        source = Chunks(data, [2] * 10 + [3] * 9)
+        deduplicate(source, sink.write, seen, on_full="warn", summary=summary, warn=warnings.append)
+        assert sink.getvalue() == data
+        assert f"{keys} of 10 keys" in summary.text(seen)
+        assert len(warnings) == (keys > 10)
+    assert warnings[0].startswith("the filter is full: by line 11 it holds more than 10 keys; ")
+    assert warnings[0].endswith("; give a larger --capacity")
 
 
 def test_a_sink_that_nobody_reads_ends_the_run() -> None:
@@ -342,13 +337,15 @@ def test_a_sink_that_nobody_reads_ends_the_run() -> None:
     assert source.read1(2) == b"a\n"
 
 
-def _run(data: bytes, sizes: Sequence[int] = (), key: str = "line") -> tuple[bytes, Summary]:
+def _run(
+    data: bytes, sizes: Sequence[int] = (), key: str | list[str] = "line", **options: Any
+) -> tuple[bytes, Summary]:
     sink, summary = io.BytesIO(), Summary()
     deduplicate(
         Chunks(data, sizes),
         sink.write,
         Bloom(100_000, 1e-9),
-        read=line_reader([key]),
+        read=line_reader([key] if isinstance(key, str) else key, **options),
         summary=summary,
         warn=_unexpected,
     )

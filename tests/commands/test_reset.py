@@ -18,13 +18,14 @@ from streamdedup.commands.reset_text import as_text
 from streamdedup.delivery.resume import PartitionState
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.kafka.client.closing import close_producer
-from streamdedup.kafka.offsets import Committed
+from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.settings import load
 from tests.broker.base import Broker
 from tests.broker.topics import committed, produce, read_all
 from tests.delivery import test_resume
 from tests.deployment import Deployment, keyed
 from tests.local import run_to_the_end
+from tests.rows import table
 
 NOW_MS = 1_800_000_000_000
 
@@ -62,17 +63,17 @@ def test_a_time_is_read_as_it_is_written(text: str, target: Target) -> None:
     assert target_of(text, NOW_MS) == target
 
 
-@pytest.mark.parametrize("text", ["", "7", "-2h", "soon", "2x", "Earliest", "2026-13-01"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+@table(
+    [
+        *((text, "neither earliest, latest, a time like") for text in ("", "-2h", "soon", "2x")),
+        *((text, "neither earliest, latest, a time like") for text in ("Earliest", "2026-13-01")),
+        # 0 is not "no time ago", nor are eight digits a day: who writes a number means an offset.
+        *((text, "offsets are not accepted") for text in ("0", "00", "7", " 7 ", "20260131")),
+    ]
+)
+def test_what_is_no_time_is_refused(text: str, said: str) -> None:
     """The message says what may be written instead."""
-    with pytest.raises(ValueError, match="neither earliest, latest, a time like"):
-        target_of(text, NOW_MS)
-
-
-@pytest.mark.parametrize("text", ["0", "00", "12345", " 7 ", "20260131"])
-def test_a_bare_number_is_no_target(text: str) -> None:
-    """0 is not "no time ago", nor are eight digits a day: who writes a number means an offset, and is told."""
-    with pytest.raises(ValueError, match=r"like 2h or 7d; offsets are not accepted"):
+    with pytest.raises(ValueError, match=said):
         target_of(text, NOW_MS)
 
 
@@ -81,30 +82,37 @@ def with_note(**changes: Any) -> PartitionState:
     return replace(FOUND, committed=Committed(30, replace(NOTE, **changes)))
 
 
-def test_a_move_changes_nothing_but_the_offset() -> None:
-    """The note has the ids of now, the output's end as its label, and time and partitions of before."""
-    assert note_after(FOUND, 10, forget=False) == replace(NOTE, label=60)
+MOVED, OF_NOW = replace(NOTE, label=60), replace(NOTE, watermark=None, partitions=5, born=5)
+
+
+@table(
+    [
+        # Nothing but the offset: the ids of now, the output's end as label, time and partitions of before.
+        (FOUND, 10, MOVED),
+        # What was forgotten stays so; above the floor, reading begins at the earlier of the moves.
+        (with_note(floor=40, since=25), 20, replace(MOVED, floor=40, since=20)),
+        (with_note(floor=40, since=25), 80, replace(MOVED, floor=40, since=25)),
+        # The output was emitted under the key of that commit, whoever resets.
+        (with_note(meaning=7), 10, replace(MOVED, meaning=7)),
+        # Another tool's offset has neither floor nor time; an untouched output begins where it is told.
+        (replace(FOUND, committed=Committed(30, None)), 10, replace(OF_NOW, label=60)),
+        (
+            replace(FOUND, committed=None, output_end=0),
+            90,
+            replace(OF_NOW, label=0, floor=0, since=90),
+        ),
+    ]
+)
+def test_a_move_keeps_what_is_known(found: PartitionState, to: int, note: Note) -> None:
+    """Of the output, and nothing of what is not known."""
+    assert note_after(found, to, forget=False) == note
 
 
 def test_forgetting_sets_a_floor_and_the_time_back() -> None:
-    """The output's end is the floor, reading goes on at the target, a window's time begins anew."""
-    forgotten = note_after(FOUND, 20, forget=True)
-    expected = replace(NOTE, label=60, watermark=None, floor=60, since=20, partitions=5, born=5)
-    assert forgotten == expected
-
-
-@pytest.mark.parametrize(("to", "since"), [(20, 20), (80, 25)])
-def test_a_later_move_keeps_the_floor(to: int, since: int) -> None:
-    """What was forgotten stays so; what is read above the floor begins where the earlier of the moves put it."""
-    found = with_note(floor=40, since=25)
-    assert note_after(found, to, forget=False) == replace(NOTE, label=60, floor=40, since=since)
-
-
-def test_a_move_keeps_the_meaning_of_the_output_and_forgetting_drops_it() -> None:
-    """The output was emitted under the key of that commit, whoever resets; what is forgotten has no key."""
-    found = with_note(meaning=7)
-    assert note_after(found, 10, forget=False).meaning == 7
-    assert note_after(found, 10, forget=True).meaning is None
+    """The output's end is the floor, reading goes on at the target, a window's time begins anew, without a key."""
+    forgotten = replace(OF_NOW, label=60, floor=60, since=20)
+    for found in (FOUND, with_note(meaning=7)):
+        assert note_after(found, 20, forget=True) == forgotten
 
 
 def test_a_floor_belongs_to_one_output() -> None:

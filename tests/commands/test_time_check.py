@@ -5,8 +5,6 @@ from bisect import bisect_left
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import strategies as st
-
 from streamdedup.commands.audit.time_check import Claim, TimeCheck
 from streamdedup.kafka.topics import Topic
 from streamdedup.settings import Settings
@@ -88,15 +86,3 @@ def test_without_a_marker_nothing_is_known() -> None:
     for check in (check_on([]), check_on([(1, NOW_MS)], "at_least_once")):
         assert wrong_in(check, claims) == []
         assert check.unknown == 1
-
-
-letters = st.lists(
-    st.tuples(
-        st.integers(0, 3),  # how many transactions on
-        st.integers(0, 30 * 60_000),  # how much later each
-        st.integers(-3 * HOUR_MS, 3 * HOUR_MS),  # the event's distance from the limit
-        st.booleans(),
-    ),
-    min_size=1,
-    max_size=30,
-)

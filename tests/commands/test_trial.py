@@ -27,13 +27,16 @@ tried = trial.tried
 
 
 class Stage:
-    """A broker in memory with an input of so many partitions."""
+    """A broker in memory with an input of so many partitions; the command finds it, too."""
 
-    def __init__(self, directory: Path, partitions: int = PARTITIONS) -> None:
+    def __init__(
+        self, directory: Path, patch: pytest.MonkeyPatch, partitions: int = PARTITIONS
+    ) -> None:
         self.deployment = Deployment("memory:1", directory, partitions)
         self.deployment.config["key"] = {"field": "id"}
         self.broker = MemoryBroker()
         self.broker.create_topic(self.deployment.source, partitions)
+        patch.setattr(trial, "tried", partial(tried, connect=connected_to(self.broker)))
 
     def feed(self, events: Iterable[Any]) -> None:
         """Append to the input."""
@@ -42,19 +45,23 @@ class Stage:
     def tried(self, events: int = 100_000) -> trial.Trial:
         """What is found."""
         settings = load(self.deployment.write_config())
-        return asyncio.run(tried(settings, events, connected_to(self.broker)))
+        return asyncio.run(trial.tried(settings, events))
+
+    def command(self, *options: str) -> int:
+        """The status of the command."""
+        return main(["try", "-c", str(self.deployment.write_config()), *options])
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """Six partitions."""
-    return Stage(tmp_path)
+    return Stage(tmp_path, monkeypatch)
 
 
 @pytest.fixture
-def keyed_stage(tmp_path: Path) -> Stage:
+def keyed_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """Two partitions; the record key is the key."""
-    made = Stage(tmp_path, partitions=2)
+    made = Stage(tmp_path, monkeypatch, partitions=2)
     made.deployment.config["key"] = {"from": "key"}
     return made
 
@@ -94,23 +101,19 @@ def test_lists_are_asked_as_a_worker_would(keyed_stage: Stage, tmp_path: Path) -
     assert found.matched == {"address": 3, "domain": 3}
 
 
-def test_the_command(
-    keyed_stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(keyed_stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """A person gets a table, a program JSON, and neither gets a key."""
     stage, source = keyed_stage, keyed_stage.deployment.source
     stage.feed((n % 2, b"user%d" % n, b"{}") for n in [*range(50), *range(10)])
     stage.feed([(0, None, b"{}")])
-    monkeypatch.setattr(trial, "tried", partial(tried, connect=connected_to(stage.broker)))
-    command = ["try", "-c", str(stage.deployment.write_config())]
-    assert main(command) == 0
+    assert stage.command() == 0
     text = capsys.readouterr().out
     assert text.startswith(f"the newest 61 events of {source}, of 2 partitions:\n")
     assert "  duplicate          10   16.4%\n" in text
     assert "  1 times: the record key is null; first at partition 0, offset 30\n" in text
     assert "distinct keys: 50\n" in text
     assert "user" not in text
-    assert main([*command, "--json"]) == 0
+    assert stage.command("--json") == 0
     report = json.loads(capsys.readouterr().out)
     counts = {"pass": 50, "duplicate": 10, "blocked": 0, "malformed": 1, "rejected": 0}
     assert report["verdicts"] == counts
@@ -151,43 +154,35 @@ def test_as_many_events_are_read_as_were_asked_for(stage: Stage, events: int) ->
 
 
 def test_keys_in_several_partitions_have_a_status_of_their_own(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A person reads the share, the reason and the remedy, a program the counts; no key is printed."""
     stream = spread(3000, 948)
     stage.feed(stream.events)
-    monkeypatch.setattr(trial, "tried", partial(tried, connect=connected_to(stage.broker)))
-    command = ["try", "-c", str(stage.deployment.write_config()), "--events", "10k"]
-    assert main(command) == 3
+    assert stage.command("--events", "10k") == 3
     text = capsys.readouterr().out
     assert (
         f"about {stream.unseen_share:.1%} of all duplicates pass for that reason; {REMEDY}" in text
     )
     assert "warning: 100% of the events have no record key" in text
     assert "user" not in text
-    assert main([*command, "--json"]) == 3
+    assert stage.command("--events", "10k", "--json") == 3
     report = json.loads(capsys.readouterr().out)
     assert report["duplicates_across_partitions"] == stream.passing - stream.distinct
     assert report["events_without_record_key"] == 3000
     assert report["keys_with_several_record_keys"] == 0
 
 
-def test_a_key_that_is_probably_wrong_comes_first(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_is_probably_wrong_comes_first(stage: Stage) -> None:
     """An empty key comes in all partitions, and what that suggests, another partitioning, would not help."""
     stage.feed((n % 6, None, b'{"id": ""}') for n in range(120))
-    monkeypatch.setattr(trial, "tried", partial(tried, connect=connected_to(stage.broker)))
-    assert main(["try", "-c", str(stage.deployment.write_config())]) == 5
+    assert stage.command() == 5
 
 
-def test_a_stream_by_key_is_fine(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stream_by_key_is_fine(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """Record keys may be others than the key, as long as one key has one of them."""
     stage.feed((n % 6, b"%d" % (n % 6), b'{"id": "%d"}' % n) for n in [*range(60), *range(60)])
-    monkeypatch.setattr(trial, "tried", partial(tried, connect=connected_to(stage.broker)))
-    assert main(["try", "-c", str(stage.deployment.write_config())]) == 0
+    assert stage.command() == 0
     assert "warning" not in capsys.readouterr().out
 
 
@@ -211,9 +206,9 @@ def test_several_record_keys_of_one_key_are_counted(stage: Stage) -> None:
     assert "different record keys" in stage.tried().as_text()
 
 
-def test_one_partition_raises_no_suspicion(tmp_path: Path) -> None:
+def test_one_partition_raises_no_suspicion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the record keys are."""
-    stage = Stage(tmp_path, partitions=1)
+    stage = Stage(tmp_path, monkeypatch, partitions=1)
     stage.feed((0, None, value) for _, _, value, *_ in spread(100, 50).events)
     assert "warning" not in stage.tried().as_text()
 
@@ -257,18 +252,13 @@ def test_another_number_of_places_is_refused(stage: Stage) -> None:
 
 
 def fitted(
-    stage: Stage,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    **filter_: Any,
+    stage: Stage, capsys: pytest.CaptureFixture[str], **filter_: Any
 ) -> tuple[int, str, Any]:
     """The status, the text and the figures of `try` with these options of the filter."""
     stage.deployment.config["filter"] = filter_
-    monkeypatch.setattr(trial, "tried", partial(tried, connect=connected_to(stage.broker)))
-    command = ["try", "-c", str(stage.deployment.write_config()), "--events", "10k"]
-    status = main(command)
+    status = stage.command("--events", "10k")
     text = capsys.readouterr().out
-    assert main([*command, "--json"]) == status
+    assert stage.command("--events", "10k", "--json") == status
     return status, text, json.loads(capsys.readouterr().out)["fit"]
 
 
@@ -276,35 +266,31 @@ def test_more_keys_than_the_capacity_have_a_status_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Those that are remembered at once: a window forgets what the others do not."""
-    stage = Stage(tmp_path, 1)
+    stage = Stage(tmp_path, monkeypatch, 1)
     day_ms = 86_400_000
     for day in range(3):
         monkeypatch.setattr(stage.broker, "now_ms", partial(int, day * day_ms + 1))
         stage.feed((0, b"%d" % n, b'{"id": "%d"}' % (day * 1000 + n)) for n in range(1000))
-    status, text, fit = fitted(stage, monkeypatch, capsys, capacity=2500)
+    status, text, fit = fitted(stage, capsys, capacity=2500)
     assert (status, fit["distinct_keys_at_once"], fit["remembered_ms"]) == (4, 3000, None)
     assert "warning: distinct keys: 3,000, and filter.capacity is 2,500; raise it" in text
     window = {"kind": "window", "capacity": 2500, "generations": 8}
-    status, text, fit = fitted(stage, monkeypatch, capsys, **window, retention="1d")
+    status, text, fit = fitted(stage, capsys, **window, retention="1d")
     assert (status, fit["distinct_keys_at_once"]) == (0, 2000)
     assert "distinct keys within any 1.14 d: 2,000, and filter.capacity is 2,500" in text
-    status, _, fit = fitted(stage, monkeypatch, capsys, **window, retention="7d")
+    status, _, fit = fitted(stage, capsys, **window, retention="7d")
     assert (status, fit["distinct_keys_at_once"]) == (4, 3000)
 
 
 @pytest.mark.parametrize("empty", [True, False])
 def test_a_key_that_prevails_has_a_status_of_its_own(
-    stage: Stage,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    *,
-    empty: bool,
+    stage: Stage, capsys: pytest.CaptureFixture[str], *, empty: bool
 ) -> None:
     """It is named by the place of its first event, never by itself."""
     common = "" if empty else "s3cr3t"
     stage.feed((1, b"k", b'{"id": "%b"}' % common.encode()) for _ in range(300))
     stage.feed((2, b"%d" % n, b'{"id": "%d"}' % n) for n in range(700))
-    status, text, fit = fitted(stage, monkeypatch, capsys, capacity=10_000)
+    status, text, fit = fitted(stage, capsys, capacity=10_000)
     assert (status, fit["events_of_most_frequent_key"]) == (5, 300)
     assert fit["events_with_empty_key"] == (300 if empty else 0)
     assert fit["most_frequent_key_first_at"]["partition"] == 1
@@ -324,11 +310,11 @@ def test_reasons_are_counted_without_the_byte_that_each_names(stage: Stage) -> N
 
 
 def test_events_without_a_key_have_a_status_too(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The configured field is probably not theirs."""
     stage.feed((0, b"%d" % n, b'{"name": "%d"}' % n) for n in range(200))
-    status, text, fit = fitted(stage, monkeypatch, capsys, capacity=10_000)
+    status, text, fit = fitted(stage, capsys, capacity=10_000)
     assert (status, fit) == (5, None)
     assert "malformed" in text
 
