@@ -1,6 +1,5 @@
 """Claims about the command itself: quick to help, honest in its exit status, polite to signals."""
 
-import array
 import fcntl
 import os
 import re
@@ -8,17 +7,15 @@ import signal
 import socket
 import subprocess
 import sys
-import termios
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from streamdedup.cli import main
 from tests.broker.base import DEADLINE_S, wait_until
-from tests.cli.processes import COMMAND, EXAMPLE, Piped
+from tests.cli.processes import COMMAND, EXAMPLE, Piped, holds, is_asleep
 
 
 @pytest.mark.parametrize(
@@ -38,7 +35,7 @@ def test_a_stream_that_fails_is_named_and_ends_in_1(redirection: str, said: byte
     assert b"Exception" not in done.stderr
 
 
-def test_without_standard_error_the_output_holds_lines_only() -> None:
+def test_without_standard_error_the_outputholds_lines_only() -> None:
     """Where standard error is closed the summary is not told: it has no place among the lines."""
     done = _shell('"$@" pipe <<<line 2>&-')
     assert (done.returncode, done.stdout) == (0, b"line\n")
@@ -149,23 +146,13 @@ def test_an_interrupt_does_not_wait_for_the_reader(piped: Piped, number: signal.
     size = fcntl.fcntl(piped.output, fcntl.F_GETPIPE_SZ)
     for written in range(line_bytes, size + 1, line_bytes):
         piped.write(b"%0*d\n" % (line_bytes - 1, written))
-        wait_until(partial(_holds, piped.output, written), DEADLINE_S, lambda: "nothing arrives")
+        wait_until(partial(holds, piped.output, written), DEADLINE_S, lambda: "nothing arrives")
     piped.write(b"%0*d\n" % (line_bytes - 1, 0))
-    wait_until(partial(_holds, piped.input, 0), DEADLINE_S, lambda: "nothing is read")
-    wait_until(partial(_is_asleep, piped.process.pid), DEADLINE_S, lambda: "it does not wait")
+    wait_until(partial(holds, piped.input, 0), DEADLINE_S, lambda: "nothing is read")
+    wait_until(partial(is_asleep, piped.process.pid), DEADLINE_S, lambda: "it does not wait")
     piped.process.send_signal(number)
     assert piped.process.wait(DEADLINE_S) == 128 + number
     assert b" lines: " in piped.errors.read()
-
-
-def _holds(pipe_end: IO[bytes], size_bytes: int) -> bool:
-    count = array.array("i", [0])
-    fcntl.ioctl(pipe_end, termios.FIONREAD, count)
-    return count[0] == size_bytes
-
-
-def _is_asleep(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def _shell(script: str) -> subprocess.CompletedProcess[bytes]:

@@ -1,12 +1,9 @@
 """Claims about the standard streams: what is written is written whole or the status is not 0; a pause is no end."""
 
-import array
-import fcntl
 import os
 import resource
 import signal
 import subprocess
-import termios
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.broker.base import DEADLINE_S, wait_until
-from tests.cli.processes import COMMAND, EXAMPLE, LINES
-from tests.cli.test_streams import UNBUFFERED
+from tests.cli.processes import COMMAND, EXAMPLE, LINES, holds, is_asleep
+
+# As in most images. Standard output is then a raw file, whose `write` may write a part.
+UNBUFFERED = {**os.environ, "PYTHONUNBUFFERED": "1"}
 
 full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
@@ -110,7 +109,7 @@ def test_a_slow_reader_gets_all(given: bytes, blocks: bool, tmp_path: Path) -> N
         os.close(writer)
         got = [output.read(5000)]
         for _ in range(3):
-            wait_until(partial(_is_asleep, process.pid), DEADLINE_S, lambda: "it does not wait")
+            wait_until(partial(is_asleep, process.pid), DEADLINE_S, lambda: "it does not wait")
             process.send_signal(signal.SIGALRM)
             got.append(output.read(5000))
         got.append(output.read())
@@ -148,25 +147,15 @@ def test_an_input_that_pauses_has_not_ended(
         stderr=subprocess.PIPE,
     ) as process:
         for given in (b"a\n", b"a\nb", b"\n"):
-            wait_until(partial(_is_asleep, process.pid), DEADLINE_S, lambda: "it does not wait")
+            wait_until(partial(is_asleep, process.pid), DEADLINE_S, lambda: "it does not wait")
             os.write(writer, given)
-            wait_until(partial(_is_empty, reader), DEADLINE_S, lambda: "it does not read")
+            wait_until(partial(holds, reader, 0), DEADLINE_S, lambda: "it does not read")
         os.close(reader)
         os.close(writer)
         printed, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, errors
     assert out in printed
     assert said in errors
-
-
-def _is_empty(descriptor: int) -> bool:
-    count = array.array("i", [0])
-    fcntl.ioctl(descriptor, termios.FIONREAD, count)
-    return count[0] == 0
-
-
-def _is_asleep(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """Options of `lists check`, wherever they stand."""
 
-import subprocess
-import sys
-
 import pytest
 
 from tests.lists.tools import Commands, built
@@ -46,18 +43,3 @@ def test_what_follows_two_dashes_is_no_option(arguments: tuple[str, ...], lists:
     assert said.status == 0
     found = [line.rpartition("\t")[2] for line in said.out.decode().splitlines()]
     assert found[-2:] == keys
-
-
-def test_help_brings_neither_numba_nor_numpy() -> None:
-    """So it is quick."""
-    program = (
-        "import sys\n"
-        "from streamdedup.cli import main\n"
-        "try: main(['lists', 'build', '--help'])\n"
-        "except SystemExit: pass\n"
-        "print(sorted({'numba', 'numpy', 'pydantic'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
