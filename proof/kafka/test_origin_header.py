@@ -1,6 +1,5 @@
 """Bytes of strangers at the end of an event, never taken for an origin, and never read or written out of bounds."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,25 +12,17 @@ from streamdedup.events import UNREAD, Column
 from streamdedup.kafka.records import origin_rows
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.origin_header import marked, unmarked
-from tests.kafka.test_headers import written
+from tests.kafka.test_headers import changed, written
 from tests.kafka.test_origin_header import NAME, batch_of, place_in, places_of
 
 WHOLE = written([(b"h", None), (NAME, b"tt/10/205/g")])
-
-
-def changed(text: bytes) -> Iterator[bytes]:
-    """The same with each byte replaced by each other, cut short anywhere, and longer by a byte."""
-    for at in range(len(text)):
-        yield text[:at]
-        yield from (text[:at] + bytes([byte]) + text[at + 1 :] for byte in range(256))
-    yield from (text + bytes([byte]) for byte in range(256))
 
 
 @pytest.mark.bounds
 def test_bytes_that_are_no_headers_are_strange() -> None:
     """Whatever one byte becomes, what the kernel takes for an origin is what a reader of headers finds there."""
     taken = 0
-    for text in changed(WHOLE):
+    for text in [*changed(WHOLE), *(WHOLE + bytes([byte]) for byte in range(256))]:
         alone = batch_of([(b"k", b"v", text)])
         back, stranger = unmarked(alone, "g")
         if alone.headers.located("").sizes == UNREAD:  # no record: `walk` would refuse it

@@ -65,7 +65,7 @@ MUTANTS = (
         "compacted-output-taken",
         "a compacted output is refused (rule 13)",
         lambda: replaced(_misfits, _compacted_taken),
-        ("test_a_compacted_output_is_refused",),
+        ("test_what_does_not_fit_is_one_line",),
     ),
     Mutant(
         "checked-at-the-start-only",

@@ -39,15 +39,10 @@ def _partitions(assignment: Assignment) -> set[int]:
     return {where.partition for where in assignment.partitions()}
 
 
-def test_the_name_is_the_one_that_is_given() -> None:
-    """The group compares names alone."""
-    assert sticky_assignor("one").name == "one"
-    assert issubclass(sticky_assignor("one"), StickyPartitionAssignor)
-
-
 def test_no_two_consumers_share_what_they_remember(monkeypatch: pytest.MonkeyPatch) -> None:
     """Aiokafka keeps it in the class: a consumer that begins anew would claim what another one of the process has."""
     first, second = sticky_assignor("one"), sticky_assignor("one")
+    assert first.name == "one"
     first.on_assignment(Assignment(0, [("in", [1, 2])], b""))
     assert StickyPartitionAssignor.member_assignment is None
     monkeypatch.setattr(StickyPartitionAssignor, "member_assignment", [TopicPartition("in", 3)])

@@ -23,12 +23,18 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class Machines:
-    """Two machines, some time in: ours, and a leader's, whose clock is ahead of the true time by `broker_ms`."""
+    """Two machines, some time in: ours, and a leader's, whose clock is ahead of the true time by `broker_ms`.
+
+    `clock` is under test, over our two clocks.
+    """
 
     passed_ms: float = 0.0
     ours_ms: float = 0.0
     broker_ms: float = 0.0
     slept_ms: float = 0.0  # which our monotonic clock did not count
+
+    def __post_init__(self) -> None:
+        self.clock = BrokerClock(self.now_ms, self.monotonic_s)
 
     def monotonic_s(self) -> float:
         """Our monotonic clock."""
@@ -43,17 +49,31 @@ class Machines:
         """The leader's time, as it stamps it."""
         return math.floor(EPOCH_MS + self.passed_ms + self.broker_ms)
 
-    def clock(self) -> BrokerClock:
-        """What is under test, over our two clocks."""
-        return BrokerClock(self.now_ms, self.monotonic_s)
-
-    def commit(self, clock: BrokerClock, before_ms: float = 3, after_ms: float = 4) -> None:
+    def commit(self, before_ms: float = 3, after_ms: float = 4) -> None:
         """Ask for a commit; the leader writes its marker after `before_ms`, and we see it `after_ms` later."""
         asked_s = self.monotonic_s()
         self.passed_ms += before_ms
         stamped_ms = self.there_ms
         self.passed_ms += after_ms
-        clock.saw(1, stamped_ms, asked_s, self.monotonic_s())
+        self.clock.saw(1, stamped_ms, asked_s, self.monotonic_s())
+
+    @property
+    def present(self) -> Span | None:
+        """What is known of the leader's time."""
+        return self.clock.present(1)
+
+    def is_right(self) -> bool:
+        """Whether the leader's time is known, and true."""
+        present = self.present
+        return present is not None and present.earliest <= self.there_ms <= present.latest
+
+
+@pytest.fixture
+def machines() -> Machines:
+    """Give two machines whose clocks agree, after a commit."""
+    made = Machines()
+    made.commit()
+    return made
 
 
 delays = st.floats(0, 5_000)
@@ -66,14 +86,12 @@ def test_the_truth_is_within(
 ) -> None:
     """However wrong our clock is, and however long a marker takes: the leader's time lies in the interval."""
     machines = Machines(ours_ms=ours_ms, broker_ms=broker_ms)
-    clock = machines.clock()
     for before_ms, after_ms, pause_ms in commits:
-        machines.commit(clock, before_ms, after_ms)
+        machines.commit(before_ms, after_ms)
         machines.passed_ms += pause_ms
-        present, difference = clock.present(1), clock.difference(1)
-        assert present is not None
+        assert machines.is_right()
+        difference = machines.clock.difference(1)
         assert difference is not None
-        assert present.earliest <= machines.there_ms <= present.latest
         off_ms = machines.now_ms() - machines.there_ms
         assert difference.earliest <= off_ms <= difference.latest
 
@@ -84,10 +102,9 @@ def test_each_marker_makes_it_narrower(
 ) -> None:
     """Of several markers the narrowest decides, but for the drift since."""
     machines = Machines(broker_ms=broker_ms)
-    clock = machines.clock()
     for before_ms, after_ms in commits:
-        machines.commit(clock, before_ms, after_ms)
-    present = clock.present(1)
+        machines.commit(before_ms, after_ms)
+    present = machines.present
     assert present is not None
     narrowest = min(map(sum, commits))
     assert present.latest - present.earliest <= narrowest + 2 * DRIFT * machines.passed_ms + 4
@@ -97,31 +114,26 @@ def test_each_marker_makes_it_narrower(
 def test_a_clock_that_drifts_stays_within(broker_ms: float, drift: float, pause_ms: float) -> None:
     """Clocks that NTP slews part slowly; the interval grows with the time since the marker."""
     machines = Machines(broker_ms=broker_ms)
-    clock = machines.clock()
-    machines.commit(clock)
+    machines.commit()
     machines.passed_ms += pause_ms
     machines.broker_ms += drift * pause_ms
-    present = clock.present(1)
-    assert present is not None
-    assert present.earliest <= machines.there_ms <= present.latest
+    assert machines.is_right()
 
 
 def test_before_the_first_marker_nothing_is_known() -> None:
     """Of another leader neither."""
     machines = Machines()
-    clock = machines.clock()
+    clock = machines.clock
     assert (clock.present(1), clock.difference(1), clock.is_due(1)) == (None, None, True)
-    machines.commit(clock)
+    machines.commit()
     assert clock.present(1) is not None
     assert clock.present(2) is None
 
 
 @pytest.mark.parametrize("step_ms", [2 * HOUR_MS, -2 * HOUR_MS, STEP_MS_MAX + 100])
-def test_a_step_of_our_clock_forgets_everything_at_once(step_ms: int) -> None:
+def test_a_step_of_our_clock_forgets_everything_at_once(machines: Machines, step_ms: int) -> None:
     """Until the next marker nothing is known; a commit that was asked for before the step proves nothing."""
-    machines = Machines()
-    clock = machines.clock()
-    machines.commit(clock)
+    clock = machines.clock
     asked_s, stamped_ms = machines.monotonic_s(), machines.there_ms
     machines.ours_ms += step_ms
     clock.look()
@@ -132,57 +144,41 @@ def test_a_step_of_our_clock_forgets_everything_at_once(step_ms: int) -> None:
     clock.saw(1, stamped_ms, asked_s, machines.monotonic_s())
     assert clock.present(1) is None
     machines.passed_ms += 1
-    machines.commit(clock)
-    present = clock.present(1)
-    assert present is not None
-    assert present.earliest <= machines.there_ms <= present.latest
+    machines.commit()
+    assert machines.is_right()
 
 
-def test_a_machine_that_slept_knows_nothing() -> None:
+def test_a_machine_that_slept_knows_nothing(machines: Machines) -> None:
     """Its monotonic clock stood still, and its wall clock was set when it woke up: what was known is wrong now."""
-    machines = Machines()
-    clock = machines.clock()
-    machines.commit(clock)
     machines.passed_ms += HOUR_MS
     machines.slept_ms += HOUR_MS
-    clock.look()
-    assert clock.present(1) is None
+    machines.clock.look()
+    assert machines.present is None
 
 
-def test_a_clock_that_is_slewed_forgets_nothing() -> None:
+def test_a_clock_that_is_slewed_forgets_nothing(machines: Machines) -> None:
     """Many small corrections are no step."""
-    machines = Machines()
-    clock = machines.clock()
-    machines.commit(clock)
     for _ in range(100):
         machines.passed_ms += 200
         machines.ours_ms += 0.1
-        clock.look()
-    assert clock.present(1) is not None
+        machines.clock.look()
+    assert machines.present is not None
 
 
-def test_a_broker_whose_clock_was_set_is_believed_anew() -> None:
+def test_a_broker_whose_clock_was_set_is_believed_anew(machines: Machines) -> None:
     """The newest marker contradicts the others: it counts alone."""
-    machines = Machines()
-    clock = machines.clock()
-    machines.commit(clock)
     machines.broker_ms += 2 * HOUR_MS
-    machines.commit(clock)
-    present = clock.present(1)
-    assert present is not None
-    assert present.earliest <= machines.there_ms <= present.latest
+    machines.commit()
+    assert machines.is_right()
 
 
-def test_what_is_known_ages() -> None:
+def test_what_is_known_ages(machines: Machines) -> None:
     """It is renewed after some seconds, and counts no more after an hour."""
-    machines = Machines()
-    clock = machines.clock()
-    machines.commit(clock)
-    assert not clock.is_due(1)
+    assert not machines.clock.is_due(1)
     machines.passed_ms += LOOK_EVERY_MS
-    assert clock.is_due(1)
+    assert machines.clock.is_due(1)
     machines.passed_ms += AGE_MS_MAX
-    assert clock.present(1) is None
+    assert machines.present is None
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from aiokafka.protocol import metadata
 
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.client import fit
-from tests.rows import every
+from tests.rows import table
 
 Change = Callable[[pytest.MonkeyPatch], None]
 
@@ -95,20 +95,16 @@ REASONS: list[tuple[str, Change]] = [
 ]
 
 
-def test_each_reason_is_told() -> None:
+@table(REASONS)
+def test_each_reason_is_told(reason: str, change: Change) -> None:
     """The installed aiokafka fits; one that is changed in one place does not, and the error names the place."""
     fit.check()
-
-    def told(row: tuple[str, Change]) -> None:
-        reason, change = row
-        with pytest.MonkeyPatch.context() as patch:
-            change(patch)
-            assert fit.unfit() == reason
-            with pytest.raises(ConfigError) as error:
-                fit.check()
-        assert f"does not fit: {reason}; install one" in str(error.value)
-
-    every(REASONS, told)
+    with pytest.MonkeyPatch.context() as patch:
+        change(patch)
+        assert fit.unfit() == reason
+        with pytest.raises(ConfigError) as error:
+            fit.check()
+    assert f"does not fit: {reason}; install one" in str(error.value)
 
 
 def test_an_aiokafka_of_another_version_ends_the_process() -> None:

@@ -37,7 +37,7 @@ from streamdedup.kafka.records.decoding import first_of, origins
 from streamdedup.kafka.records.framings import ZSTD_MAGIC
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import DamagedBatchError, decode, record_batches
-from tests.rows import every
+from tests.rows import table
 
 ANSWERS: dict[str, Any] = {
     answer["name"]: answer for answer in json.loads(FIXTURE.read_text())["framings"]
@@ -57,18 +57,9 @@ LAXER = {
 }
 
 
-def test_what_javas_consumer_reads_is_read() -> None:
+@table(ANSWERS)
+def test_what_javas_consumer_reads_is_read(name: str) -> None:
     """All of it, and the same; what it does not read is refused, with the reason, or read whole."""
-    every(ANSWERS, read_as_java_does)
-
-
-def test_a_header_is_found_however_it_is_framed() -> None:
-    """The kernel that looks for one header reads a record as it is read whole."""
-    every(ANSWERS, found_as_read)
-
-
-def read_as_java_does(name: str) -> None:
-    """AssertionError unless we read this framing as the answer says."""
     answer = ANSWERS[name]
     data = bytes.fromhex(answer["batch"])
     if name in LAXER:
@@ -83,11 +74,10 @@ def read_as_java_does(name: str) -> None:
         assert rows(data) == answer["read"]
 
 
-def found_as_read(name: str) -> None:
-    """AssertionError unless the header `h` of each event that is read in this framing is found."""
+@table(name for name, answer in ANSWERS.items() if not answer["error"] and name not in NO_PLACE)
+def test_a_header_is_found_however_it_is_framed(name: str) -> None:
+    """The kernel that looks for one header reads a record as it is read whole."""
     answer = ANSWERS[name]
-    if answer["error"] or name in NO_PLACE:
-        return
     found = decode(list(record_batches(bytes.fromhex(answer["batch"]))))
     sizes = found.bodies.starts + found.bodies.sizes - found.header_starts
     headers = RawHeaders(Column(found.bodies.buffer, found.header_starts, sizes))

@@ -25,7 +25,7 @@ from streamdedup.kafka.offsets import (
     committed,
     supports_stable_offsets,
 )
-from tests.rows import every
+from tests.rows import table
 
 NOTE = Note(cluster_id="cluster", input_id="input-id", output_id="output-id", label=50)
 LOADING, NOT_COORDINATOR, NOT_AUTHORIZED, UNSTABLE = 14, 16, 30, 88
@@ -77,20 +77,18 @@ def test_foreign_metadata_is_no_note(text: str | None) -> None:
     assert Note.decode(text) is None
 
 
-def test_a_note_with_a_wrong_or_missing_leaf_is_no_note() -> None:
+LEAVES = ("streamdedup", "cluster_id", "input_id", "output_id", "label")
+
+
+@table(product(LEAVES, (0, 2, 5.5, "50", [], {}, ...)))
+def test_a_note_with_a_wrong_or_missing_leaf_is_no_note(leaf: str, wrong: object) -> None:
     """A leaf that is gone, of another type, or of a format we do not know, voids the note; no leaf is guessed."""
-
-    def judged(row: tuple[str, object]) -> None:
-        leaf, wrong = row
-        leaves = json.loads(NOTE.encode()) | {leaf: wrong}
-        if wrong is ...:
-            del leaves[leaf]
-        fits = leaf == "label" and type(wrong) is int
-        fits |= leaf.endswith("_id") and type(wrong) is str
-        assert (Note.decode(json.dumps(leaves)) is not None) == fits
-
-    leaves = ("streamdedup", "cluster_id", "input_id", "output_id", "label")
-    every(product(leaves, (0, 2, 5.5, "50", [], {}, ...)), judged)
+    leaves = json.loads(NOTE.encode()) | {leaf: wrong}
+    if wrong is ...:
+        del leaves[leaf]
+    fits = leaf == "label" and type(wrong) is int
+    fits |= leaf.endswith("_id") and type(wrong) is str
+    assert (Note.decode(json.dumps(leaves)) is not None) == fits
 
 
 @given(st.text() | st.recursive(st.none() | st.text() | st.floats(), st.lists).map(json.dumps))
@@ -175,13 +173,8 @@ def test_offset_and_note_are_read(shape: Any, stable: bool) -> None:
     assert ask(client, stable) == Committed(0, None)
     assert ask(client, stable) == Committed(1, None)
     assert ask(Coordinator(shape(3, None)), stable) == Committed(3, None)
+    assert ask(Coordinator(shape(-1, "")), stable) is None  # nothing is committed
     assert {isinstance(r, StableOffsetFetch) for r in client.requests} == {stable}
-
-
-@shapes
-def test_minus_one_is_no_offset(shape: Any, stable: bool) -> None:
-    """The broker says -1 where nothing is committed."""
-    assert ask(Coordinator(shape(-1, "")), stable) is None
 
 
 @shapes
@@ -196,18 +189,17 @@ def test_a_coordinator_that_cannot_answer_is_asked_again(
 
 
 @shapes
-def test_an_offset_in_an_open_transaction_is_undecided(shape: Any, stable: bool) -> None:
-    """Neither nothing committed nor the offset before."""
-    for answer in (shape(-1, "", UNSTABLE), shape(-1, "", 0, UNSTABLE)):
-        with pytest.raises(UndecidedError):
-            ask(Coordinator(answer), stable)
-
-
-@shapes
-def test_a_refusal_is_raised(shape: Any, stable: bool) -> None:
-    """What waiting does not heal is raised, be it told of the partition or of the group."""
-    for answer in (shape(-1, "", NOT_AUTHORIZED), shape(-1, "", 0, NOT_AUTHORIZED)):
-        with pytest.raises(GroupAuthorizationFailedError):
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(UNSTABLE, UndecidedError), (NOT_AUTHORIZED, GroupAuthorizationFailedError)],
+    ids=["open transaction", "refusal"],
+)
+def test_an_answer_that_is_none_is_an_error(
+    shape: Any, stable: bool, code: int, error: type[Exception]
+) -> None:
+    """Be it told of the partition or of the group: neither nothing committed nor the offset before."""
+    for answer in (shape(-1, "", code), shape(-1, "", 0, code)):
+        with pytest.raises(error):
             ask(Coordinator(answer), stable)
 
 

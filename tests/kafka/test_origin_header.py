@@ -19,7 +19,7 @@ from streamdedup.kafka.records.origin_header import ORIGIN, found_in, marked, un
 from tests.kafka.test_columns import as_events, fetched
 from tests.kafka.test_headers import Cells, column_of, values, wire_names, written
 from tests.kafka.test_wire import LZ4, NONE, built, rows_by_chance, varint
-from tests.rows import every
+from tests.rows import table
 
 GROUP = "streamdedup/à"  # a group may have any character
 NAME = ORIGIN.encode()
@@ -201,19 +201,16 @@ STRANGE: dict[str, Cells] = {
 }
 
 
-def test_a_strange_event_is_named() -> None:
+@table(STRANGE)
+def test_a_strange_event_is_named(what: str) -> None:
     """By its offset; the events before it are there, and reading would go on with it."""
     ours: Cells = [(b"id", b"1"), (NAME, b"t/0/5/g")]
-
-    def named(what: str) -> None:
-        batch = of_cells([(b"k", b"v", each) for each in (ours, ours, STRANGE[what], ours)], 40)
-        assert place_in(batch.headers[2], "g") is None
-        back, stranger = unmarked(batch, "g")
-        assert (stranger, back.next_offset, back.offsets.tolist()) == (42, 42, [40, 41])
-        assert places_of(back) == [(b"t", 0, 5)] * 2
-        assert [list(cells) for cells in back.headers] == [[("id", b"1")]] * 2
-
-    every(STRANGE, named)
+    batch = of_cells([(b"k", b"v", each) for each in (ours, ours, STRANGE[what], ours)], 40)
+    assert place_in(batch.headers[2], "g") is None
+    back, stranger = unmarked(batch, "g")
+    assert (stranger, back.next_offset, back.offsets.tolist()) == (42, 42, [40, 41])
+    assert places_of(back) == [(b"t", 0, 5)] * 2
+    assert [list(cells) for cells in back.headers] == [[("id", b"1")]] * 2
 
 
 def test_what_is_found_in_place_of_an_origin() -> None:

@@ -18,6 +18,7 @@ from streamdedup.kafka.topics import (
     check,
     sink_topics,
 )
+from tests.rows import table
 
 SINK = SinkOptions(topic="unique", duplicates_topic="again", dead_letter_topic="letters")
 WITH_BLOCKED = SinkOptions(topic="unique", blocked_topic="letters")
@@ -44,137 +45,101 @@ def topology(*changed: Topic, without: tuple[str, ...] = ()) -> Topology:
     return Topology("cluster", {name: one for name, one in found.items() if name not in without})
 
 
-def problems(topics: Topology, sink: SinkOptions = SINK) -> list[str]:
+def problems(topics: Topology, sink: SinkOptions = SINK, *, remembers: bool = True) -> list[str]:
     """The lines of the refusal; none where there is no refusal."""
     try:
-        check(topics, "events", sink)
+        check(topics, "events", sink, remembers=remembers)
     except ConfigError as error:
         return str(error).splitlines()
     return []
 
 
-def test_what_fits_is_not_refused() -> None:
-    """As many partitions, or more, in topics that are there: nothing to say."""
-    assert problems(topology()) == []
-    assert problems(topology(topic("unique", 5), topic("again", 40))) == []
+OUTPUTS = sink_topics(SINK)
+MISSING = "does not exist or may not be seen; create it"
+STAMPS = ["message_timestamp_after_max_ms", "message_timestamp_before_max_ms"]
+POLICIES = ["compact", "compact,delete", "delete,compact"]
+COMPACTED = "the topic {} is compacted (cleanup.policy={})"
+RIGHTS = [
+    ("events", READ),
+    ("unique", READ),
+    ("unique", WRITE),
+    ("again", WRITE),
+    ("letters", WRITE),
+]
+WORDS = {READ: "Read", WRITE: "Write"}
 
 
-def test_only_topics_in_use_are_looked_at() -> None:
-    """A side topic that is not configured need not exist."""
-    assert problems(topology(without=("again", "letters")), ONLY_OUTPUT) == []
-    assert sink_topics(ONLY_OUTPUT) == ["unique"]
-    assert sink_topics(SINK) == ["unique", "again", "letters"]
+@table(
+    [  # the topic that is missing, or differs from one that fits, and a part of what is said
+        ("events", f"the topic events {MISSING}"),
+        *((name, f"the topic {name} {MISSING}, or set sink.create_topics: true") for name in OUTPUTS),
+        *((topic(name, 3), f"the topic {name} has 3 partitions, events has 4") for name in OUTPUTS),
+        *((topic(name, 3), f"add partitions to {name}") for name in OUTPUTS),
+        (topic("unique", 3), "If nothing was emitted yet, add partitions to unique"),
+        (topic("unique", 3), "set source.on_growth: accept and add partitions to unique"),
+        (topic("unique", 3), "make events again with 3"),
+        *((topic("unique", cleanup_policy=each), COMPACTED.format("unique", each)) for each in POLICIES),
+        (topic("unique", cleanup_policy="compact"), "set cleanup.policy=delete"),
+        (topic("again", cleanup_policy="compact"), COMPACTED.format("again", "compact")),
+        (topic("letters", cleanup_policy="compact"), COMPACTED.format("letters", "compact")),
+        (topic("again", max_message_bytes=1000), "the topic again has max.message.bytes=1000, less"),
+        (topic("again", max_message_bytes=1000), f"than unique ({DEFAULT_MESSAGE_BYTES_MAX})"),
+        *((topic("again", **{each: 1000}), "again has message.timestamp.") for each in STAMPS),
+        *(
+            (
+                topic(name, rights=EVERYTHING & ~(1 << right)),
+                f"the right {WORDS[right]} on topic {name} is missing; grant it (docs/security.md)",
+            )
+            for name, right in RIGHTS
+        ),
+    ]
+)  # fmt: skip
+def test_what_does_not_fit_is_one_line(wrong: Topic | str, part: str) -> None:
+    """It names the topic, what is wrong with it, and the remedy; of whatever side topics are in use."""
+    if isinstance(wrong, str):
+        name, topics = wrong, topology(without=(wrong,))
+    else:
+        name, topics = wrong.name, topology(wrong)
+    for sink in (SINK, WITH_BLOCKED, ONLY_OUTPUT):
+        if name in ["events", *sink_topics(sink)]:
+            (line,) = problems(topics, sink)
+            assert part in line
+            assert ("make events again" in line) == line.startswith("the topic unique has 3")
+        else:
+            assert problems(topics, sink) == []
 
 
-@pytest.mark.parametrize("name", ["unique", "again", "letters"])
-def test_a_missing_output_is_named_with_both_remedies(name: str) -> None:
-    """Every topic that is written must be there, or be made by us on demand."""
-    (line,) = problems(topology(without=(name,)))
-    assert f"the topic {name} does not exist" in line
-    assert "create it, or set sink.create_topics: true" in line
-
-
-def test_a_missing_input_is_never_made_by_us() -> None:
-    """It is named; the remedy is the operator's alone."""
-    (line,) = problems(topology(without=("events",)))
-    assert "the topic events does not exist" in line
-    assert line.endswith("create it")
-
-
-def test_without_the_input_no_topic_is_asked_for_that_we_would_make() -> None:
-    """With `create_topics` the others are made as soon as the input is there: only that one is the operator's."""
+@table([["events", *OUTPUTS], ["unique"]])
+def test_no_topic_is_asked_for_that_we_would_make(missing: list[str]) -> None:
+    """With `create_topics` the others are made as soon as the input is there: what is missing then was not seen."""
     made = SINK.model_copy(update={"create_topics": True})
-    (line,) = problems(topology(without=("events", "unique", "again", "letters")), made)
-    assert line == "the topic events does not exist or may not be seen; create it"
-    (line,) = problems(topology(without=("unique",)), made)  # it was made, and is not seen
-    assert line == "the topic unique does not exist or may not be seen; create it"
+    assert problems(topology(without=tuple(missing)), made) == [f"the topic {missing[0]} {MISSING}"]
 
 
-@pytest.mark.parametrize("name", ["unique", "again", "letters"])
-def test_too_few_partitions_are_named_with_both_counts(name: str) -> None:
-    """Events keep their partition, so what is written needs as many as what is read."""
-    (line,) = problems(topology(topic(name, 3)))
-    assert f"the topic {name} has 3 partitions, events has 4" in line
-    assert f"add partitions to {name}" in line
-    assert ("make events again with 3" in line) == (name == "unique")
-
-
-def test_an_output_that_is_remembered_is_not_just_widened() -> None:
-    """An input with more partitions moves keys, so the advice names what happens to those that were emitted."""
-    (line,) = problems(topology(topic("unique", 3)))
-    assert "If nothing was emitted yet, add partitions to unique" in line
-    assert "set source.on_growth: accept and add partitions to unique" in line
-
-
-@pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete,compact"])
-def test_a_compacted_output_is_refused(policy: str) -> None:
-    """What is compacted away would be forgotten by a fold."""
-    (line,) = problems(topology(topic("unique", cleanup_policy=policy)))
-    assert f"the topic unique is compacted (cleanup.policy={policy})" in line
-    assert "set cleanup.policy=delete" in line
-
-
-def test_an_input_may_be_compacted() -> None:
-    """Only the output is our memory."""
-    assert problems(topology(topic("events", cleanup_policy="compact"))) == []
-    assert problems(topology(topic("unique", cleanup_policy="delete"))) == []
-
-
-def test_duplicates_must_fit_where_they_go() -> None:
-    """A duplicates topic that takes less than the output would refuse a batch for ever."""
-    (line,) = problems(topology(topic("again", max_message_bytes=1000)))
-    wide = f"less than unique ({DEFAULT_MESSAGE_BYTES_MAX})"
-    assert f"the topic again has max.message.bytes=1000, {wide}" in line
-    same = {"max_message_bytes": 1000}
-    assert problems(topology(topic("again", **same), topic("unique", **same))) == []
-    assert problems(topology(topic("again", max_message_bytes=1 << 30))) == []
-
-
-@pytest.mark.parametrize(
-    "setting", ["message_timestamp_after_max_ms", "message_timestamp_before_max_ms"]
-)
-def test_duplicates_must_fit_by_their_timestamps(setting: str) -> None:
-    """What the output takes, the duplicates topic takes; one that the broker stamps takes any."""
-    (line,) = problems(topology(topic("again", **{setting: 1000})))
-    assert f"the topic again has {setting.replace('_', '.')}=1000, less than unique" in line
-    unknown = topology(topic("again", **{setting: 1000}), topic("unique"))
-    assert problems(unknown) == []
-    by_broker = topic("again", message_timestamp_type="LogAppendTime", **{setting: 1000})
-    assert problems(topology(by_broker)) == []
-
-
-@pytest.mark.parametrize("name", ["again", "letters"])
-def test_a_compacted_side_topic_is_refused(name: str) -> None:
-    """It refuses events without a key, and a transaction with one of them could never commit."""
-    (line,) = problems(topology(topic(name, cleanup_policy="compact,delete")))
-    assert f"the topic {name} is compacted (cleanup.policy=compact,delete)" in line
-
-
-@pytest.mark.parametrize(
-    ("name", "missing", "right"),
+@table(
     [
-        ("events", READ, "Read"),
-        ("unique", READ, "Read"),
-        ("unique", WRITE, "Write"),
-        ("again", WRITE, "Write"),
-        ("letters", WRITE, "Write"),
-    ],
+        [],
+        [topic("unique", 5), topic("again", 40)],
+        [topic("events", cleanup_policy="compact")],  # only the output is our memory
+        [topic("again", max_message_bytes=1000), topic("unique", max_message_bytes=1000)],
+        [topic("again", max_message_bytes=1 << 30)],
+        *([topic("again", **{each: 1000}), topic("unique")] for each in STAMPS),
+        *([topic("again", message_timestamp_type="LogAppendTime", **{each: 1})] for each in STAMPS),
+        # The least rights by which we work are enough.
+        [topic("events", rights=1 << READ | 1 << DESCRIBE)],
+        [topic("unique", rights=1 << READ | 1 << WRITE | 1 << DESCRIBE)],
+        [topic(name, rights=1 << WRITE | 1 << DESCRIBE) for name in ("again", "letters")],
+    ]
 )
-def test_a_missing_right_is_named(name: str, missing: int, right: str) -> None:
-    """The input is read, the output read and written, the side topics written."""
-    (line,) = problems(topology(topic(name, rights=EVERYTHING & ~(1 << missing))))
-    assert line == f"the right {right} on topic {name} is missing; grant it (docs/security.md)"
+def test_what_fits_is_not_refused(changed: list[Topic]) -> None:
+    """Nothing to say; what is not known is not held against anybody."""
+    assert problems(topology(*changed)) == problems(topology(*changed), WITH_BLOCKED) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "needed"),
-    [("events", [READ]), ("unique", [READ, WRITE]), ("again", [WRITE]), ("letters", [WRITE])],
-)
-def test_no_more_rights_are_asked_for_than_needed(name: str, needed: list[int]) -> None:
-    """The least rights by which we work are enough; unknown ones are not held against anybody."""
-    rights = sum(1 << operation for operation in [*needed, DESCRIBE])
-    assert problems(topology(topic(name, rights=rights))) == []
-    assert problems(topology(topic(name, rights=RIGHTS_UNKNOWN))) == []
+def test_only_topics_in_use_are_written() -> None:
+    """The output, and the side topics that are configured."""
+    used = [sink_topics(sink) for sink in (ONLY_OUTPUT, SINK, WITH_BLOCKED)]
+    assert used == [["unique"], ["unique", "again", "letters"], ["unique", "letters"]]
 
 
 def test_everything_is_said_at_once() -> None:
@@ -215,27 +180,12 @@ def test_the_size_limit_is_the_topics_or_kafkas(settings: Mapping[str, str], lim
     assert Topic("t", None, 1, 1, settings=settings).bytes_max == limit
 
 
-# --- lists ---
-
-
-def test_the_topic_of_blocked_events_is_checked_as_the_other_side_topics() -> None:
-    """It must be there, have as many partitions as the input, and keep what it is given."""
-    assert sink_topics(WITH_BLOCKED) == ["unique", "letters"]
-    assert problems(topology(), WITH_BLOCKED) == []
-    (line,) = problems(topology(without=("letters",)), WITH_BLOCKED)
-    assert "the topic letters does not exist" in line
-    (line,) = problems(topology(topic("letters", 3)), WITH_BLOCKED)
-    assert "the topic letters has 3 partitions, events has 4" in line
-    (line,) = problems(topology(topic("letters", cleanup_policy="compact")), WITH_BLOCKED)
-    assert "the topic letters is compacted" in line
-
-
 def test_without_a_filter_the_output_may_be_compacted() -> None:
     """Nothing is folded, so nothing is missed that vanishes; the side topics must keep all the same."""
     compacted = topology(topic("unique", cleanup_policy="compact"))
-    check(compacted, "events", ONLY_OUTPUT, remembers=False)
-    with pytest.raises(ConfigError, match="the topic again is compacted"):
-        check(topology(topic("again", cleanup_policy="compact")), "events", SINK, remembers=False)
+    assert problems(compacted, ONLY_OUTPUT, remembers=False) == []
+    (line,) = problems(topology(topic("again", cleanup_policy="compact")), remembers=False)
+    assert "the topic again is compacted" in line
 
 
 class Answering:

@@ -175,16 +175,6 @@ def test_batches_are_read_as_aiokafka_reads_them(codec: int) -> None:
     assert len(ours(data)) == 506
 
 
-def test_batches_of_several_codecs_are_read_as_one() -> None:
-    """A topic may have each batch from another producer: their records are one set of columns."""
-    data = b"".join(
-        built(ROWS, codec, base=10 * place) for place, codec in enumerate([4, 0, 1, 2, 3, 0])
-    )
-    assert (
-        ours(data) == theirs(data) == [r for place in range(6) for r in shifted(ROWS, 10 * place)]
-    )
-
-
 def test_the_head_is_read() -> None:
     """Each field of a head comes out, from a batch that a broker stored."""
     data = patched(
@@ -199,13 +189,9 @@ def test_the_head_is_read() -> None:
 
 
 def test_times_count_from_the_base_also_where_that_is_the_delete_horizon() -> None:
-    """The log cleaner moves the base, and the deltas with it."""
+    """The log cleaner moves the base, and the deltas with it. A record without a time, -1, has none."""
     data = patched(built(ROWS), attributes=DELETE_HORIZON)
     assert ours(data) == shifted(ROWS, 0)
-
-
-def test_a_record_without_time_has_none() -> None:
-    """-1 comes out as it went in."""
     assert ours(built([(0, -1, b"k", b"v", ())])) == [(0, -1, b"k", b"v", ())]
 
 
@@ -256,11 +242,12 @@ def test_what_is_not_compressed_is_not_copied() -> None:
     assert rows_of(decode(batches[1:])) == shifted(ROWS, 3)
 
 
-def test_batches_of_several_responses_are_read_as_one() -> None:
-    """Batches that lie in different buffers are joined."""
-    other = rows_by_chance(2, 3)
-    batches = [*record_batches(built(ROWS)), *record_batches(built(other, base=3))]
-    assert rows_of(decode(batches)) == [*ROWS, *shifted(other, 3)]
+def test_batches_of_several_responses_and_codecs_are_read_as_one() -> None:
+    """A topic may have each batch from another producer; batches that lie in different buffers are joined."""
+    parts = [built(ROWS, codec, base=10 * at) for at, codec in enumerate([4, 0, 1, 2, 3, 0])]
+    expected = [row for at in range(len(parts)) for row in shifted(ROWS, 10 * at)]
+    assert rows_of(decode([batch for part in parts for batch in record_batches(part)])) == expected
+    assert ours(b"".join(parts)) == theirs(b"".join(parts)) == expected
 
 
 def test_a_name_that_is_no_text_is_read_all_the_same() -> None:
