@@ -20,9 +20,9 @@ from streamdedup.settings import load
 from tests.broker.base import Broker
 from tests.broker.topics import read_all, unique_name
 from tests.deployment import Deployment
+from tests.keys.avro import record
 from tests.keys.test_protobuf import EVENT
 from tests.local import Start
-from tests.registry.stand_ins import record
 
 pytestmark = pytest.mark.broker
 KEYS = [f"user-{number}@example.com" for number in range(40)]
@@ -58,7 +58,7 @@ def client(registry_url: str) -> Iterator[SchemaRegistryClient]:
 def with_defaults(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a schema in which new fields may be left out by whoever wrote before."""
     empty: dict[str, Any] = {"inner": {"x": 0}, "tags": [], "map": {}}
-    made = record(fields)
+    made = record(*fields, name="Event")
     for each in made["fields"]:
         if each["name"] in empty:
             each["default"] = empty[each["name"]]
@@ -179,7 +179,9 @@ async def test_references_are_found(
     there = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     with_format(there, registry_url, "avro", "user.id")
     schema = Schema(
-        json.dumps(record([("n", "long"), ("user", "shared.User")])), "AVRO", [reference]
+        json.dumps(record(("n", "long"), ("user", "shared.User"), name="Event")),
+        "AVRO",
+        [reference],
     )
     number = client.register_schema(f"{there.source}-value", schema)
     value = b"\0" + number.to_bytes(4) + b"\4\6abc"

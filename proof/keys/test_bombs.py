@@ -18,13 +18,20 @@ from tests import bombs
 from tests.keys.exact import are_alike, exact_reader
 from tests.keys.test_bombs import PATHS, python_runs_no_longer, takes_little_memory
 from tests.keys.test_extract import batch_of
-from tests.rows import every
+from tests.rows import every, table
 
 
-def test_its_key_is_that_of_the_exact_reader() -> None:
+@table(product(bombs.JSON, [4_000, 60_000], ["id", "id.id", "x.1", "x"]))
+def test_its_key_is_that_of_the_exact_reader(name: str, size: int, field: str) -> None:
     """The kernels find what Python code over `json` finds, and give the same reasons."""
-    rows = product(bombs.JSON, [4_000, 60_000], FIELDS)
-    every(rows, lambda row: key_is_that_of_the_exact_reader(*row))
+    text = bombs.JSON[name](size)
+    assert size / 2 < len(text) <= size
+    (key,), malformed = json_keys([field], Column.of([text]))
+    try:
+        assert (exact_reader(field)(text), {}) == (key, malformed)
+    except MalformedError as reason:
+        assert key is None
+        assert are_alike(malformed[0], str(reason), len(text))
 
 
 def test_it_takes_little_memory() -> None:
@@ -35,21 +42,6 @@ def test_it_takes_little_memory() -> None:
 def test_python_runs_no_longer_than_for_a_small_one() -> None:
     """However long the text is."""
     every(product(bombs.JSON, PATHS), python_runs_no_longer)
-
-
-FIELDS = ["id", "id.id", "x.1", "x"]
-
-
-def key_is_that_of_the_exact_reader(name: str, size: int, field: str) -> None:
-    """Compare the key of a bomb, or the reason why it has none."""
-    text = bombs.JSON[name](size)
-    assert size / 2 < len(text) <= size
-    (key,), malformed = json_keys([field], Column.of([text]))
-    try:
-        assert (exact_reader(field)(text), {}) == (key, malformed)
-    except MalformedError as reason:
-        assert key is None
-        assert are_alike(malformed[0], str(reason), len(text))
 
 
 @pytest.mark.parametrize("fields", [("id",), ("id", "x.0")], ids=str)

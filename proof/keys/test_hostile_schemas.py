@@ -16,8 +16,8 @@ from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.schema import ROW_BYTES, Program, SchemaError, packed
 from streamdedup.keys.hashing import frozen
 from tests.keys.avro import found as found_in_avro
-from tests.keys.avro import framed, of_schema
-from tests.keys.test_avro import record, zigzag
+from tests.keys.avro import framed, of_schema, record
+from tests.keys.test_avro import zigzag
 from tests.keys.test_hostile_schemas import COMPILED, STEPS, of_fields, serialized, why_not
 from tests.keys.test_protobuf import F, found, of_text, piece, tag
 from tests.rows import table

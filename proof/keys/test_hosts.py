@@ -8,7 +8,7 @@ from streamdedup.events import Column
 from streamdedup.keys.normalizers.host_column import hosts
 from streamdedup.keys.normalizers.hosts import SIGN, canonical
 from tests.keys.test_hosts import URL, asked, by_python, cell, may_exist
-from tests.rows import every
+from tests.rows import table
 
 # The URLs of http and https in url/resources/urltestdata.json and toascii.json of web-platform-tests that the standard
 # takes, and the host of each.
@@ -17,16 +17,12 @@ WHATWG_CASES: list[tuple[str, str]] = json.loads(
 )
 
 
-def test_the_standard_s_own_cases() -> None:
+@table(WHATWG_CASES)
+def test_the_standard_s_own_cases(url: str, host: str) -> None:
     """Each has the host that the standard gives, or no key."""
-
-    def has_its_host(row: tuple[str, str]) -> None:
-        url, host = row
-        found = cell(url)
-        if found is not None and may_exist(host):
-            assert found == SIGN + canonical(host).encode()
-
-    every(WHATWG_CASES, has_its_host)
+    found = cell(url)
+    if found is not None and may_exist(host):
+        assert found == SIGN + canonical(host).encode()
 
 
 def test_the_hosts_of_home_pages() -> None:

@@ -12,7 +12,7 @@ from w3lib.url import canonicalize_url
 from streamdedup.events import Column
 from streamdedup.keys.normalizers.url import UrlNormalizer
 from tests.keys.test_url import NONE, SOME_RULES, check, oracle, url_agrees
-from tests.rows import every
+from tests.rows import every, table
 
 # The URLs of the web in w3lib's own tests of `canonicalize_url` and `safe_url_string`, and what 2.5.0 makes of each;
 # null if it refuses it.
@@ -41,15 +41,11 @@ def test_every_home_page_is_as_w3lib_has_it() -> None:
     assert (len(malformed), len(set(found) - {None})) == (19, 29_490)
 
 
-def test_the_cases_of_w3lib_have_its_keys() -> None:
+@table(W3LIB_CASES)
+def test_the_cases_of_w3lib_have_its_keys(url: str, expected: str | None) -> None:
     """Each has the key that w3lib's tests want, or a reason."""
-
-    def has_its_key(row: tuple[str, str | None]) -> None:
-        url, expected = row
-        assert oracle(url) == expected
-        check(url)
-
-    every(W3LIB_CASES, has_its_key)
+    assert oracle(url) == expected
+    check(url)
 
 
 def test_the_kernel_never_says_otherwise_at_the_edges() -> None:

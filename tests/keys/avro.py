@@ -21,6 +21,15 @@ def framed(number: int, body: bytes) -> bytes:
     return b"\0" + number.to_bytes(4) + body
 
 
+def record(*fields: tuple[str, Any], name: str = "E") -> dict[str, Any]:
+    """Return the schema of a record of these fields."""
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": each, "type": of} for each, of in fields],
+    }
+
+
 def written(schema: Any, value: Any) -> bytes:
     """Return the bytes of a value, without a frame."""
     out = io.BytesIO()

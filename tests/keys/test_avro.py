@@ -16,7 +16,7 @@ from streamdedup.keys.formats.avro_column import DEPTH_MAX
 from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.keys.formats.schemas import Schemas
-from tests.keys.avro import found, framed, of_schema, written
+from tests.keys.avro import found, framed, of_schema, record, written
 from tests.rows import table
 
 pytestmark = pytest.mark.bounds
@@ -29,15 +29,6 @@ def zigzag(number: int) -> bytes:
     while raw > 127:
         out, raw = out + bytes([raw & 127 | 128]), raw >> 7
     return out + bytes([raw])
-
-
-def record(*fields: tuple[str, Any], name: str = "E") -> dict[str, Any]:
-    """Return the schema of a record."""
-    return {
-        "type": "record",
-        "name": name,
-        "fields": [{"name": each, "type": of} for each, of in fields],
-    }
 
 
 def logical(of: str, name_of_it: str, **more: Any) -> dict[str, Any]:

@@ -5,16 +5,25 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from uuid import UUID
 
-from streamdedup.events import EventBatch, Headers
+from streamdedup.events import Column, EventBatch, Headers
 from streamdedup.keys.extract import Extractor
+from streamdedup.keys.formats.schema import Schema
 from streamdedup.keys.formats.schema_registry import NUMBER_MAX, VALUE_HEADER, Framing
 from streamdedup.keys.options import Format
 from streamdedup.keys.parts import Part
-from tests.keys.avro import written
+from tests.keys.avro import framed, record, written
 from tests.keys.test_extract import batch_of
-from tests.keys.test_framed_keys import AVRO, FORMATS, SCHEMAS
 from tests.rows import table
 
+USER = record(("email", ["null", "string"]), name="User")
+AVRO = record(("id", "string"), ("user", ["null", USER]), name="Event")
+PROTOBUF = 'syntax = "proto3"; message Event { string id = 1; User user = 2; message User { string email = 1; } }'
+EMPTY = {
+    "avro": written(AVRO, {"id": "a", "user": None}),
+    "protobuf": b"\0",  # the first message of the file, without a field
+}
+FORMATS: tuple[Format, ...] = ("avro", "protobuf")
+SCHEMAS = {"avro": Schema("AVRO", json.dumps(AVRO)), "protobuf": Schema("PROTOBUF", PROTOBUF)}
 GUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 WIDE = 0x0102030405060708
 
@@ -198,3 +207,25 @@ def test_the_numbers_of_guids_that_were_given_up_are_free_again() -> None:
         made.schemas.ask_again()
         assert not made.schemas.guids
     assert len(made.schemas.known.ids) == 0
+
+
+@table(
+    [
+        ("user.email", True),
+        ("user.mail", False),
+        ("User.email", False),
+        ("id.x", False),
+        ("user.email.x", False),
+    ]
+)
+def test_a_field_that_the_schema_lacks_is_told_from_one_that_the_value_lacks(
+    field: str, is_there: bool
+) -> None:
+    """A misspelled path leads nowhere in any value of the schema, and the reason says so."""
+    for format_ in FORMATS:
+        extractor = Extractor.of_parts((Part("json", (field,)),), format_=format_)
+        assert extractor.schemas is not None
+        extractor.schemas.take(7, extractor.schemas.compiled(SCHEMAS[format_]))
+        _, reasons = extractor.keys_of(Column.of([framed(7, EMPTY[format_])]))
+        more = "" if is_there else ": schema 7 has no such field"
+        assert reasons == {0: f"the field {field} is missing{more}"}

@@ -13,8 +13,7 @@ from streamdedup.keys.formats.avro_schema import compiled as of_avro
 from streamdedup.keys.formats.schema import NAME_CHARS_MAX, Schema, SchemaError
 from streamdedup.keys.formats.schemas import Schemas
 from tests.keys.avro import found as found_in_avro
-from tests.keys.avro import of_schema
-from tests.keys.test_avro import record
+from tests.keys.avro import of_schema, record
 from tests.keys.test_protobuf import F, found, of_text, piece
 from tests.rows import every, table
 

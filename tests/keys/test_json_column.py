@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamdedup.errors import MalformedError
 from streamdedup.events import Column
-from streamdedup.keys.extract import Extractor, json_keys
+from streamdedup.keys.extract import json_keys
 from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.formats.json_column import NODES_MAX, located, located_all
 from streamdedup.keys.formats.json_kinds import Kind
@@ -22,7 +22,6 @@ from streamdedup.keys.hashing import ROWS_A_CALL
 from streamdedup.keys.join import joined
 from streamdedup.keys.words import BYTES_A_CALL
 from tests.keys.exact import are_alike, exact_reader, steps_of
-from tests.keys.test_extract import batch_of
 from tests.rows import every, table
 
 FIELDS = (
@@ -121,17 +120,6 @@ def test_ordinary_texts_are_taken() -> None:
 def is_taken(text: bytes) -> None:
     """The kernel finds the key."""
     assert list(located(("id",), Column.of([text]))) == [exact_reader("id")(text)]
-
-
-@pytest.mark.parametrize("indent", [None, 2])
-@pytest.mark.parametrize("ascii_only", [True, False])
-def test_what_a_serializer_writes_is_taken(indent: int | None, *, ascii_only: bool) -> None:
-    """A nested document by the standard library, compact or over many lines, needs no other reader."""
-    inner = {"id": "deep", "names": ["Zoë", "x\ny", ""], "at": [1.5, -2, 1e300 / 1e250, True, None]}
-    document = {"meta": inner, "user": inner, "id": "top", "list": [[], {}, [inner]]}
-    text = json.dumps(document, indent=indent, ensure_ascii=ascii_only).encode()
-    for path, key in ((("id",), b"top"), (("user", "id"), b"deep"), (("meta", "id"), b"deep")):
-        assert list(located(path, Column.of([text]))) == [key]
 
 
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters='"\\', exclude_categories=["Cc"]))
@@ -239,25 +227,6 @@ def test_nothing_is_copied_where_all_is_plain() -> None:
     keys, malformed = json_keys(["id"], values)
     assert keys.buffer is values.buffer
     assert (list(keys), malformed) == ([b"a", b"b"], {})
-
-
-def test_rows_of_all_sorts_stay_in_their_places() -> None:
-    """Keys of the kernel, of the exact reader, nulls and malformed values stand each in its own row."""
-    values = [
-        b'{"id":1}',
-        None,
-        b'{"id":"\\t"}',
-        b"{",
-        b"\0\0\0\1\2Avro",
-        b'{"id":""}',
-        b'{"id":"z"}',
-    ]
-    batch = batch_of(values)
-    found = Extractor("json", ("id",)).extract(batch)
-    assert list(found.keys) == [b"1", None, b"\t", None, None, b"", b"z"]
-    assert list(found.malformed) == [3, 4]
-    assert list(found.unjudged) == [1]
-    assert list(Extractor("json", ("id",), "judge").extract(batch).malformed) == [1, 3, 4]
 
 
 def test_no_more_is_kept_than_lies_between_the_keys() -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.errors import MalformedError
 from streamdedup.events import Column
 from streamdedup.keys.extract import Extractor, json_keys
 from streamdedup.keys.normalizers import normalizer
@@ -76,12 +75,6 @@ def is_utf8(key: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def test_one_key_that_is_no_text() -> None:
-    """The reason does not hold the key."""
-    with pytest.raises(MalformedError, match=r"^the key is not UTF-8$"):
-        named("lowercase").of_key(b"\xffsecret")
 
 
 REGISTERED = "the key looks like Schema Registry data, schema id {}: take its bytes as they are"

@@ -17,10 +17,9 @@ from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.options import Format
 from streamdedup.keys.parts import Part
 from tests.kafka.test_headers import column_of, written
-from tests.keys.avro import framed
+from tests.keys.avro import framed, record
 from tests.keys.avro import written as avro
 from tests.keys.test_extract import batch_of
-from tests.registry.stand_ins import record
 
 AFTER, BEFORE = "after.id", "before.id"
 DEBEZIUM = (Part("header", ("tenant",)), Part("json", (AFTER, BEFORE)))
@@ -81,8 +80,8 @@ def test_a_header_and_fields_that_stand_in_for_each_other(*, raw: bool) -> None:
     }
 
 
-USER = record([("id", ["null", "long", "string", "double"])], "User")
-AVRO = record([("after", ["null", USER]), ("before", ["null", "User"])], "Change")
+USER = record(("id", ["null", "long", "string", "double"]), name="User")
+AVRO = record(("after", ["null", USER]), ("before", ["null", "User"]), name="Change")
 PROTOBUF = """syntax = "proto3"; message Change { User after = 1; User before = 2;
   message User { optional int64 id = 1; optional double x = 2; } }"""
 

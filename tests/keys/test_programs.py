@@ -13,8 +13,8 @@ from streamdedup.keys.formats import programs, schemas
 from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.schema import Reference, Schema
 from streamdedup.keys.formats.schemas import Known, Schemas
-from tests.keys.avro import framed
-from tests.keys.test_avro import record, zigzag
+from tests.keys.avro import framed, record
+from tests.keys.test_avro import zigzag
 from tests.rows import table
 
 PATHS = [("id",), ("e",), ("gone",)]

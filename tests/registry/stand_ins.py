@@ -3,13 +3,14 @@
 import json
 import ssl
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.registry.client import UnknownSchemaError
+from tests.keys.avro import record
 
 UNKNOWN = (404, {"error_code": 40403, "message": "Schema not found"})
 
@@ -88,10 +89,4 @@ class PlayedClient:
 
 def avro(*fields: tuple[str, Any], name: str = "Event") -> Schema:
     """Return the schema of a record of these fields."""
-    return Schema("AVRO", json.dumps(record(fields, name)))
-
-
-def record(fields: Sequence[tuple[str, Any]], name: str = "Event") -> dict[str, Any]:
-    """Return it as the parts of JSON."""
-    named = [{"name": each, "type": of} for each, of in fields]
-    return {"type": "record", "name": name, "fields": named}
+    return Schema("AVRO", json.dumps(record(*fields, name=name)))

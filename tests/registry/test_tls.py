@@ -148,15 +148,7 @@ def test_files_are_read_at_once(made: Certificates, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="ssl_cafile"):
         client_of("https://127.0.0.1:1", wrong)
     shutil.copy(made.certificate("worker"), tmp_path)
-    encrypted = [
-        "openssl",
-        "pkey",
-        "-aes128",
-        "-passout",
-        "pass:test",
-        "-out",
-        str(wrong.key("worker")),
-    ]
-    subprocess.run(encrypted, input=key, text=True, check=True)
+    encrypted = ["openssl", "pkey", "-aes128", "-passout", "pass:test", "-out"]
+    subprocess.run([*encrypted, wrong.key("worker")], input=key, text=True, check=True)
     with pytest.raises(ConfigError, match=r"ssl_keyfile: .* a key that is not encrypted"):
         client_of("https://127.0.0.1:1", made, wrong)

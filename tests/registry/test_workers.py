@@ -23,10 +23,10 @@ from streamdedup.server.routes import pages
 from streamdedup.settings import load
 from streamdedup.testing import connected_to
 from tests import memory
-from tests.keys.avro import framed, written
+from tests.keys.avro import framed, record, written
 from tests.local import Start
 from tests.memory import over
-from tests.registry.stand_ins import PlayedClient, avro, record
+from tests.registry.stand_ins import PlayedClient, avro
 
 VERSIONS: Mapping[int, list[tuple[str, Any]]] = {
     1: [("id", "string")],
@@ -41,7 +41,7 @@ PLAYED = list[PlayedClient]()
 def value(number: int, key: str) -> bytes:
     """Return an event of that version of the schema."""
     key_of = (lambda: ("string", key)) if number == 3 else (lambda: key)
-    fields = record(VERSIONS[number])
+    fields = record(*VERSIONS[number], name="Event")
     return framed(number, written(fields, {"id": key_of(), "added": 5}))
 
 
