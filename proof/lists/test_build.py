@@ -20,6 +20,7 @@ from streamdedup.lists.build import needs as memory
 from streamdedup.lists.build.blocks import LINE_BYTES_MAX, blocks
 from streamdedup.lists.progress import BuildProgress
 from streamdedup.units import counted
+from tests.cli.test_escaping import Terminal
 from tests.fifos import ends, fifo, writing
 from tests.lists.test_build import ADDRESSES, holds, left_in, tables
 from tests.lists.tools import PEAK, Commands, child, written
@@ -166,32 +167,19 @@ def test_bytes_that_no_text_has_within_a_line_are_bad_lines(
         assert holds(load(lists.directory / "out.list"), "c")
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-@pytest.mark.parametrize(
-    ("strays", "takes"),
-    [({3: b'"%b'}, 4998), ({3: b'"%b', 4000: b'%b"'}, 3998), ({3: b'"%b', 4000: b'"%b'}, 3998)],
-    ids=["one", "a pair", "two that open"],
-)
-def test_a_stray_quote_is_named_and_costs_its_line(
-    strays: dict[int, bytes], takes: int, columns: int, lists: Commands
-) -> None:
-    """It counts as many bad lines as its record takes. If these are accepted, all other entries are on the list."""
-    mails = [b"user%d@bad.example" % number for number in range(5001)]
-    rows = [(mail, b"Anna")[:columns] for mail in mails]
-    for number, stray in strays.items():
-        rows[number - 1] = (*rows[number - 1][:-1], stray % rows[number - 1][-1])
-    written(lists.directory / "in.csv", [b"mail,name", *map(b",".join, rows[1:5000])])
+def test_a_stray_quote_counts_as_the_lines_that_its_record_takes(lists: Commands) -> None:
+    """If so many bad lines are accepted, all other entries are on the list."""
+    mails = [b"user%d@bad.example" % number for number in range(5000)]
+    written(lists.directory / "in.csv", [b"mail", mails[0], b'"' + mails[1], *mails[2:]])
     build = ("build", "in.csv", "-o", "out.list", "--column", "mail")
-    said = lists(*build, "--bad-max", "1000")
-    place = f"the record at line 3 takes {takes:,} lines: an unclosed quote?"
-    assert said.status == 1
-    assert place in said.errors
-    said = lists(*build, "--bad-max", "10k", "--check")
-    assert said.status == 0
-    assert place in said.errors
+    place = "the record at line 3 takes 4,999 lines: an unclosed quote?"
+    for most, status in (("1000", 1), ("10k", 0)):
+        said = lists(*build, "--bad-max", most, "--check")
+        assert said.status == status
+        assert place in said.errors
     listed = load(lists.directory / "out.list")
-    assert listed.facts.counts.bad >= takes
-    assert holds(listed, *(mails[i].decode() for i in range(1, 5000) if i + 1 not in strays))
+    assert listed.facts.counts.bad >= 4999
+    assert holds(listed, *(mail.decode() for mail in [mails[0], *mails[2:]]))
 
 
 @pytest.mark.parametrize(
@@ -215,15 +203,15 @@ def test_each_line_of_csv_is_an_entry_or_a_bad_line(
     options = ("--column", "mail", "--normalize", "email", "--bad-max", "9", "--check")
     listed, errors = lists.built(lines, *options, name="in.csv")
     assert f"{counted(len(bad), 'bad line')} of {len(rows) + 1} (" in errors
-    found = [(number, line) for number, _, line in lists.rejected()]
-    assert found == [(number, lines[number - 1][:300]) for number in bad]
+    found = lists.rejected()
+    assert [(n, line) for n, _, line in found] == [(n, lines[n - 1][:300]) for n in bad]
     assert listed.facts.counts.bad == len(bad)
     kept = [line for number, line in enumerate(lines, 1) if number > 1 and number not in bad]
     assert holds(listed, *(line.split(",")[1].strip('"') for line in kept))
     assert len(listed.addresses) == len(kept)
 
 
-@pytest.mark.parametrize("lines", [1, 2, 10, 19])
+@pytest.mark.parametrize("lines", [1, 19])
 def test_lines_that_two_strays_swallow_are_named(lines: int, lists: Commands) -> None:
     """Also without --check: a record of few lines is believed."""
     rows = [[b"user%d@bad.example" % number, b"Anna"] for number in range(40)]
@@ -234,16 +222,6 @@ def test_lines_that_two_strays_swallow_are_named(lines: int, lists: Commands) ->
     named = f"{counted(lines, 'line')} read as parts of other records, though they are records by"
     assert f"warning: {named} themselves; the first: in.csv line 8, in the record" in errors
     assert listed.facts.counts.addresses == 40 - lines
-
-
-@pytest.mark.parametrize("line", ["evil@bad.example", "evil@bad.example " * 20_000])
-def test_a_long_note_chooses_no_entries(line: str, lists: Commands) -> None:
-    """However many lines it has, and however long they are: it is one cell."""
-    note = "\n".join([line] * (3 + 200_000 // len(line)))
-    rows = ["mail,note", f'a@x.com,"{note}"', "b@x.com,"]
-    listed, _ = lists.built(rows, "--column", "mail", "--check", name="in.csv")
-    assert holds(listed, "a@x.com", "b@x.com")
-    assert (len(listed.addresses), listed.facts.counts.bad) == (2, 0)
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "mark"])
@@ -345,19 +323,11 @@ def test_any_chunking_gives_the_same_lines(size: int) -> None:
     assert found == list(enumerate(expected, 1))
 
 
-class _Terminal(io.StringIO):
-    """A file of text that somebody sees."""
-
-    def isatty(self) -> bool:
-        """It stands for a terminal."""
-        return True
-
-
 @pytest.mark.parametrize("is_one", [True, False], ids=["terminal", "file"])
 def test_progress_tells_rate_and_time_left_five_times_a_second(is_one: bool) -> None:
     """On a terminal in one line that is written again; at the end come the totals, which are written in any case."""
     now = [0.0]
-    out = _Terminal() if is_one else io.StringIO()
+    out = Terminal() if is_one else io.StringIO()
     progress = BuildProgress(out, live=True, clock=lambda: now[0])
     progress.begin("reading", 1000)
     for _ in progress.through([b"x" * 9 + b"\n"] * 100):

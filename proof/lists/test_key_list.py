@@ -48,12 +48,6 @@ def test_a_list_stands_on_the_file(
         assert in_file != is_directory
 
 
-def printed(program: str, path: Path) -> str:
-    """What a program of Python prints, asked in a process of its own about the list at `path`."""
-    command = [sys.executable, "-c", program, str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
 def test_whoever_cuts_a_small_list_short_harms_nobody(tmp_path: Path) -> None:
     """As `cp` does for a moment. A process that has loaded the list has a copy; a mapped file would end the process."""
     built(tmp_path, ["a@x.com"])
@@ -62,7 +56,8 @@ def test_whoever_cuts_a_small_list_short_harms_nobody(tmp_path: Path) -> None:
         "listed = load(sys.argv[1]); os.truncate(sys.argv[1], 0)\n"
         "print(listed.match(Column.of([b'a@x.com']), listed.hash.digests(['a@x.com'])).tolist())"
     )
-    assert printed(program, tmp_path / "out.list") == "[1]\n"
+    command = [sys.executable, "-c", program, str(tmp_path / "out.list")]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"[1]\n"
 
 
 def test_a_list_that_is_replaced_stays_with_those_who_have_it(tmp_path: Path) -> None:

@@ -327,20 +327,39 @@ def test_bad_lines_are_counted_and_written_to_a_file(lists: Commands) -> None:
     assert listed.facts.counts.bad == 5
 
 
-@pytest.mark.parametrize(("most", "status"), [(6, 1), (7, 0)])
-def test_too_many_bad_lines_build_nothing(most: int, status: int, lists: Commands) -> None:
-    """One above the limit: all are counted, the first named, none quoted, and the list that was there stays."""
-    written(lists.directory / "in.txt", ["a@x.com", *["secret"] * 7])
+REASONS = ["*@w.secret", "secret.example", "nobody", "a@b@c", "*@v.secret"]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "options", "limit"),
+    [
+        (990, 10, (), None),
+        (989, 11, (), "10 are accepted (1 %)"),
+        (1, 7, ("--bad-max", "6"), "6 are accepted"),
+        (1, 7, ("--bad-max", "7"), None),
+    ],
+)
+def test_too_many_bad_lines_build_nothing(
+    good: int, bad: int, options: tuple[str, ...], limit: str | None, lists: Commands
+) -> None:
+    """Above one in a hundred, or --bad-max: all are counted, the first named, none quoted; the list stays as it was.
+
+    The report has the three most frequent reasons.
+    """
+    lines = [*(f"u{n}@x.example" for n in range(good)), *(REASONS * 3)[:bad]]
+    written(lists.directory / "in.txt", lines)
     (lists.directory / "out.list").write_bytes(b"as it was")
-    options = ("--normalize", "email", "--bad-max", str(most))
-    said = lists("build", "in.txt", "-o", "out.list", *options)
-    assert said.status == status, said.errors
+    said = lists("build", "in.txt", "-o", "out.list", "--normalize", "email", *options)
+    assert said.status == (limit is not None), said.errors
     assert "secret" not in said.errors
-    if status:
-        assert "7 bad lines of 8 (87.50%) left out" in said.errors
-        assert "6 are accepted, so nothing was built" in said.errors
-        assert "accept them by --bad-max 7\n" in said.errors
-        assert "in.txt line 2: the key is not an e-mail address" in said.errors
+    assert f"{bad} bad lines of {good + bad:,} ({bad / (good + bad):.2%}) left out: " in said.errors
+    assert "the entry has a wildcard" in said.errors
+    assert "; other reasons (" in said.errors
+    assert f"; the first: in.txt line {good + 1}" in said.errors
+    assert len(lists.rejected()) == bad
+    if limit is not None:
+        assert f"{limit}, so nothing was built" in said.errors
+        assert f"accept them by --bad-max {bad}\n" in said.errors
         assert (lists.directory / "out.list").read_bytes() == b"as it was"
         assert left_in(lists.directory) == {"in.txt", "out.list", "out.list.rejects"}
 

@@ -164,15 +164,6 @@ def test_what_is_no_list_is_refused(part: str, lists: Commands) -> None:
     assert lists(part, "nowhere").status == 1
 
 
-def test_the_keys_of_check_are_not_required(
-    lists: Commands, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    """They may come from standard input; the list must be named."""
-    with pytest.raises(SystemExit):
-        lists("check")
-    assert capsysbinary.readouterr().err.endswith(b"arguments are required: FILE\n")
-
-
 def test_the_help_says_what_the_exit_status_means(
     lists: Commands, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
