@@ -1,6 +1,6 @@
-"""Brokers to be harmed: one with a second way in, that leads through a proxy, and three that replicate.
+"""Brokers to be harmed: one alone, and three that replicate.
 
-They are processes (rung 3 of the ladder): the oracle reads their log files, and the proxy's address is theirs to tell.
+They are processes (rung 3 of the ladder): the oracle reads their log files.
 """
 
 import signal
@@ -11,7 +11,6 @@ from typing import Protocol
 from tests.broker.base import (
     DEADLINE_S,
     admin_client,
-    free_ports,
     random_cluster_id,
     wait_until,
 )
@@ -60,27 +59,14 @@ class Node(ProcessBroker):
             self.kill()
 
 
-class ProxiedBroker:
-    """One node. Who bootstraps at `proxy_port` is told to stay there; a proxy has to lead from there to `way_in`."""
+class OneBroker:
+    """One node."""
 
     def __init__(self) -> None:
         self.node = _node()
         self.nodes = [self.node]
         self.bootstrap_servers = self.node.bootstrap_servers
-        self.proxy_port, self.way_in = free_ports(2)
-        own = self.node.settings
-        proxied = f"PROXIED://127.0.0.1:{self.proxy_port}"
-        self.node.configure(
-            {
-                **own,
-                **CHAOS_SETTINGS,
-                "listeners": f"{own['listeners']},PROXIED://127.0.0.1:{self.way_in}",
-                "advertised.listeners": f"{own['advertised.listeners']},{proxied}",
-                "listener.security.protocol.map": (
-                    "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT"
-                ),
-            }
-        )
+        self.node.configure({**self.node.settings, **CHAOS_SETTINGS})
         try:
             self.node.format()
             self.node.start()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from proof.chaos.brokers import Brokers, ProxiedBroker, ThreeBrokers
+from proof.chaos.brokers import Brokers, OneBroker, ThreeBrokers
 from proof.chaos.disks import CASES, harm_disk
 from proof.chaos.network import harm_requests
 from proof.chaos.operators import (
@@ -46,7 +46,7 @@ class Scenario:
     rounds: int
     size: int
     promise: str = EXACT
-    brokers: Callable[[], Brokers] = ProxiedBroker
+    brokers: Callable[[], Brokers] = OneBroker
     partitions: int = PARTITIONS
     must_abort: bool = False
     """Whether a round without aborted records in the output proves too little to count."""

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from proof.chaos.brokers import ProxiedBroker
+from proof.chaos.brokers import OneBroker
 from proof.chaos.driver import ATTEMPTS_MAX, play, play_round
 from proof.chaos.matrix import SCENARIOS, Scenario
 from proof.chaos.signals import kill_unsaved
@@ -59,17 +59,17 @@ DOUBLES = BrokenRound(  # a kill by chance may come before the first event is ou
 BROKEN: Sequence[BrokenRound] = (LOSES, DOUBLES)
 
 
-def proxied_broker() -> Iterator[ProxiedBroker]:
-    """Yield a broker whose log files can be read, with a way in for a proxy; without one the test is skipped."""
+def one_broker() -> Iterator[OneBroker]:
+    """Yield a broker whose log files can be read; without one the test is skipped."""
     try:
-        found = ProxiedBroker()
+        found = OneBroker()
     except Unavailable as unavailable:
         do_without(f"{NO_BROKER}{unavailable}")
     with closing(found):
         yield found
 
 
-def keep_the_promise(small: SmallRound, brokers: ProxiedBroker, directory: Path) -> None:
+def keep_the_promise(small: SmallRound, brokers: OneBroker, directory: Path) -> None:
     """Play a round, again if no aborted record reached the output; AssertionError if it breaks its promise."""
     for attempt in range(ATTEMPTS_MAX):
         result = play_round(
@@ -89,7 +89,7 @@ def keep_the_promise(small: SmallRound, brokers: ProxiedBroker, directory: Path)
     assert sum(result.tried.values()) == small.size
 
 
-def see_a_broken_promise(small: BrokenRound, brokers: ProxiedBroker, directory: Path) -> None:
+def see_a_broken_promise(small: BrokenRound, brokers: OneBroker, directory: Path) -> None:
     """Play a round with a worker that is broken on purpose; AssertionError unless the oracle sees it."""
     trial = Trial(brokers, directory, f"broken {small.promise}", number=small.number)
     trial.broken = broken(small.promise)

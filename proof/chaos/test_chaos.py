@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from proof.chaos.__main__ import main, write_page
 from proof.chaos.asking import patiently
-from proof.chaos.brokers import ProxiedBroker
+from proof.chaos.brokers import OneBroker
 from proof.chaos.feeding import REPEATED_SHARE, draw_keys
 from proof.chaos.matrix import SCENARIOS
 from proof.chaos.oracle import Finding
@@ -26,7 +26,7 @@ from proof.chaos.part import (
     SmallRound,
     in_words,
     keep_the_promise,
-    proxied_broker,
+    one_broker,
     see_a_broken_promise,
 )
 from proof.chaos.report import write_report
@@ -41,9 +41,9 @@ KEYS = 40_000
 
 
 @pytest.fixture(scope="module")
-def brokers() -> Iterator[ProxiedBroker]:
-    """A broker whose log files can be read, with a way in for a proxy."""
-    yield from proxied_broker()
+def brokers() -> Iterator[OneBroker]:
+    """A broker whose log files can be read."""
+    yield from one_broker()
 
 
 @pytest.mark.broker
@@ -52,7 +52,7 @@ def brokers() -> Iterator[ProxiedBroker]:
     "small", [small for small in KEPT if small != KILLED], ids=lambda small: small.scenario
 )
 def test_a_small_round_keeps_its_promise(
-    brokers: ProxiedBroker, tmp_path: Path, small: SmallRound
+    brokers: OneBroker, tmp_path: Path, small: SmallRound
 ) -> None:
     """Some faults of the matrix, really done, some of them to open transactions: nothing lost, nothing twice."""
     keep_the_promise(small, brokers, tmp_path)
@@ -60,7 +60,7 @@ def test_a_small_round_keeps_its_promise(
 
 @pytest.mark.broker
 @pytest.mark.private_broker
-def test_the_oracle_sees_a_lost_event(brokers: ProxiedBroker, tmp_path: Path) -> None:
+def test_the_oracle_sees_a_lost_event(brokers: OneBroker, tmp_path: Path) -> None:
     """A worker that admits what was not committed loses events; tests/broker/test_oracle.py has one that doubles."""
     see_a_broken_promise(LOSES, brokers, tmp_path)
 
@@ -68,7 +68,7 @@ def test_the_oracle_sees_a_lost_event(brokers: ProxiedBroker, tmp_path: Path) ->
 @pytest.mark.broker
 @pytest.mark.private_broker
 def test_a_trial_is_answered_after_its_broker_was_killed(
-    brokers: ProxiedBroker, tmp_path: Path
+    brokers: OneBroker, tmp_path: Path
 ) -> None:
     """Its client asks with the leader's epoch of before: that alone leaves no round unjudged."""
     with closing(Trial(brokers, tmp_path, "killed")) as trial:

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from proof.chaos.brokers import ProxiedBroker
-from proof.chaos.part import DOUBLES, KILLED, keep_the_promise, proxied_broker, see_a_broken_promise
+from proof.chaos.brokers import OneBroker
+from proof.chaos.part import DOUBLES, KILLED, keep_the_promise, one_broker, see_a_broken_promise
 
 pytestmark = [pytest.mark.broker, pytest.mark.private_broker]
 
 
 @pytest.fixture(scope="module")
-def brokers() -> Iterator[ProxiedBroker]:
-    """A broker whose log files can be read, with a way in for a proxy."""
-    yield from proxied_broker()
+def brokers() -> Iterator[OneBroker]:
+    """A broker whose log files can be read."""
+    yield from one_broker()
 
 
-def test_a_round_of_kills_keeps_its_promise(brokers: ProxiedBroker, tmp_path: Path) -> None:
+def test_a_round_of_kills_keeps_its_promise(brokers: OneBroker, tmp_path: Path) -> None:
     """A worker is killed at four steps of a transaction: nothing lost, nothing twice."""
     keep_the_promise(KILLED, brokers, tmp_path)
 
 
-def test_the_oracle_sees_a_doubled_event(brokers: ProxiedBroker, tmp_path: Path) -> None:
+def test_the_oracle_sees_a_doubled_event(brokers: OneBroker, tmp_path: Path) -> None:
     """A worker that does not fold its output doubles some."""
     see_a_broken_promise(DOUBLES, brokers, tmp_path)
