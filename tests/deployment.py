@@ -2,11 +2,9 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -188,28 +186,6 @@ class Deployment:
         """How many events the group has committed, without waiting for what a killed worker left open."""
         at = committed(self.bootstrap, self.group, self.source, require_stable=False)
         return sum(at.values())
-
-    def kill_at_work(self, worker: WorkerProcess, events: int) -> None:
-        """Kill it once it has committed something since now, or all of the input's `events`."""
-        asked = GroupOffsets(self.bootstrap, self.group, self.source, require_stable=False)
-        with closing(asked) as offsets:
-            before = sum(offsets().values())
-            wait_until(
-                lambda: before < sum(offsets().values()) or before >= events,
-                DEADLINE_S,
-                lambda: f"nothing is committed; log: {worker.events()[-5:]}",
-            )
-        worker.kill()
-
-    def kill_in_turn(
-        self, worker: WorkerProcess, attempt: int, chance: random.Random, events: int
-    ) -> None:
-        """Kill it at a random moment, and every second time at work: however slow the machine, some kills hit work."""
-        if attempt % 2:
-            self.kill_at_work(worker, events)
-        else:
-            time.sleep(chance.uniform(0, 0.6))  # the moment of the crash, not a wait for anything
-            worker.kill()
 
     def input_ends(self) -> dict[int, int]:
         """The end of each input partition that holds anything, as a committed offset would say it."""

@@ -10,7 +10,7 @@ from tests.broker.topics import (
     read_all,
 )
 from tests.deployment import Deployment
-from tests.lists.screening import blocked, build, header, sign_ups
+from tests.lists.screening import blocked, build, header
 
 pytestmark = pytest.mark.broker
 
@@ -26,7 +26,8 @@ def test_the_disposable_domains_of_a_package_are_screened(
     caught = [f"User.{n}@{domain.upper()}" for n, domain in enumerate(DOMAINS)]
     caught += ["a@spam.example", "a@deep.er.spam.example"]
     others = [f"user{n}@company{n % 7}.example" for n in range(2000)] + ["a@notspam.example"]
-    screened.feed(sign_ups([*caught, *others]))
+    addresses = enumerate([*caught, *others])
+    screened.feed((n % 2, None, address.encode(), [], None) for n, address in addresses)
     screened.run_to_the_end()
     assert sorted(r.value or b"" for r in read_all(screened.bootstrap, screened.sink)) == sorted(
         a.encode() for a in others

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from proof.broker.staged import Staged
 from streamdedup.kafka.records.origin_header import ORIGIN
 from tests.broker.base import DEADLINE_S, Broker, wait_until
 from tests.broker.topics import read_all
 from tests.local import Start
 from tests.spread import spread
-from tests.staged import Staged
 
 pytestmark = pytest.mark.broker
 

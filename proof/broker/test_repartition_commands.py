@@ -5,17 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from proof.broker.staged import Staged
 from streamdedup.commands.reset import move, plan
 from streamdedup.commands.reset_plan import ResetPlan, target_of
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import DeliveryError
+from streamdedup.kafka.base import Cluster, GroupWriter
 from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.kafka.group_sink import KafkaGroupWriter
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.settings import load
 from tests.broker.base import Broker
 from tests.broker.topics import committed, produce
 from tests.local import Start
 from tests.spread import PARTITIONS, spread
-from tests.staged import Staged
 
 pytestmark = pytest.mark.broker
 
@@ -72,7 +75,7 @@ async def test_a_killed_first_stage_is_waited_for(
     settings = load(staged.write_config())
     produce(staged.bootstrap, staged.source, STREAM.events[:10])
     async with kafka_cluster(settings.kafka) as cluster:
-        left = await staged.left_open(cluster)
+        left = await left_open(staged, cluster)
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
@@ -81,3 +84,26 @@ async def test_a_killed_first_stage_is_waited_for(
             await left.drop()
         assert loop.time() - began > 1.0
     assert copied(staged) == dict.fromkeys(range(PARTITIONS), 0)
+
+
+async def left_open(staged: Staged, cluster: Cluster, timeout_ms: int = 3000) -> GroupWriter:
+    """Begin a transaction as a member of the first stage, with offsets of each partition in it.
+
+    The broker aborts it after `timeout_ms`. The member has left the group by then, but does not know it.
+    """
+    group = f"{staged.group}-repartition"
+    settings = load(staged.write_config())
+    source = cluster.source(staged.source, "streamdedup-test", group=group)
+    await source.start()
+    while (membership := source.membership) is None:
+        await source.keep_alive(0.1)
+    writer = cluster.group_writer(f"{staged.middle}/left", settings.sink, timeout_ms=timeout_ms)
+    await writer.start()
+    await writer.begin()
+    every = [InputPartition(staged.source, number) for number in range(staged.partitions)]
+    offsets = dict.fromkeys(every, (1, ""))
+    assert isinstance(writer, KafkaGroupWriter) and writer._offsets
+    member = (membership.generation, membership.member_id, membership.instance_id)
+    assert await writer._offsets.add(group, member, offsets) is None
+    assert await source.stop(5.0)
+    return writer

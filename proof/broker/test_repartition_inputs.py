@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from proof.broker.staged import Staged
 from streamdedup.commands.audit import audit
 from streamdedup.commands.audit.report import Report
 from streamdedup.errors import ConfigError
@@ -28,7 +29,6 @@ from tests.broker.topics import (
 from tests.deployment import WorkerProcess
 from tests.local import Start
 from tests.memory import page
-from tests.staged import Staged
 
 pytestmark = pytest.mark.broker
 

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from proof.broker.oauth_provider import SUBJECT
 from proof.broker.secure import (
     SCRAM,
     USER,
@@ -32,12 +34,11 @@ from streamdedup.repartition.uncopied import Uncopied
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.broker.certificates import HOST, make_certificates
 from tests.broker.plugin import _found
-from tests.broker.topics import Event, create_topic, is_purged, produce, read_all, unique_name
+from tests.broker.topics import Event, create_topic, produce, read_all, unique_name
 from tests.broker.versions import wanted
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.lists.files import list_file
 from tests.local import LocalWorker, Start, run_to_the_end, until
-from tests.oauth_provider import SUBJECT
 
 pytestmark = [
     pytest.mark.broker,
@@ -98,7 +99,7 @@ def come_by(deployment: Deployment, secure: SecureBroker, mechanism: str) -> dic
             "ssl_keyfile": str(secure.certificates.key(USER)),
         }
     elif mechanism == "OAUTHBEARER":
-        provider = "tests.oauth_provider:unsecured_tokens"
+        provider = "proof.broker.oauth_provider:unsecured_tokens"
         kafka |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": provider}
     else:
         kafka |= {"sasl_mechanism": mechanism, "sasl_plain_username": USER}
@@ -350,6 +351,16 @@ def staged(deployment: Deployment) -> Deployment:
     middle = {"topic": unique_name("middle"), "partitions": 2}
     deployment.config["source"]["repartition"] = middle
     return deployment
+
+
+def is_purged(bootstrap: str, topic: str) -> bool:
+    """Return whether no record is left in the topic; False, too, if some are deleted while they are read."""
+    try:
+        return not read_all(bootstrap, topic)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._AUTO_OFFSET_RESET:
+            raise
+        return False
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])

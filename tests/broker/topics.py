@@ -204,16 +204,6 @@ def read_all(
     return sorted(records, key=lambda record: (record.partition, record.offset))
 
 
-def is_purged(bootstrap: str, topic: str) -> bool:
-    """Return whether no record is left in the topic; False, too, if some are deleted while they are read."""
-    try:
-        return not read_all(bootstrap, topic)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError._AUTO_OFFSET_RESET:
-            raise
-        return False
-
-
 class GroupOffsets:
     """Asks for a group's committed offsets, as often as wanted, by one client: a new one for each answer costs more.
 

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from streamdedup.cli import main
 from streamdedup.lists import load
 from tests.broker.base import Broker
-from tests.broker.topics import Event, Record, create_topic, read_all, unique_name
+from tests.broker.topics import Record, create_topic, read_all, unique_name
 from tests.deployment import Deployment
 
 
@@ -46,12 +46,6 @@ def screened(broker: Broker, tmp_path: Path) -> Deployment:
     made.config["blocklist"] = {"file": str(tmp_path / "block.list"), "control_topic": control}
     made.create_side_topic("blocked_topic")
     return made
-
-
-def sign_ups(addresses: Sequence[str]) -> Iterator[Event]:
-    """An event for each, in turn to both partitions."""
-    for number, address in enumerate(addresses):
-        yield number % 2, None, address.encode(), [], None
 
 
 def blocked(deployment: Deployment) -> list[Record]:

@@ -28,7 +28,7 @@ def deployment(tmp_path: Path) -> MemoryDeployment:
     """Two partitions, both lists, and a topic for what is blocked."""
     made = MemoryDeployment(tmp_path, partitions=2).create()
     made.config["key"] = {"from": "key", "normalize": "email"}
-    made.config |= build_lists(tmp_path, keys=30)
+    made.config |= build_lists(tmp_path)
     made.create_side_topic("blocked_topic")
     return made
 

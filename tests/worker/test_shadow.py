@@ -23,7 +23,7 @@ def deployment(tmp_path: Path) -> MemoryDeployment:
     """One partition in shadow mode, both lists, a topic for each sort of event."""
     made = MemoryDeployment(tmp_path).create()
     made.config["key"] = {"from": "key", "normalize": "email"}
-    made.config |= build_lists(tmp_path, keys=30)
+    made.config |= build_lists(tmp_path)
     made.config["sink"]["shadow"] = True
     for leaf in ("duplicates_topic", "blocked_topic", "dead_letter_topic"):
         made.create_side_topic(leaf)
