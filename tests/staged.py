@@ -9,7 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from streamdedup.delivery.services import wall_clock_ms
+from streamdedup.errors import ConfigError
 from streamdedup.settings import load
 from streamdedup.testing import connected_to
 from streamdedup.worker.staged import CopyingWorker
@@ -57,6 +60,15 @@ class MemoryStage(OverMemory):
         worker = self._start(self.deployment, connect=connect, now_ms=now_ms, copies=copies)
         self.deployment.config = config
         return worker
+
+    async def refused(self, why: str) -> str:
+        """The error by which a worker ends at its start; it has joined no group."""
+        worker = self.start()
+        with pytest.raises(ConfigError, match=why) as error:
+            async with asyncio.timeout(60):
+                await worker.task
+        assert not worker.lines("joining")
+        return str(error.value)
 
     @asynccontextmanager
     async def copying(self) -> AsyncIterator[None]:

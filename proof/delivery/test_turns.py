@@ -2,8 +2,8 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +14,9 @@ from streamdedup.delivery.turns import KEYS_A_TURN
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.text import TextNormalizer
-from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to
 from streamdedup.threads import Lane
-from tests.deployment import Deployment
 from tests.keys.test_extract import batch_of
-from tests.local import workers
+from tests.memory import Stage, over
 
 
 async def test_keys_in_other_alphabets_leave_the_loop_its_turns() -> None:
@@ -41,13 +39,10 @@ async def test_keys_in_other_alphabets_leave_the_loop_its_turns() -> None:
     assert [len([*each]) for _, each in groupby(read_in)] == [KEYS_A_TURN] * 3 + [1]
 
 
-def test_shards_decide_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@over(partial(Stage, partitions=4))
+async def test_shards_decide_in_turns(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events of four partitions come at once; no two of their shards decide in the same turn of the loop."""
-    deployment, seen = Deployment("memory:1", tmp_path, partitions=4), list[str]()
-    deployment.config["key"] = {"from": "key"}
-    broker, decide = MemoryBroker(), Shard.decide
-    for name in (deployment.source, deployment.sink):
-        broker.create_topic(name, 4)
+    seen, decide = list[str](), Shard.decide
 
     def noted(shard: Shard, *arguments: Any) -> Any:
         seen.append("decides")
@@ -55,16 +50,8 @@ def test_shards_decide_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         return decide(shard, *arguments)
 
     monkeypatch.setattr(Shard, "decide", noted)
-
-    async def scene() -> None:
-        async with workers() as start:
-            worker = start(deployment, connect=connected_to(broker))
-            await worker.live()
-            broker.produce(deployment.source, [(n % 4, b"%d" % n, b"{}") for n in range(8_000)])
-            output = deployment.sink
-            await worker.until(lambda: sum(map(len, broker.read_all(output))) == 8_000, "all")
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(scene())
+    worker = await stage.started()
+    stage.broker.produce(stage.source, [(n % 4, b"%d" % n, b"{}") for n in range(8_000)])
+    await worker.until(lambda: len(stage.output) == 8_000, "all")
     assert seen.count("decides") >= 4
     assert seen[::2] == ["decides"] * (len(seen) // 2)

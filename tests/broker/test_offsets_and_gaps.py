@@ -19,7 +19,7 @@ from tests.broker.topics import (
     topic_id,
 )
 from tests.deployment import Deployment, keyed
-from tests.local import Start, keys_of, output_keys, until
+from tests.local import Start, until
 
 pytestmark = pytest.mark.broker
 # --- rule 4: the commit's note, and births ---
@@ -94,26 +94,3 @@ async def test_an_output_trimmed_while_it_is_folded(deployment: Deployment, star
 
 
 FOLD_FETCH_BYTES = struct.pack(">i", 4 << 20)
-
-
-@pytest.mark.parametrize("on_gap", ["stop", "skip"])
-@pytest.mark.rule(5)
-async def test_an_input_trimmed_before_it_was_read(
-    deployment: Deployment, start: Start, on_gap: str
-) -> None:
-    """Events that the input deleted unread: it stops, naming the option, or goes on at the first that is left."""
-    deployment.config["source"]["on_gap"] = on_gap
-    first = start(deployment)
-    deployment.feed(keyed(range(10), 1))
-    await first.consumed(10)
-    await first.stop()
-    deployment.feed(keyed(range(10, 30), 1))
-    delete_records(deployment.bootstrap, deployment.source, {0: 20})
-    second = start(deployment)
-    if on_gap == "stop":
-        trouble = await second.stopped()
-        assert "source.on_gap: skip" in trouble
-        assert "10 is outside of the input, which holds 20 to 30" in trouble
-        return
-    await second.consumed(10)
-    assert output_keys(deployment) == keys_of([*range(10), *range(20, 30)])

@@ -4,22 +4,20 @@ docs/delivery.md tells which test holds which rule.
 """
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from tests.broker.base import DEADLINE_S, Broker, client_config
+from tests.broker.base import DEADLINE_S, client_config
 from tests.broker.proxy import Action, Api, Cut, Drop, Frame, Hold, Proxy
 from tests.broker.topics import (
     committed,
-    create_topic,
     produce,
     unique_name,
 )
 from tests.deployment import Deployment, keyed
-from tests.local import Start, keys_of, output_keys, single, until
+from tests.local import Start, keys_of, output_keys, until
 
 pytestmark = pytest.mark.broker
 
@@ -47,28 +45,6 @@ async def test_whoever_writes_under_the_outputs_name_is_fenced(
     await worker.stop()
     assert output_keys(deployment) == keys_of(range(100))
     assert worker.lines("doubt") == []
-
-
-@pytest.mark.rule(1)
-async def test_another_input_and_group_on_the_same_output_are_fenced(
-    broker: Broker, tmp_path: Path, deployment: Deployment, start: Start
-) -> None:
-    """The fence knows neither group nor input: the first is shut out by the second, and nothing is doubled."""
-    other = single(broker, tmp_path)
-    create_topic(other.bootstrap, other.source)
-    other.sink = other.config["sink"]["topic"] = deployment.sink
-    deployment.feed(keyed(range(100), 1))
-    other.feed(keyed(range(50, 150), 1))
-    first = start(deployment)
-    await first.consumed(100)
-    second = start(other)
-    await second.consumed(100)
-    deployment.feed(keyed(range(100, 200), 1))
-    await first.consumed(200)
-    doubts = [line["error"].split(":")[0] for line in first.lines("doubt")]
-    # If its session ended meanwhile, on a busy machine, it fences with its next assignment, and nothing is in doubt.
-    assert doubts == ["ProducerFenced"] or len(first.lines("assigned")) > 1
-    assert sorted(output_keys(deployment), key=str) == sorted(keys_of(range(200)), key=str)
 
 
 # --- rule 2: what is asked behind the fence ---

@@ -16,17 +16,10 @@ from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.metrics.counts import ShardMeters
 from streamdedup.settings import load
 from streamdedup.testing.files import WatchedFs
+from tests.delivery.test_retention import CONFIG
 from tests.delivery.test_windowed_shard import column, shard_of
 from tests.snapshot.shelf import IDENTITY
 from tests.snapshot.test_full_disk import FullFs
-
-CONFIG = """\
-kafka: {bootstrap_servers: localhost:9092, group_id: dedup}
-source: {topic: events}
-key: {field: id}
-filter: {capacity: 4000, error_rate: 1e-3}
-sink: {topic: unique}
-"""
 
 
 class _Saves:

@@ -2,7 +2,6 @@
 
 import asyncio
 import weakref
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,7 @@ from streamdedup.events import EventBatch
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.records.records import batch_of as batch_of_records
 from streamdedup.kafka.sink import DoubtError
-from tests.deployment import keyed
-from tests.local import Start, on_virtual_clock
-from tests.memory_deployment import MemoryDeployment
+from tests.memory import Stage, over
 
 
 def batch_of(offsets: list[int]) -> EventBatch:
@@ -197,19 +194,14 @@ def test_a_transaction_counts_what_it_takes() -> None:
     assert (transaction.events, transaction.last_offset, transaction.next_offset) == (2, 5, 6)
 
 
-def test_a_commit_interval_beyond_the_time_out_still_commits(tmp_path: Path) -> None:
+@over(Stage)
+async def test_a_commit_interval_beyond_the_time_out_still_commits(stage: Stage) -> None:
     """However the two are set, a transaction is closed in time: a trickle of events is no endless doubt."""
-    deployment = MemoryDeployment(tmp_path).create()
-    deployment.config["kafka"]["producer"] = {"request_timeout_ms": 3000}
-    deployment.config["delivery"]["commit_interval_ms"] = 10_000
-
-    async def scene(start: Start) -> None:
-        async with start(deployment, connect=deployment.connect) as worker:
-            await worker.live()
-            for number in range(80):
-                deployment.feed(keyed([number], 1))
-                await asyncio.sleep(0.05)  # a trickle, on a virtual clock
-            await worker.consumed(80)
-            assert worker.lines("doubt") == []
-
-    on_virtual_clock(scene)
+    stage.config["kafka"]["producer"] = {"request_timeout_ms": 3000}
+    stage.config["delivery"]["commit_interval_ms"] = 10_000
+    worker = await stage.started()
+    for number in range(80):
+        stage.feed([number])
+        await asyncio.sleep(0.05)  # a trickle, on a virtual clock
+    await worker.consumed(80)
+    assert worker.lines("doubt") == []

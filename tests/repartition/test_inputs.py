@@ -11,7 +11,6 @@ import pytest
 import streamdedup.repartition.inputs as inputs_module
 from streamdedup.commands.audit import audit
 from streamdedup.commands.audit.report import Report
-from streamdedup.errors import ConfigError
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.records import Record
@@ -226,9 +225,7 @@ async def test_an_input_that_is_missing_is_refused(
 ) -> None:
     """At the start, as the one input is."""
     reads(stage, **source)
-    worker = stage.start()
-    with pytest.raises(ConfigError, match=why):
-        await worker.task
+    await stage.refused(why)
 
 
 @pytest.mark.rule(30)

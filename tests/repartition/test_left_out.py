@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from streamdedup.errors import ConfigError
 from streamdedup.repartition.inputs import PatternWatch
 from streamdedup.worker import staged
 from tests.local import LocalWorker
@@ -60,16 +59,6 @@ def set_bytes_max(stage: MemoryStage, topic: str, size: int) -> None:
     known = stage.broker.topics[topic]
     settings = {**known.topic.settings, "max.message.bytes": str(size)}
     known.topic = replace(known.topic, settings=settings)
-
-
-async def refused(stage: MemoryStage, why: str) -> str:
-    """The error by which a worker of that deployment ends at its start; nothing of it has joined a group."""
-    worker = stage.start()
-    with pytest.raises(ConfigError, match=why) as error:
-        async with asyncio.timeout(60):
-            await worker.task
-    assert not worker.lines("joining")
-    return str(error.value)
 
 
 # --- inputs that do not suit ---
@@ -129,7 +118,7 @@ async def test_a_pattern_that_leaves_no_input_is_refused(stage: MemoryStage) -> 
         await worker.logged("repartition_live")
     for topic in (EU, US):
         set_bytes_max(stage, topic, TOO_LARGE)
-    text = await refused(stage, "no topic that matches source.pattern: clicks-.* suits")
+    text = await stage.refused("no topic that matches source.pattern: clicks-.* suits")
     assert f"for the input {EU};" in text and f"for the input {US};" in text
 
 
@@ -142,7 +131,7 @@ async def test_a_listed_input_that_does_not_suit_is_refused_by_name(stage: Memor
         await worker.consumed(1)
     set_bytes_max(stage, US, TOO_LARGE)
     reads(stage, topics=[EU, US])
-    text = await refused(stage, f"at least for the input {US};")
+    text = await stage.refused(f"at least for the input {US};")
     assert EU not in text and "delete" not in text
 
 
@@ -188,7 +177,7 @@ async def test_a_middle_of_others_is_no_input(
                 assert line["topic"] == MIDDLE and other.deployment.group in line["reason"]
                 assert left_out(worker) == 1
         else:
-            text = await refused(stage, f"the topic {MIDDLE} cannot be an input")
+            text = await stage.refused(f"the topic {MIDDLE} cannot be an input")
             assert other.deployment.group in text and "name another topic" in text
         stage.broker.lists_groups = True
         await asyncio.sleep(5)
@@ -203,7 +192,7 @@ async def test_a_worker_without_repartition_reads_no_middle_of_others(stage: Mem
     other = neighbour(stage)
     await other.judge(["x"])
     stage.config["source"] = {"topic": MIDDLE}
-    text = await refused(stage, f"the topic {MIDDLE} cannot be an input")
+    text = await stage.refused(f"the topic {MIDDLE} cannot be an input")
     assert other.deployment.group in text
     assert stage.sink not in stage.broker.topics
 
@@ -258,7 +247,7 @@ async def test_nothing_is_made_before_everything_is_checked(stage: MemoryStage, 
     if wrong == "a group":
         stage.broker.move_offsets(stage.deployment.group, EU, {0: 0})
     there = set(stage.broker.topics)
-    await refused(stage, "topic|group")
+    await stage.refused("topic|group")
     assert set(stage.broker.topics) == there
     if wrong == "an input":
         stage.broker.create_topic(LARGE, 1, max_message_bytes=TOO_LARGE)
@@ -295,7 +284,7 @@ async def test_a_middle_that_was_never_used_may_be_deleted(
         stage.broker.produce(stage.middle, [(0, None, value("a"))])
     if used == "offsets":
         stage.broker.move_offsets(stage.deployment.group, stage.middle, {0: 0})
-    text = await refused(stage, f"the middle topic {stage.middle} has ")
+    text = await stage.refused(f"the middle topic {stage.middle} has ")
     assert ("so it may be deleted" in text) == (used is None)
     if used is None:
         stage.broker.delete_topic(stage.middle)

@@ -156,7 +156,7 @@ async def test_an_older_deployment_is_refused(stage: MemoryStage) -> None:
     repartition = stage.config["source"].pop("repartition")
     await stage.judge(IDS)
     stage.config["source"]["repartition"] = repartition
-    await refused(stage, f"has offsets on {stage.source}")
+    await stage.refused(f"has offsets on {stage.source}")
 
 
 @pytest.mark.rule(20)
@@ -165,14 +165,7 @@ async def test_to_turn_it_off_is_refused(stage: MemoryStage) -> None:
     """The output is spread by the judged key, and the input is not."""
     await stage.judge(IDS)
     del stage.config["source"]["repartition"]
-    await refused(stage, "has worked with source.repartition")
-
-
-async def refused(stage: MemoryStage, why: str) -> None:
-    """Start a worker that is refused before it joins."""
-    worker = stage.start()
-    with pytest.raises(ConfigError, match=why):
-        await worker.task
+    await stage.refused("has worked with source.repartition")
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
@@ -188,7 +181,7 @@ async def test_an_old_broker_is_refused(
     monkeypatch.setattr(MemoryCluster, "supports_stable_offsets", unsupported)
 
     stage.config["delivery"]["guarantee"] = guarantee
-    await refused(stage, "source.repartition needs a broker of Kafka 2.5")
+    await stage.refused("source.repartition needs a broker of Kafka 2.5")
 
 
 @pytest.mark.rule(21)
@@ -204,7 +197,7 @@ async def test_another_group_on_the_middle_ends_the_worker(
     stage.broker.move_offsets("stranger", stage.middle, {0: 1})
     with pytest.raises(ConfigError, match="stranger"):
         await worker.task
-    await refused(stage, "stranger")
+    await stage.refused("stranger")
 
 
 @pytest.mark.parametrize(
@@ -231,9 +224,7 @@ async def test_a_middle_that_does_not_suit_is_refused(
     settings = {"max_message_bytes": 4_000_000, setting.replace(".", "_"): wrong}
     partitions = int(settings.pop("partitions", PLACES))
     stage.broker.create_topic(stage.middle, partitions, **settings)
-    await refused(
-        stage, f"{setting}={wrong}" if partitions == PLACES else f"has {wrong} partitions"
-    )
+    await stage.refused(f"{setting}={wrong}" if partitions == PLACES else f"has {wrong} partitions")
 
 
 @pytest.mark.parametrize("lost", [{LOGS}, {OFFSETS}, {LOGS, OFFSETS}])
