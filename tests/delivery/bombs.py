@@ -54,16 +54,18 @@ def record_batch(base: int, bodies: Sequence[bytes], codec: int) -> bytes:
 
 def settings_of(directory: Path, **sections: Any) -> Settings:
     """Settings of a worker with a topic for dead letters; `sections` add to them."""
-    sections = {"source": {}, "key": {"from": "json", "field": "id"}, "sink": {}} | sections
-    letters = {"dead_letter_topic": "letters"}
+    for name, options in (
+        ("source", {"topic": "in"}),
+        ("sink", {"topic": "out", "dead_letter_topic": "letters"}),
+    ):
+        sections[name] = options | sections.get(name, {})
     return Settings.model_validate(
         {
             "kafka": {"bootstrap_servers": "localhost:9092", "group_id": "g"},
-            "source": {"topic": "in", **sections["source"]},
-            "key": sections["key"],
+            "key": {"from": "json", "field": "id"},
             "filter": {"capacity": 1000},
-            "sink": {"topic": "out", **letters, **sections["sink"]},
             "snapshot": {"directory": str(directory)},
+            **sections,
         }
     )
 

@@ -1,6 +1,7 @@
 """Claims about emission: what malformed events cost the loop, and what the operator is told of them."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ from streamdedup.kafka.records.records import Record, batch_of, records_of
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.logs import EVERY_S
 from streamdedup.rules.lists import BlockedRows, Lists, Match
-from streamdedup.settings import Settings
 from streamdedup.testing.clock import VirtualLoop
+from tests.delivery.bombs import settings_of
 from tests.kafka.test_limits import NOW_MS, limits
 from tests.lists.listed import Listed
 
@@ -53,25 +54,11 @@ def emission_to(
     writer: Any, *, dead_letters: bool = True, blocked_bytes_max: int | None = None
 ) -> Emitter:
     """An emission whose topics have Kafka's own limits; with one for blocked events where its limit is given."""
-    letters = {"dead_letter_topic": "letters"} if dead_letters else {}
-    lists = {}
+    sections: dict[str, Any] = {"sink": {} if dead_letters else {"dead_letter_topic": None}}
     if blocked_bytes_max is not None:
-        letters |= {"blocked_topic": "blocked"}
-        lists = {"blocklist": {"file": __file__}}
-    made = Emitter(
-        Settings.model_validate(
-            {
-                "kafka": {"bootstrap_servers": "localhost:9092", "group_id": "g"},
-                "source": {"topic": "in"},
-                "key": {"from": "json", "field": "id"},
-                "filter": {"capacity": 1000},
-                "sink": {"topic": "out", **letters},
-                "snapshot": {"directory": "snapshots"},
-                **lists,
-            }
-        ),
-        writer,
-    )
+        sections["sink"]["blocked_topic"] = "blocked"
+        sections["blocklist"] = {"file": __file__}
+    made = Emitter(settings_of(Path("snapshots"), **sections), writer)
     topics = {name: Topic(name, None, 1, 1) for name in ("out", "letters")}
     limit = {"max.message.bytes": f"{blocked_bytes_max}"}
     topics["blocked"] = Topic("blocked", None, 1, 1, settings=limit)
