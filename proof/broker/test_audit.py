@@ -3,16 +3,12 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from streamdedup.commands.audit import Report, audit
 from streamdedup.settings import load
 from tests.broker.base import Broker
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import run_to_the_end
 from tests.memory_deployment import findings
-
-pytestmark = pytest.mark.broker
 
 
 def audited(deployment: Deployment) -> Report:

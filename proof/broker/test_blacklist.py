@@ -3,7 +3,6 @@
 import signal
 from pathlib import Path
 
-import pytest
 from disposable_email_domains import blocklist as disposable
 
 from tests.broker.topics import (
@@ -11,9 +10,6 @@ from tests.broker.topics import (
 )
 from tests.deployment import Deployment
 from tests.lists.screening import blocked, build, header
-
-pytestmark = pytest.mark.broker
-
 
 DOMAINS = sorted(name for name in disposable if "xn--" not in name)  # one is none by IDNA 2008
 

@@ -17,7 +17,7 @@ from tests.deployment import Deployment
 from tests.local import Start
 from tests.memory import page
 
-pytestmark = [pytest.mark.broker, pytest.mark.needs_broker(AHEAD)]
+pytestmark = pytest.mark.needs_broker(AHEAD)
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

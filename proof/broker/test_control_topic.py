@@ -19,8 +19,6 @@ from tests.lists.files import list_file
 from tests.local import LocalWorker, Start, single
 from tests.memory import measured
 
-pytestmark = pytest.mark.broker
-
 ADD = b'{"op": "add"}'
 
 

@@ -1,6 +1,5 @@
 """What the worker promises, on a real broker: exact output, byte for byte, through drains and restarts."""
 
-import shutil
 import signal
 import threading
 from collections.abc import AsyncIterator
@@ -21,8 +20,6 @@ from tests.broker.topics import committed, create_topic, read_all, unique_name
 from tests.deployment import PARTITIONS, Deployment, keyed, lost_and_doubled
 from tests.local import Start, keys_of, output_keys, run_to_the_end
 
-pytestmark = pytest.mark.broker
-
 
 @pytest.fixture
 def deployment(broker: Broker, tmp_path: Path) -> Deployment:
@@ -33,7 +30,6 @@ def deployment(broker: Broker, tmp_path: Path) -> Deployment:
 REQUEST_S = 40.0  # so long aiokafka waits for an answer, by default
 
 
-@pytest.mark.private_broker
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.rule(17)
 def test_a_second_interrupt_exits_at_once(
@@ -54,7 +50,6 @@ def test_a_second_interrupt_exits_at_once(
             private_broker.resume()
 
 
-@pytest.mark.private_broker
 @pytest.mark.parametrize("is_gone", [False, True], ids=["silent", "gone"])
 @pytest.mark.rule(17)
 def test_a_drain_ends_in_time_without_the_broker(
@@ -93,7 +88,7 @@ async def test_at_least_once_repeats_nothing_that_reached_the_output(
         read = read_all(deployment.bootstrap, deployment.source)
         known = {record.key for record in read if record.offset < at.get(record.partition, 0)}
         assert {*output_keys(deployment)} - known, "nothing is in the output that is not committed"
-        shutil.rmtree(deployment.snapshots, ignore_errors=True)  # a killed worker had saved none
+        deployment.delete_snapshots()  # a killed worker had saved none
     await start(deployment).to_the_end()
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
@@ -122,7 +117,7 @@ async def test_a_filter_grows_until_its_memory_is_spent(
     deployment.feed(keyed(range(5000), 1))
     second = await start(deployment).to_the_end()
     assert len(second.lines("snapshot_loaded")) == 1
-    shutil.rmtree(deployment.snapshots)
+    deployment.delete_snapshots()
     deployment.config["filter"]["max_size"] = (
         "30kB"  # the stages that there are by then, no further
     )
@@ -191,7 +186,7 @@ def test_every_kind_serves_the_worker(broker: Broker, tmp_path: Path, kind: str)
     deployment.feed(keyed([*range(300, 800), *range(600, 800)], 1))
     second = run_to_the_end(deployment)
     assert len(second.lines("snapshot_loaded")) == 1
-    shutil.rmtree(deployment.snapshots)
+    deployment.delete_snapshots()
     deployment.feed(keyed([*range(900)], 1))
     run_to_the_end(deployment)
     assert lost_and_doubled(deployment) == (0, 0, 0)

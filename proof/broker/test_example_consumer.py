@@ -15,8 +15,6 @@ from tests.broker.base import DEADLINE_S, Broker, wait_until
 from tests.broker.topics import committed, create_topic, produce, unique_name
 from tests.local import until
 
-pytestmark = pytest.mark.broker
-
 ONE_BY_ONE: dict[str, Any] = {"max_poll_records": 1}
 SESSION_MS = 60_000  # a busy machine may hold up the heartbeats for the 10 s that are usual
 

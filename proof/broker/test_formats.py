@@ -24,7 +24,6 @@ from tests.keys.avro import record
 from tests.keys.test_protobuf import EVENT
 from tests.local import Start
 
-pytestmark = pytest.mark.broker
 KEYS = [f"user-{number}@example.com" for number in range(40)]
 NESTED = {
     "type": "record",

@@ -23,8 +23,6 @@ from tests.broker.topics import Event, create_topic, end_offsets, produce, uniqu
 from tests.deployment import drained
 from tests.local import until
 
-pytestmark = pytest.mark.broker
-
 ROOT = Path(__file__).parents[2]
 TOPICS = ("urls-found", "urls-by-key", "urls-due", "urls-malformed")
 PARTITIONS = 2

@@ -19,8 +19,6 @@ from tests.delivery.bombs import body, record_batch
 from tests.deployment import Deployment
 from tests.local import Start
 
-pytestmark = pytest.mark.broker
-
 PARTITIONS, BATCHES, EVENTS = 6, 4, 40
 PLACES = 2
 

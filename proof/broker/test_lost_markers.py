@@ -21,7 +21,6 @@ from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start
 
 
-@pytest.mark.private_broker
 @pytest.mark.parametrize("ends", ["commit", "abort"])
 async def test_what_lacks_its_marker_in_the_offset_is_finished(
     private_broker: OwnedBroker, tmp_path: Path, start: Start, ends: str

@@ -1,6 +1,5 @@
 """An input that was deleted and made again between two runs, with other partitions or as many, on a real broker."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from tests.broker.topics import create_topic, delete_topic, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start, run_to_the_end
 
-pytestmark = [pytest.mark.broker, pytest.mark.needs_broker("topic ids")]
+pytestmark = pytest.mark.needs_broker("topic ids")
 
 KEYS = range(400)
 HOUR_MS = 3_600_000
@@ -51,7 +50,7 @@ async def test_fewer_partitions_are_refused_or_accepted(
     """Three of four keys would pass again; once accepted, the worker says it once and does not ask again."""
     made_again(deployment, 2)
     if left == "output":
-        shutil.rmtree(deployment.snapshots)
+        deployment.delete_snapshots()
     async with start(deployment) as worker:
         stopped = await worker.logged("shard_stopped", 2)
         assert all("has 2 partitions, and what was emitted is of 4" in s["error"] for s in stopped)
@@ -109,7 +108,7 @@ async def test_partitions_that_the_window_has_outlived_do_not_count(
     now_ms = wall_clock_ms()
     deployment.feed([(1, b"old", b"", [], now_ms), (0, b"new", b"", [], now_ms + hours * HOUR_MS)])
     await start(deployment).through(2)
-    shutil.rmtree(deployment.snapshots)
+    deployment.delete_snapshots()
     delete_topic(deployment.bootstrap, deployment.source)
     create_topic(deployment.bootstrap, deployment.source, 1)
     deployment.partitions = 1

@@ -14,8 +14,6 @@ from tests.broker.topics import Event, read_all
 from tests.deployment import Deployment
 from tests.local import LocalWorker, Start
 
-pytestmark = pytest.mark.broker
-
 FIRST_EVENTS, USERS = 15_000, 5_000
 REJOIN_S_MIN, REJOIN_S_MAX = 1.0, 5.0  # as promised
 

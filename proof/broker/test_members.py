@@ -22,7 +22,6 @@ from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import LocalWorker, Start
 
 
-@pytest.mark.broker
 @pytest.mark.parametrize("static", [False, True])
 async def test_a_leader_that_assigns_another_topic_ends_no_worker(
     broker: Broker, tmp_path: Path, start: Start, static: bool
@@ -69,7 +68,6 @@ async def test_a_leader_that_assigns_another_topic_ends_no_worker(
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-@pytest.mark.broker
 async def test_partitions_that_come_back_are_still_in_memory(
     broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +100,6 @@ async def test_partitions_that_come_back_are_still_in_memory(
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-@pytest.mark.broker
 @pytest.mark.parametrize("when", ["while it runs", "while it is away"])
 async def test_static_members_get_new_partitions(
     broker: Broker, tmp_path: Path, start: Start, when: str
@@ -128,7 +125,6 @@ async def test_static_members_get_new_partitions(
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-@pytest.mark.broker
 async def test_static_members_that_were_assigned_nothing_serve_again(
     broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,12 +157,10 @@ def decided(worker: LocalWorker, keys: int) -> bool:
     return shard is not None and shard.pending == keys
 
 
-@pytest.mark.broker
 async def test_a_transaction_is_filled_while_the_one_before_commits(
-    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would only wait: so it takes what comes until then, however short the interval."""
-    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.config["delivery"] |= {"commit_interval_ms": 1}
     commit, asked, gate = KafkaWriter.commit, list[int](), asyncio.Event()
 

@@ -11,8 +11,6 @@ from tests.broker.proxy import Action, Api, Frame, Proxy, Replace
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import LocalWorker, Start
 
-pytestmark = pytest.mark.broker
-
 UNKNOWN_SERVER_ERROR = struct.pack(">h", -1)
 
 

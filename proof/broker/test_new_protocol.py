@@ -19,7 +19,7 @@ from tests.deployment import Deployment
 from tests.local import Start
 from tests.memory import page
 
-pytestmark = [pytest.mark.broker, pytest.mark.needs_broker("the group protocol of KIP-848")]
+pytestmark = pytest.mark.needs_broker("the group protocol of KIP-848")
 
 CLIENT = "somebody-else"
 

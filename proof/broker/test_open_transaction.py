@@ -15,8 +15,6 @@ from tests.broker.topics import end_offsets, read_all, unique_name, wait_until_s
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start
 
-pytestmark = pytest.mark.broker
-
 
 @pytest.fixture
 async def deployment(deployment: Deployment, start: Start) -> Deployment:

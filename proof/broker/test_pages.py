@@ -85,7 +85,6 @@ def by_partition(samples: Samples, name: str, *labels: str) -> list[float]:
     return [samples[name, frozenset((*labels, partition))] for partition in "01"]
 
 
-@pytest.mark.broker
 async def test_a_known_stream_is_told_right(deployment: Deployment, start: Start) -> None:
     """Every metric is there, none is more, all parse, and each says what happened."""
     letters = deployment.create_side_topic("dead_letter_topic")
@@ -160,7 +159,6 @@ async def test_a_known_stream_is_told_right(deployment: Deployment, start: Start
     assert letters not in text
 
 
-@pytest.mark.broker
 async def test_counts_do_not_fall_when_partitions_move(
     deployment: Deployment, start: Start
 ) -> None:

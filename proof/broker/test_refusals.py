@@ -24,7 +24,6 @@ async def refused(deployment: Deployment, start: Start) -> str:
     return str(refusal.value)
 
 
-@pytest.mark.private_broker
 def test_a_broker_restart_loses_and_doubles_nothing(
     private_broker: OwnedBroker, tmp_path: Path
 ) -> None:
@@ -48,7 +47,6 @@ def test_a_broker_restart_loses_and_doubles_nothing(
 TOO_LONG_MS = 1_000_000  # the brokers' default limit is 900,000
 
 
-@pytest.mark.broker
 async def test_a_transaction_time_out_above_the_brokers_is_refused(
     deployment: Deployment, start: Start
 ) -> None:
@@ -60,7 +58,6 @@ async def test_a_transaction_time_out_above_the_brokers_is_refused(
     assert f"kafka.producer.transaction_timeout_ms is {TOO_LONG_MS}" in text
 
 
-@pytest.mark.broker
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 async def test_a_transaction_time_out_that_cannot_be_compared_stops_by_name(
     deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch, guarantee: str
@@ -82,7 +79,6 @@ async def test_a_transaction_time_out_that_cannot_be_compared_stops_by_name(
     assert worker.lines("doubt") == []
 
 
-@pytest.mark.broker
 async def test_a_session_that_the_brokers_do_not_allow_ends_the_worker(
     deployment: Deployment, start: Start
 ) -> None:

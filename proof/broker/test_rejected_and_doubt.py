@@ -23,8 +23,6 @@ from tests.broker.topics import produce
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start
 
-pytestmark = pytest.mark.broker
-
 
 @pytest.fixture
 def deployment(broker: Broker, tmp_path: Path) -> Deployment:
@@ -35,7 +33,6 @@ def deployment(broker: Broker, tmp_path: Path) -> Deployment:
 FENCINGS = 8  # one in two left a failure behind
 
 
-@pytest.mark.private_broker
 @pytest.mark.rule(9)
 async def test_a_broker_that_pauses_within_a_transaction(
     private_broker: OwnedBroker, tmp_path: Path, start: Start

@@ -15,8 +15,6 @@ from tests.broker.topics import read_all
 from tests.local import Start
 from tests.spread import spread
 
-pytestmark = pytest.mark.broker
-
 
 @pytest.mark.rule(28)
 async def test_each_key_passes_once_wherever_its_events_lie(

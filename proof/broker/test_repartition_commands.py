@@ -20,8 +20,6 @@ from tests.broker.topics import committed, produce
 from tests.local import Start
 from tests.spread import PARTITIONS, spread
 
-pytestmark = pytest.mark.broker
-
 STREAM = spread(3_000, 1_000)
 
 

@@ -30,8 +30,6 @@ from tests.deployment import WorkerProcess
 from tests.local import Start
 from tests.memory import page
 
-pytestmark = pytest.mark.broker
-
 
 class Inputs(Staged):
     """A deployment with two inputs, of 2 and of 3 partitions."""

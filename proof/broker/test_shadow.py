@@ -15,8 +15,6 @@ from tests.deployment import Deployment
 from tests.lists.numbered import addressed, build_lists
 from tests.local import run_to_the_end, single
 
-pytestmark = pytest.mark.broker
-
 
 @pytest.fixture
 def deployment(broker: Broker, tmp_path: Path) -> Deployment:

@@ -21,7 +21,7 @@ from tests.deployment import Deployment
 from tests.local import Start
 from tests.memory import page
 
-pytestmark = [pytest.mark.broker, pytest.mark.needs_broker("share groups")]
+pytestmark = pytest.mark.needs_broker("share groups")
 
 HEARTBEAT = 76
 MEMBER = urlsafe_b64encode(UUID(int=7).bytes).decode().rstrip("=")

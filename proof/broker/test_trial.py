@@ -12,8 +12,6 @@ from tests.broker.base import Broker
 from tests.broker.topics import committed, read_all
 from tests.deployment import Deployment, keyed
 
-pytestmark = pytest.mark.broker
-
 
 @pytest.fixture
 def asked(broker: Broker, tmp_path: Path) -> Deployment:

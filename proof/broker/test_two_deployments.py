@@ -3,8 +3,6 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from tests.broker.base import Broker
 from tests.broker.topics import create_topic, produce, read_all, unique_name
 from tests.deployment import Deployment, keyed
@@ -14,7 +12,6 @@ from tests.memory import page
 PARTITIONS = 2
 
 
-@pytest.mark.broker
 async def test_two_deployments_with_one_output_name_each_other(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:

@@ -15,8 +15,6 @@ from tests.broker.topics import GroupOffsets, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.logs.pipes import Pipe
 
-pytestmark = pytest.mark.broker
-
 
 @contextmanager
 def running(deployment: Deployment, pipe: Pipe) -> Iterator["subprocess.Popen[bytes]"]:
@@ -89,29 +87,3 @@ def test_a_worker_goes_on_though_nobody_reads_its_log(deployment: Deployment, pi
         assert worker.wait(DEADLINE_S) == 0
         heard += [json.loads(line)["event"] for line in pipe.read_all()]
         assert heard[-1] == "stopped"
-
-
-def test_a_worker_that_nobody_reads_ends_when_it_is_told_to(
-    deployment: Deployment, pipe: Pipe
-) -> None:
-    """Its snapshots are there, its status is 0, its offsets are committed."""
-    deployment.feed(keyed(range(1000), 2))
-    with running(deployment, pipe) as worker:
-        wait_until(
-            lambda: page(deployment, "/readyz"), DEADLINE_S, lambda: "the worker is not ready"
-        )
-        catch_up(deployment, worker)
-        pipe.fill()
-        worker.terminate()
-        assert worker.wait(DEADLINE_S) == 0
-    assert len(list(deployment.snapshots.glob("*/*.snapshot"))) == 2
-
-
-def test_a_worker_that_nobody_reads_and_that_fails_ends_with_its_status(
-    deployment: Deployment, pipe: Pipe
-) -> None:
-    """A topic is missing: status 2, as with a log that is read."""
-    pipe.fill()
-    deployment.config["sink"]["topic"] = f"{deployment.sink}-missing"
-    with running(deployment, pipe) as worker:
-        assert worker.wait(DEADLINE_S) == 2

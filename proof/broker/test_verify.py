@@ -33,8 +33,6 @@ from tests.lists.screening import blocked, build, header
 from tests.local import LocalWorker, Start
 from tests.memory import page
 
-pytestmark = pytest.mark.broker
-
 EVENTS = 20_000
 ON_IT = [f"user{n}@example.com" for n in range(0, 4000, 2)]
 EXACT = ("--exact", "--kind", "bloom", "--error-rate", "0.2")

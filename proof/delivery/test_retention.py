@@ -9,7 +9,6 @@ from tests.deployment import Deployment, keyed
 from tests.local import Start
 
 
-@pytest.mark.broker
 @pytest.mark.needs_broker("topic ids")
 async def test_a_commit_without_output_leaves_the_marker_above_the_note(
     deployment: Deployment, start: Start

@@ -1,6 +1,5 @@
 """More claims about several inputs: audits of those that were taken out, and what the middle topic takes from all."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from unittest.mock import Mock
@@ -35,20 +34,6 @@ from tests.repartition.test_inputs import (
     reads,
 )
 from tests.staged import MemoryStage, value
-
-
-@over(MemoryStage)
-async def test_another_input_is_no_birth(stage: MemoryStage) -> None:
-    """Although nothing was copied yet: the group has begun, so the new one is read from its first event."""
-    reads(stage, topic=EU, start="latest")
-    feed(stage, EU, ["before"])
-    async with stage.start() as worker:
-        await worker.logged("repartition_live")
-    stage.config["source"] |= {"topic": US}
-    feed(stage, US, ["a"])
-    async with stage.start() as worker:
-        await worker.consumed(1)
-    assert stage.ids() == Counter({"a": 1})
 
 
 async def prepared(settings: Settings, cluster: Cluster, inputs: Sequence[str]) -> Topology:

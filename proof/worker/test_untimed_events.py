@@ -1,8 +1,6 @@
 """More claims about events without timestamps, or late ones: audits, gaps in the output, and what try predicts."""
 
 import random
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,7 +93,7 @@ async def test_try_counts_untimed_keys_with_those_around_them(stage: Stage) -> N
 
 
 @over(MemoryStage)
-async def test_with_a_first_stage_each_key_passes_once(stage: MemoryStage, tmp_path: Path) -> None:
+async def test_with_a_first_stage_each_key_passes_once(stage: MemoryStage) -> None:
     """Events of a key in any partitions of the input, of which some have a time; read again, and audited."""
     config = stage.config
     config["filter"] = {**WINDOW, "late": "drop", "error_rate": 1e-9}
@@ -116,7 +114,7 @@ async def test_with_a_first_stage_each_key_passes_once(stage: MemoryStage, tmp_p
         bytes(event.value or b"") for each in stage.broker.read_all(stage.sink) for event in each
     ]
     assert sorted(output) == sorted(value(n) for n in range(40))
-    shutil.rmtree(tmp_path / "snapshots", ignore_errors=True)
+    stage.deployment.delete_snapshots()
     async with stage.start() as worker:
         for n, record in enumerate(records[:40]):
             stage.broker.append(stage.source, n * 5 % INPUTS, [record], None)

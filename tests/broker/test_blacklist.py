@@ -7,14 +7,10 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-import pytest
-
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.broker.topics import end_offsets, read_all
 from tests.deployment import Deployment
 from tests.lists.screening import blocked, build, command, header
-
-pytestmark = pytest.mark.broker
 
 FOLLOWED_S = 2.0  # what the documentation promises
 FEED_EVERY_S = 0.02

@@ -13,9 +13,6 @@ from tests.broker.topics import Event, produce, read_all
 from tests.deployment import PARTITIONS, Deployment, keyed, lost_and_doubled
 from tests.local import Start, run_to_the_end
 
-pytestmark = pytest.mark.broker
-
-
 EVENTS = 60_000
 
 

@@ -4,7 +4,6 @@ docs/delivery.md tells which test holds which rule.
 """
 
 import asyncio
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -28,9 +27,6 @@ from tests.broker.topics import (
 )
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import LocalWorker, Start, output_keys, until
-
-pytestmark = pytest.mark.broker
-
 
 # --- rule 11: membership ---
 
@@ -227,7 +223,7 @@ async def test_a_fold_makes_the_table_that_was_alive(
     await first.consumed(1800)
     alive = _table(first)
     await first.stop()
-    shutil.rmtree(deployment.snapshots)
+    deployment.delete_snapshots()
     second = start(deployment, random=random)
     await second.live()
     assert second.lines("output_folded")[0]["start"] == 0

@@ -16,13 +16,11 @@ from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start, keys_of, output_keys
 
 
-@pytest.mark.broker
 @pytest.mark.rule(10)
 async def test_a_member_that_was_thrown_out_shuts_nobody_out(
-    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fenced, it asks the group before it makes a new producer; whoever took its place never notices (rule 10)."""
-    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     fences: list[object] = []
     asked: list[object] = []
     fence, confirms = KafkaWriter.fence, KafkaMember.confirms
@@ -60,7 +58,6 @@ async def test_a_member_that_was_thrown_out_shuts_nobody_out(
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-@pytest.mark.broker
 @pytest.mark.rule(16)
 def test_two_workers_of_one_name_are_told_so(broker: Broker, tmp_path: Path) -> None:
     """A `group_instance_id` twice: instead of throwing each other out for ever, one ends with status 1 (rule 16)."""
@@ -84,7 +81,6 @@ def test_two_workers_of_one_name_are_told_so(broker: Broker, tmp_path: Path) -> 
     assert lost_and_doubled(deployment) == (0, 0, 0)
 
 
-@pytest.mark.broker
 @pytest.mark.rule(14)
 async def test_growth_of_the_input_is_refused_or_accepted(
     broker: Broker, tmp_path: Path, start: Start
@@ -128,14 +124,12 @@ def grow(broker: Broker, deployment: Deployment, partitions: int) -> None:
     )
 
 
-@pytest.mark.broker
 @pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.rule(9)
 async def test_the_next_is_decided_while_one_commits(
-    broker: Broker, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, most: int
+    deployment: Deployment, start: Start, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Up to `delivery.max_in_flight` transactions wait; an abort takes back all that came after (rule 9)."""
-    deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.config["delivery"] |= {"batch_events_max": 100, "max_in_flight": most}
     deployment.feed(keyed([*range(2000), *range(500)], 1))
     commit, pending, commits = KafkaWriter.commit, set[int](), 0
@@ -163,7 +157,6 @@ async def test_the_next_is_decided_while_one_commits(
     assert output_keys(deployment) == keys_of(range(2000))
 
 
-@pytest.mark.broker
 @pytest.mark.needs_broker(AHEAD)
 @pytest.mark.parametrize("wanted", ["dead_letter", "stop"])
 @pytest.mark.rule(8)

@@ -21,7 +21,6 @@ from tests.broker.topics import (
 from tests.deployment import Deployment, keyed
 from tests.local import Start, until
 
-pytestmark = pytest.mark.broker
 # --- rule 4: the commit's note, and births ---
 
 

@@ -21,9 +21,6 @@ from tests.broker.topics import Event, alter_topic, produce, read_all
 from tests.deployment import Deployment, keyed, lost_and_doubled
 from tests.local import Start, single, until
 
-pytestmark = pytest.mark.broker
-
-
 HOUR_MS = 3_600_000
 
 

@@ -7,13 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.broker.base import DEADLINE_S, Broker, admin_client, wait_until
 from tests.broker.topics import create_topic, produce, read_all, unique_name
 from tests.deployment import drained
-
-pytestmark = pytest.mark.broker
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "blacklist.md"

@@ -19,9 +19,6 @@ from tests.broker.topics import (
 from tests.deployment import Deployment, keyed
 from tests.local import Start, keys_of, output_keys, until
 
-pytestmark = pytest.mark.broker
-
-
 # --- rule 1: the fence is named after what it protects ---
 
 

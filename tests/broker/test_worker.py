@@ -13,8 +13,6 @@ from tests.broker.topics import read_all
 from tests.deployment import Deployment, keyed
 from tests.local import Start
 
-pytestmark = pytest.mark.broker
-
 
 @pytest.mark.rule(4)
 async def test_a_birth_that_fails_is_still_a_birth(

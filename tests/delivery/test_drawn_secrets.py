@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -104,10 +103,6 @@ class Stage(memory.Stage):
         """Of all snapshots."""
         return [header_of(path) for path in self.snapshots()]
 
-    def forget_snapshots(self) -> None:
-        """As if the disk were lost."""
-        shutil.rmtree(self.deployment.directory / "snapshots")
-
 
 def header_of(path: Path) -> Header:
     """What a file begins with."""
@@ -148,7 +143,7 @@ async def test_without_a_snapshot_another_secret_is_drawn_and_the_output_folded(
         worker = await stage.through(range(start, start + 100))
         assert worker.lines("output_folded")[0]["events"] == len(range(start and start + 50))
         secrets.add(stage.headers()[-1].secret)
-        stage.forget_snapshots()
+        stage.deployment.delete_snapshots()
     assert len(secrets) == 3
     assert stage.emitted() == list(range(200))
 

@@ -1,7 +1,6 @@
 """Claims about keys of several parts, and normalized ones: in the input, in the middle topic, and in the output."""
 
 import json
-import shutil
 from typing import Any
 
 from streamdedup.events import Headers
@@ -29,7 +28,7 @@ async def test_all_stages_and_the_fold_find_the_same_key(stage: MemoryStage) -> 
             log.append([Record.of(stage.broker.now_ms(), None, value, headers)], None)
         async with stage.start() as worker:
             await worker.consumed(len(changes))
-        shutil.rmtree(stage.deployment.directory / "snapshots")
+        stage.deployment.delete_snapshots()
     kept = [
         (dict(event.headers)["tenant"], (change.get("after") or change["before"])["id"])
         for events in stage.broker.read_all(config["sink"]["topic"])

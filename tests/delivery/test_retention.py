@@ -56,7 +56,6 @@ def test_a_snapshot_is_due_while_one_alone_can_be_used(
     assert (due, exposed) == ("due" in expected, "exposed" in expected)
 
 
-@pytest.mark.broker
 @pytest.mark.needs_broker("topic ids")
 @pytest.mark.rule(6)
 async def test_a_snapshot_is_taken_before_retention_takes_the_last_but_one(
@@ -97,7 +96,6 @@ async def test_a_snapshot_is_taken_before_retention_takes_the_last_but_one(
     assert len(read_all(bootstrap, sink)) == 50
 
 
-@pytest.mark.broker
 @pytest.mark.needs_broker("topic ids")
 @pytest.mark.rule(6)
 async def test_an_idle_output_that_was_deleted_whole_is_no_gap(
@@ -115,7 +113,6 @@ async def test_an_idle_output_that_was_deleted_whole_is_no_gap(
     assert len(read_all(deployment.bootstrap, deployment.sink)) == 5
 
 
-@pytest.mark.broker
 @pytest.mark.needs_broker("topic ids")
 @pytest.mark.rule(6)
 async def test_aborted_events_that_were_deleted_are_no_gap(
@@ -134,7 +131,6 @@ async def test_aborted_events_that_were_deleted_are_no_gap(
     assert len(read_all(bootstrap, sink)) == 5
 
 
-@pytest.mark.broker
 @pytest.mark.needs_broker("topic ids")
 @pytest.mark.rule(6)
 async def test_committed_events_that_were_deleted_are_a_gap(

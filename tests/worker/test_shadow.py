@@ -1,7 +1,6 @@
 """Claims about shadow mode, over a broker in memory: what a fold, an audit and a page make of marked events."""
 
 import random
-import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,16 +39,11 @@ def judged(records: Iterable[Record]) -> list[tuple[bytes | None, bytes | None]]
     return [(record.value, dict(record.headers).get(MARK)) for record in records]
 
 
-def forget(deployment: MemoryDeployment) -> None:
-    """Delete the snapshots: the next worker folds all of the output."""
-    shutil.rmtree(deployment.directory / "snapshots", ignore_errors=True)
-
-
 def test_a_fold_leaves_out_what_did_not_pass(deployment: MemoryDeployment) -> None:
     """Shadow mode is left, without a snapshot. Keys that passed are known; blocked keys pass once the list is gone."""
     deployment.feed(addressed([1, 1, 5, 5, 3, 2]))
     deployment.work()
-    forget(deployment)
+    deployment.delete_snapshots()  # so that the next worker folds all of the output
     del deployment.config["blocklist"], deployment.config["allowlist"]
     for leaf in ("shadow", "blocked_topic"):
         del deployment.config["sink"][leaf]
@@ -71,7 +65,7 @@ def test_nobody_keeps_a_key_out_of_the_filter_by_a_header(deployment: MemoryDepl
         *[((MARK, b"duplicate"), ("own", b"1"), (MARK, b"pass"))] * 2,
         (),
     ]
-    forget(deployment)
+    deployment.delete_snapshots()
     deployment.feed(addressed([1, 2, 4]))
     deployment.work()
     assert len(output_of(deployment)) == 3

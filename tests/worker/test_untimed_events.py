@@ -1,6 +1,5 @@
 """Claims about events without timestamps, or with odd ones: worker, `try` and `audit`, on a broker in memory."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +56,7 @@ class Stage(memory.Stage):
 
     def begin_anew(self, trimmed: int = 0) -> None:
         """Remove the snapshots, and the first events of the output."""
-        shutil.rmtree(self.deployment.directory / "snapshots", ignore_errors=True)
+        self.deployment.delete_snapshots()
         if trimmed:
             self.broker.log(self.sink, 0).trim(self.output[trimmed].offset)
 
