@@ -159,7 +159,7 @@ MUTANTS = (
         "inputs-in-the-meaning",
         "inputs come and go without a new group (rule 30)",
         lambda: patch.object(Meaning, "of", _of_inputs),
-        ("test_inputs_and_their_reading_are_no_meaning_of_a_stage",),
+        ("test_inputs_are_no_meaning_of_a_stage",),
     ),
     Mutant(
         "skew-of-one-input",
