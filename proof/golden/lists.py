@@ -58,7 +58,6 @@ ASKED_WEB = [
 ABSENT_PLAIN = [f"absent {number}" for number in range(400)]
 ABSENT_MAIL = [f"absent{number}@example.org" for number in range(400)]
 ABSENT_WEB = [f"http://example.org/{number}" for number in range(400)]
-ASKED_AT_ONCE = 100
 
 
 @dataclass(frozen=True)
