@@ -141,9 +141,9 @@ def _observe_once(self: Emitter, topology: Topology) -> None:
         _observe(self, topology)
 
 
-async def _post_and_forget(self: KafkaWriter, topic: str, batch: Any) -> None:
-    await _post(self, topic, batch)
-    self._batches.clear()
+async def _post_and_forget(self: KafkaWriter, topic: str, partition: int, batch: Any) -> None:
+    await _post(self, topic, partition, batch)
+    self._sent.clear()
 
 
 def _forget_the_open(self: Duplicates) -> None:

@@ -8,7 +8,7 @@ As in `sink`, the outcome is in doubt after any exception, time-out or replaced 
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from typing_extensions import override
@@ -54,7 +54,6 @@ class KafkaGroupWriter(TransactionalProducer):
         super().__init__(options, sink, patience, exactly_once=True)
         self._transactional_id = transactional_id
         self._offsets: FencedOffsets | None = None
-        self._sent: list[tuple[str, asyncio.Future[Any]]] = []
         self._open: dict[int, OpenBatches] = {}
         # Copied in the loop since the last time that a thread did it.
         self._loop_bytes = 0
@@ -106,7 +105,7 @@ class KafkaGroupWriter(TransactionalProducer):
         for topic, partition, rest in await asyncio.to_thread(_rests, self._open):
             await self._post(topic, partition, rest)
         self._check_connections()
-        acknowledged = [self._acknowledged(topic, future) for topic, future in self._sent]
+        acknowledged = [self._acknowledged(topic, future) for topic, future, _ in self._sent]
         errors = [
             error
             for error in await asyncio.gather(*acknowledged, return_exceptions=True)
@@ -147,18 +146,10 @@ class KafkaGroupWriter(TransactionalProducer):
             self._open[partition] = self._new_open()
         return self._open[partition]
 
-    async def _post(self, topic: str, partition: int, batch: Any) -> None:
-        batch.close()
-        future = await self._producer.send_batch(batch, topic, partition=partition)
-        self._sent.append((topic, future))
-
-    @override
-    def _under_way(self) -> Iterable[asyncio.Future[Any]]:
-        return [future for _topic, future in self._sent]
-
     @override
     def _forget(self) -> None:
-        self._sent, self._open = [], {}
+        super()._forget()
+        self._open = {}
 
 
 def _rests(open_batches: Mapping[int, OpenBatches]) -> list[tuple[str, int, Any]]:

@@ -19,7 +19,6 @@ from streamdedup.kafka.topics import FOREVER, Topic
 TOO_LARGE = "too large"
 ENVELOPE_BYTES_MAX = 128  # a batch's header (61) and a record's own fields, at their longest
 SEVERAL_BYTES = 128  # more than a header of ours takes whose value is one word
-HEADER_BYTES_MAX = 10  # the two lengths of a record header, at their longest
 RETENTION_MARGIN_MS = 60_000  # an event must outlive its transaction and a snapshot
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1  # what a timestamp can be
 

@@ -10,7 +10,7 @@ in another way; both are a `TransactionalProducer`.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -154,6 +154,8 @@ class TransactionalProducer:
         self._defaulted: Mapping[str, Any] = {**DEFAULTS, **options.producer}
         self._producer: Any = None
         self._connections: Mapping[Any, Any] = {}
+        # Each record batch since `begin`: its topic, what will be its place, and its events.
+        self._sent: list[tuple[str, asyncio.Future[Any], int]] = []
 
     @property
     def transactional_id(self) -> str:
@@ -193,19 +195,20 @@ class TransactionalProducer:
     async def drop(self) -> None:
         """Release the producer without flushing: it may be fenced or stuck."""
         producer, self._producer = self._producer, None
-        for future in self._under_way():
+        for _topic, future, _count in self._sent:
             disregard(future)
         self._forget()
         if producer is not None:
             await close_producer(producer)
 
-    def _under_way(self) -> Iterable[asyncio.Future[Any]]:
-        """Return the futures of all record batches since `begin`."""
-        raise NotImplementedError
+    async def _post(self, topic: str, partition: int, batch: Any) -> None:
+        batch.close()
+        future = await self._producer.send_batch(batch, topic, partition=partition)
+        self._sent.append((topic, future, batch.record_count()))
 
     def _forget(self) -> None:
-        """Put new open batches, and no future, in the place of those since `begin`."""
-        raise NotImplementedError
+        """Begin without what was sent, and with new open batches."""
+        self._sent = []
 
     def _new_open(self) -> OpenBatches:
         return OpenBatches(CODECS[self._sink.compression], transactional=self._exactly_once)
@@ -268,7 +271,6 @@ class KafkaWriter(TransactionalProducer):
     ) -> None:
         super().__init__(options, sink, patience, exactly_once=exactly_once)
         self._partition = partition
-        self._batches: dict[str, list[tuple[asyncio.Future[Any], int]]] = {}
         self._open = self._new_open()
 
     @property
@@ -314,11 +316,11 @@ class KafkaWriter(TransactionalProducer):
         copying = self._open.copy(topic, batch, rows, self._size_max(bytes_max))
         if int(batch.bodies.sizes[rows].sum()) <= self._open.loop_bytes_max:
             for full in copying:
-                await self._post(topic, full)
+                await self._post(topic, self._partition, full)
             return
         # If this is cancelled, the thread goes on, and only with these open batches: `drop` puts others in their place.
         for full in await asyncio.to_thread(list, copying):
-            await self._post(topic, full)
+            await self._post(topic, self._partition, full)
 
     async def settle(self, expected: int | None) -> int | None:
         """Wait until the broker has acknowledged every record; return the output offset after our last event.
@@ -329,16 +331,15 @@ class KafkaWriter(TransactionalProducer):
         """
         for topic in self._open.topics:
             for rest in self._open.finish(topic):
-                await self._post(topic, rest)
+                await self._post(topic, self._partition, rest)
         self._check_connections()
         end = None
-        for topic, batches in self._batches.items():
-            for future, count in batches:
-                base = await self._acknowledged(topic, future)
-                if topic == self._sink.topic:
-                    check_contiguous(topic, self._partition, base, expected)
-                    end = base + count
-                    expected = None if expected is None else end
+        for topic, future, count in self._sent:
+            base = await self._acknowledged(topic, future)
+            if topic == self._sink.topic:
+                check_contiguous(topic, self._partition, base, expected)
+                end = base + count
+                expected = None if expected is None else end
         return end
 
     async def commit(self, source: str, offset: int, metadata: str, group: str) -> None:
@@ -355,15 +356,7 @@ class KafkaWriter(TransactionalProducer):
         await self._producer.commit_transaction()
         self._check_connections()
 
-    async def _post(self, topic: str, batch: Any) -> None:
-        batch.close()
-        future = await self._producer.send_batch(batch, topic, partition=self._partition)
-        self._batches.setdefault(topic, []).append((future, batch.record_count()))
-
-    @override
-    def _under_way(self) -> Iterable[asyncio.Future[Any]]:
-        return [future for batches in self._batches.values() for future, _count in batches]
-
     @override
     def _forget(self) -> None:
-        self._batches, self._open = {}, self._new_open()
+        super()._forget()
+        self._open = self._new_open()

@@ -59,7 +59,7 @@ def _writer(compression: Any = "zstd") -> tuple[KafkaWriter, Producer]:
 
 async def _finish(writer: KafkaWriter) -> None:
     for rest in writer._open.finish("out"):
-        await writer._post("out", rest)
+        await writer._post("out", 0, rest)
 
 
 @pytest.mark.parametrize("size", [100_000, LOOP_BYTES_MAX + 1, 20_000_000])
