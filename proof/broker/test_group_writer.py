@@ -61,7 +61,8 @@ class Stage:
     @asynccontextmanager
     async def member(self, cluster: Cluster | None = None) -> AsyncIterator[Source]:
         """A member of the group that has partitions."""
-        source = (cluster or self.cluster).source(self.source, ASSIGNOR, group=self.group)
+        member = (cluster or self.cluster).sources([self.source], ASSIGNOR, group=self.group)
+        source = Source(member, self.source)
         await source.start()
         try:
             await until(lambda: source.assigned)
@@ -379,7 +380,7 @@ class Claims:
         assert await cluster.groups_on(stage.source, []) == frozenset()
         async with stage.member() as source:
             await source.commit(1, 3, "")
-            reader = cluster.source(stage.source, ASSIGNOR, group=other)
+            reader = Source(cluster.sources([stage.source], ASSIGNOR, group=other), stage.source)
             await reader.start()
             await until(lambda: reader.assigned)
             await reader.commit(0, 1, "")

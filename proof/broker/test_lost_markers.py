@@ -50,8 +50,8 @@ async def leave_undecided(deployment: Deployment, ends: str) -> None:
     """Emit the second event as our producer would; commit its offset where nobody will tell of the end."""
     name, source, group = f"{deployment.sink}/0", deployment.source, deployment.group
     async with kafka_cluster(load(deployment.write_config()).kafka) as cluster:
-        own = await cluster.committed(group, source, 0, stable=True)
-        assert own is not None and own.note is not None
+        own = (await cluster.committed_all(group, source, [0]))[0]
+        assert own.note is not None
         end = await cluster.end_offset(deployment.sink, 0) + 1
         note = replace(own.note, label=end).encode()
     async with AIOKafkaProducer(

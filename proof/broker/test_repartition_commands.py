@@ -91,7 +91,7 @@ async def left_open(staged: Staged, cluster: Cluster, timeout_ms: int = 3000) ->
     """
     group = f"{staged.group}-repartition"
     settings = load(staged.write_config())
-    source = cluster.source(staged.source, "streamdedup-test", group=group)
+    source = cluster.sources([staged.source], "streamdedup-test", group=group)
     await source.start()
     while (membership := source.membership) is None:
         await source.keep_alive(0.1)

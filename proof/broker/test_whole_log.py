@@ -62,7 +62,7 @@ async def test_a_second_writers_event_before_our_marker_is_found(
     foreign = list(keyed(range(10**6, 10**6 + events), 1))
 
     async def late(writer: KafkaWriter, *arguments: Any) -> None:
-        if writer._batches:
+        if writer._sent:
             await asyncio.to_thread(produce, deployment.bootstrap, deployment.sink, foreign)
             monkeypatch.undo()
         await commit(writer, *arguments)

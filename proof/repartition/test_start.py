@@ -61,7 +61,7 @@ async def test_members_that_copy_slowly_are_not_missing(stage: MemoryStage) -> N
     """What waits is counted all the same."""
     watch = looking(stage)
     stage.feed(range(10))
-    member = watch._cluster.source(stage.source, "any", group=stage.copying_group)
+    member = watch._cluster.sources([stage.source], "any", group=stage.copying_group)
     await member.start()
     for _ in range(5):
         await watch.look()

@@ -196,11 +196,10 @@ async def _unfolded(
 async def _offset_first(
     settings: Settings, cluster: Cluster, writer: Writer, partition: int, **more: Any
 ) -> tuple[Topology, PartitionState]:
-    early = await cluster.committed(
-        settings.kafka.group_id, settings.source.topic, partition, stable=False
-    )
+    group, source = settings.kafka.group_id, settings.source.topic
+    early = await cluster.committed_all(group, source, [partition], stable=False)
     topology, found = await _fence(settings, cluster, writer, partition, **more)
-    return topology, replace(found, committed=early)
+    return topology, replace(found, committed=early.get(partition))
 
 
 def _own_id(self: MemoryWriter, *arguments: Any, **more: Any) -> None:

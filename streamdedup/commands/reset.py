@@ -136,8 +136,8 @@ class _Group:
 
     async def _step(self, topology: Topology, partition: int, target: Target) -> Step:
         # Only the fence ends what a killed worker left open, so here what is undecided does not count.
-        own = await self._cluster.committed(self._name, self._input, partition, stable=False)
-        found = await self._found(topology, partition, own)
+        own = await self._cluster.committed_all(self._name, self._input, [partition], stable=False)
+        found = await self._found(topology, partition, own.get(partition))
         to = found.input_start if target.name == "earliest" else found.input_end
         if target.name == "time":
             young = await self._cluster.offset_of_time(self._input, partition, target.time_ms)

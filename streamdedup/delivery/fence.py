@@ -43,15 +43,7 @@ async def fence(
         await writer.fence()
     async with asyncio.timeout(ANSWER_S_MAX):
         topology = await cluster.describe([source, *sink_topics(settings.sink)])
-        remembers, by_event_time = settings.filter.remembers, settings.filter.by_event_time
-        check(
-            topology,
-            source,
-            settings.sink,
-            remembers=remembers,
-            by_event_time=by_event_time,
-            is_middle=settings.source.repartition is not None,
-        )
+        refuse_unsuited(settings, topology)
     await finish_lost(settings, cluster, writer, topology, partition)
     # The committed offset is read before the output's end. With `at_least_once` another worker may still write and
     # commit between the two questions. In the other order its newer offset could name a label beyond the end that we
@@ -80,6 +72,18 @@ async def fence(
     return topology, found
 
 
+def refuse_unsuited(settings: Settings, topology: Topology) -> None:
+    """ConfigError if the topics do not suit, with all that does not."""
+    check(
+        topology,
+        settings.source.topic,
+        settings.sink,
+        remembers=settings.filter.remembers,
+        by_event_time=settings.filter.by_event_time,
+        is_middle=settings.source.repartition is not None,
+    )
+
+
 async def committed_offset(
     settings: Settings, cluster: Cluster, partition: int, within_s: float, *, whose: str = NOT_OURS
 ) -> Committed | None:
@@ -95,7 +99,8 @@ async def committed_offset(
     while True:
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
-                return await cluster.committed(group, source, partition, stable=stable)
+                found = await cluster.committed_all(group, source, [partition], stable=stable)
+                return found.get(partition)
         except UndecidedError:
             if loop.time() >= ends_at:
                 break

@@ -57,16 +57,16 @@ async def finish_lost(
     async with asyncio.timeout(ANSWER_S_MAX):
         offset_is_lost = False
         try:
-            own = await cluster.committed(group, source, partition, stable=True)
+            own = await cluster.committed_all(group, source, [partition], stable=True)
         except UndecidedError:
             offset_is_lost = True
-            own = await cluster.committed(group, source, partition, stable=False)
+            own = await cluster.committed_all(group, source, [partition], stable=False)
         end = await cluster.end_offset(output, partition)
         stable = await cluster.stable_offset(output, partition)
         output_is_lost = stable < end and await is_ours(stable)
         if not offset_is_lost and not output_is_lost:
             return
-        label = _label(own, topology[output].topic_id)
+        label = _label(own.get(partition), topology[output].topic_id)
         if label is None:
             was_committed = False
         elif offset_is_lost:

@@ -350,14 +350,13 @@ class Cluster(Protocol):
     def patience(self) -> Patience:
         """The record of what waits for brokers that are away."""
 
-    def source(self, topic: str, assignor: str, *, group: str | None = None) -> Source:
+    def sources(
+        self, topics: Collection[str], assignor: str, *, group: str | None = None
+    ) -> Sources:
         """Return a new member of the group, which joins when it is started, under the assignor of that name.
 
-        `group` is another group than `kafka.group_id`.
+        It reads `topics`. `group` is another group than `kafka.group_id`.
         """
-
-    def sources(self, topics: Collection[str], assignor: str, *, group: str) -> Sources:
-        """Return a new member of `group`, otherwise like `source`; it reads `topics`."""
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
         """Return a new writer, which may write once it has fenced all others."""
@@ -410,14 +409,6 @@ class Cluster(Protocol):
         """Return whether the brokers support stable OffsetFetch.
 
         It never returns an offset while a transaction on it is undecided.
-        """
-
-    async def committed(
-        self, group: str, topic: str, partition: int, *, stable: bool
-    ) -> Committed | None:
-        """Return the committed offset; None if there is none.
-
-        Raise UndecidedError if `stable` is asked while a transaction on the offset has not ended.
         """
 
     async def committed_all(

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka import broker_settings, groups, log, offsets, topics
-from streamdedup.kafka.base import AWAY_S_MAX, GroupWriter, Source, Sources, Writer
+from streamdedup.kafka.base import AWAY_S_MAX, GroupWriter, Sources, Writer
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.closing import close_client
 from streamdedup.kafka.client.connection import bootstrap, refusal
@@ -39,13 +39,10 @@ class KafkaCluster:
         self.patience, self.large = patience, LargeBatches()
         self._options, self._client = options, client
 
-    def source(self, topic: str, assignor: str, *, group: str | None = None) -> Source:
+    def sources(
+        self, topics: Collection[str], assignor: str, *, group: str | None = None
+    ) -> Sources:
         """Return a new member of the group, which joins when it is started, under the assignor of that name."""
-        member = KafkaMember(self._options, [topic], self.patience, assignor, group=group)
-        return Source(member, topic)
-
-    def sources(self, topics: Collection[str], assignor: str, *, group: str) -> Sources:
-        """Return a new member of `group`, which reads `topics`."""
         return KafkaMember(self._options, topics, self.patience, assignor, group=group)
 
     def writer(self, sink: SinkOptions, partition: int, *, exactly_once: bool) -> Writer:
@@ -87,12 +84,6 @@ class KafkaCluster:
     async def supports_stable_offsets(self, group: str, topic: str) -> bool:
         """Return whether the brokers support stable OffsetFetch."""
         return await offsets.supports_stable_offsets(self._client, group, topic)
-
-    async def committed(
-        self, group: str, topic: str, partition: int, *, stable: bool
-    ) -> Committed | None:
-        """Return the committed offset; None if there is none."""
-        return await offsets.committed(self._client, group, topic, partition, stable=stable)
 
     async def committed_all(
         self, group: str, topic: str, partitions: Collection[int], *, stable: bool = True

@@ -117,23 +117,6 @@ class Committed:
     note: Note | None
 
 
-async def committed(
-    client: Any,
-    group: str,
-    topic: str,
-    partition: int,
-    *,
-    stable: bool,
-) -> Committed | None:
-    """Return the committed offset; None if there is none.
-
-    The caller sets a time-out. Raise UndecidedError if `stable` is asked while a transaction on the offset has not
-    ended, and NotImplementedError if it is asked of a broker before 2.5.
-    """
-    found = await committed_all(client, group, topic, [partition], stable=stable)
-    return found.get(partition)
-
-
 async def committed_all(
     client: Any, group: str, topic: str, partitions: Collection[int], *, stable: bool
 ) -> dict[int, Committed]:

@@ -5,7 +5,7 @@ suit are refused before the worker joins its group; the message names each of th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -212,6 +212,21 @@ async def await_listed(
             await asyncio.sleep(METADATA_RETRY_S)
 
 
+def rights_missing(topology: Topology, wanted: Iterable[tuple[str, int]]) -> list[str]:
+    """Return, for the operator, which of the rights `wanted` are missing, of topics that are there.
+
+    Each is the name of a topic, and READ or WRITE.
+    """
+    problems = list[str]()
+    for name, operation in wanted:
+        if name in topology.topics and not topology[name].may(operation):
+            right = "Read" if operation == READ else "Write"
+            problems.append(
+                f"the right {right} on topic {name} is missing; grant it (docs/security.md)"
+            )
+    return problems
+
+
 def refuse_missing(
     topology: Topology, source: str, names: Sequence[str], option: str = "source.topic"
 ) -> None:
@@ -264,18 +279,8 @@ def check(
     `is_middle`: the source is the middle topic of `source.repartition`. `remembers`: there is a filter, the fold of the
     output. `by_event_time`: the filter forgets by the events' timestamps.
     """
-    problems = []
-    for name, operation in (
-        (source, READ),
-        (sink.topic, READ),
-        *((t, WRITE) for t in sink_topics(sink)),
-    ):
-        topic = topology.topics.get(name)
-        if topic is not None and not topic.may(operation):
-            right = "Read" if operation == READ else "Write"
-            problems.append(
-                f"the right {right} on topic {name} is missing; grant it (docs/security.md)"
-            )
+    written = ((name, WRITE) for name in sink_topics(sink))
+    problems = rights_missing(topology, [(source, READ), (sink.topic, READ), *written])
     # Without the source, the sink's topics are not made yet, because they get as many partitions as it has.
     made_later = sink.create_topics and source not in topology.topics
     for name in (source, *(() if made_later else sink_topics(sink))):

@@ -21,6 +21,7 @@ from streamdedup.kafka.topics import (
     Topic,
     Topology,
     await_listed,
+    rights_missing,
     sink_topics,
 )
 from streamdedup.settings import Settings
@@ -281,9 +282,7 @@ def input_problems(topology: Topology, settings: Settings, name: str) -> list[st
     """Return why the topic `name` cannot be an input of the first stage."""
     if name not in topology.topics:
         return [_missing(name)]
-    problems, input_ = list[str](), topology[name]
-    if not input_.may(READ):
-        problems.append(_right_missing("Read", name))
+    problems, input_ = rights_missing(topology, [(name, READ)]), topology[name]
     if middle := topology.topics.get(options_of(settings).topic):
         problems += misfits(middle, input_)
     return problems
@@ -293,12 +292,8 @@ def written_problems(topology: Topology, settings: Settings) -> list[str]:
     """Return what does not suit in the topics that the first stage writes, whatever the inputs are."""
     options, written = options_of(settings), sink_topics(settings.sink)
     problems = [_missing(name) for name in written if name not in topology.topics]
-    rights = ((options.topic, READ, "Read"), *((name, WRITE, "Write") for name in written))
-    problems += [
-        _right_missing(right, name)
-        for name, operation, right in rights
-        if name in topology.topics and not topology[name].may(operation)
-    ]
+    rights = [(options.topic, READ), *((name, WRITE) for name in written)]
+    problems += rights_missing(topology, rights)
     if middle := topology.topics.get(options.topic):
         problems += own_misfits(middle, options.partitions)
     return problems
@@ -306,10 +301,6 @@ def written_problems(topology: Topology, settings: Settings) -> list[str]:
 
 def _missing(name: str) -> str:
     return f"the topic {name} does not exist or may not be seen; create it"
-
-
-def _right_missing(right: str, name: str) -> str:
-    return f"the right {right} on topic {name} is missing; grant it (docs/security.md)"
 
 
 def options_of(settings: Settings) -> RepartitionOptions:

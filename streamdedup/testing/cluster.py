@@ -20,7 +20,7 @@ from aiokafka.errors import (
 
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
-from streamdedup.kafka.base import Cluster, Connect, GroupWriter, Source, Sources, Writer
+from streamdedup.kafka.base import Cluster, Connect, GroupWriter, Sources, Writer
 from streamdedup.kafka.broker_clock import Stamp
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.groups import InForce
@@ -74,15 +74,10 @@ class MemoryCluster:
         self._broker, self._options = broker, options
         self._connection = broker.network.connect()
 
-    def source(self, topic: str, assignor: str, *, group: str | None = None) -> Source:
+    def sources(
+        self, topics: Collection[str], assignor: str, *, group: str | None = None
+    ) -> Sources:
         """Return a new member of the group, which joins when it is started, under the assignor of that name."""
-        member = MemoryMember(
-            self._broker, self._options, [topic], self.patience, assignor, group=group
-        )
-        return Source(member, topic)
-
-    def sources(self, topics: Collection[str], assignor: str, *, group: str) -> Sources:
-        """Return a new member of `group`, which reads `topics`."""
         return MemoryMember(
             self._broker, self._options, topics, self.patience, assignor, group=group
         )
@@ -197,17 +192,20 @@ class MemoryCluster:
         """Return True: this broker supports stable OffsetFetch."""
         return True
 
-    async def committed(
-        self, group: str, topic: str, partition: int, *, stable: bool
-    ) -> Committed | None:
-        """Return the committed offset; None if there is none."""
-        return (await self._committed(group, topic, [partition], stable=stable)).get(partition)
-
     async def committed_all(
         self, group: str, topic: str, partitions: Collection[int], *, stable: bool = True
     ) -> dict[int, Committed]:
         """Return the committed offsets of those `partitions` that have one, in one request."""
-        return await self._committed(group, topic, partitions, stable=stable)
+
+        def act(_now: float) -> dict[int, tuple[int, str]]:
+            asked, transactions = self._broker.group(group), self._broker.transactions
+            for partition in partitions if stable else ():
+                if any(one.undecided(asked, topic, partition) for one in transactions.values()):
+                    raise UndecidedError(f"the offset of {topic}/{partition} is undecided")
+            return {p: asked.offsets[topic, p] for p in partitions if (topic, p) in asked.offsets}
+
+        found = await self._ask("offset_fetch", act)
+        return {p: Committed(offset, Note.decode(text)) for p, (offset, text) in found.items()}
 
     async def topics_of(self, group: str) -> frozenset[str]:
         """Return the topics on which the group has committed offsets."""
@@ -382,19 +380,6 @@ class MemoryCluster:
                 )
             else:
                 await asyncio.sleep(RETRY_S)
-
-    async def _committed(
-        self, group: str, topic: str, partitions: Collection[int], *, stable: bool
-    ) -> dict[int, Committed]:
-        def act(_now: float) -> dict[int, tuple[int, str]]:
-            asked, transactions = self._broker.group(group), self._broker.transactions
-            for partition in partitions if stable else ():
-                if any(one.undecided(asked, topic, partition) for one in transactions.values()):
-                    raise UndecidedError(f"the offset of {topic}/{partition} is undecided")
-            return {p: asked.offsets[topic, p] for p in partitions if (topic, p) in asked.offsets}
-
-        found = await self._ask("offset_fetch", act)
-        return {p: Committed(offset, Note.decode(text)) for p, (offset, text) in found.items()}
 
     async def _ask(self, call: str, act: Callable[[float], T]) -> T:
         """Return the answer; repeat the request while the broker cannot answer. The caller sets a time-out."""

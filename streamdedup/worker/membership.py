@@ -13,6 +13,7 @@ from streamdedup.kafka.client.connection import describe_error, refusal
 from streamdedup.kafka.client.patience import Backoff, Patience, is_away
 from streamdedup.kafka.source import ConsumerDiedError
 from streamdedup.logs import RateLimit
+from streamdedup.server import Status
 from streamdedup.worker.tasks import is_cancelled
 
 log = structlog.get_logger(__name__)
@@ -28,10 +29,10 @@ REMEDY = (
 
 
 class Membership:
-    """The membership of `source`; `what` names it among those that wait for a broker."""
+    """The membership of `source`; `what` names it among those that wait for a broker. `status` has the registry."""
 
-    def __init__(self, source: Member, patience: Patience, what: str) -> None:
-        self._source, self._patience, self._what = source, patience, what
+    def __init__(self, source: Member, patience: Patience, what: str, status: Status) -> None:
+        self._source, self._patience, self._what, self._status = source, patience, what, status
         self._trouble = RateLimit()
 
     async def join(self) -> None:
@@ -54,7 +55,10 @@ class Membership:
             await asyncio.sleep(backoff.next_s())
 
     async def keep_alive(self) -> None:
-        """Stay a member for a while. DeliveryError if that is over for good; if a broker refuses us, its error."""
+        """Stay a member for a while. DeliveryError if that is over for good; if a broker refuses us, its error.
+
+        DeliveryError, too, if a broker or the registry is away for longer than the operator allows.
+        """
         try:
             await self._source.keep_alive(TURN_S)
         except ConsumerDiedError as error:
@@ -73,6 +77,8 @@ class Membership:
             await asyncio.sleep(TROUBLE_S)
         else:
             self._patience.back(self._what)
+        self._patience.check()
+        self._status.check_registry()
 
     def _log_trouble(self, error: Exception) -> None:
         if self._trouble.due(asyncio.get_running_loop().time()):

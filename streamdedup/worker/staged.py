@@ -161,7 +161,8 @@ class Copier:
         self.copying.stage, self.copying.unread = stage, unread
         watch = GroupWatch(cluster, source, group, name, status)
         is_pattern = settings.source.pattern is not None
-        membership = Membership(source, cluster.patience, "the consumer of the first stage")
+        what = "the consumer of the first stage"
+        membership = Membership(source, cluster.patience, what, status)
         log.info(
             "repartition_starts",
             source=settings.source.shown,
@@ -178,7 +179,7 @@ class Copier:
         async with beside(enduring("group", watch.run, self._meters)):
             await membership.join()
             while self._plan.missing and source.assigned is None:  # until the group admits us
-                await self._stay(membership)
+                await membership.keep_alive()
             with naming(self.made):
                 self._topology = await start_patiently(
                     lambda: middle.made(settings, cluster, self._plan, self.made),
@@ -213,16 +214,10 @@ class Copier:
                             each.epoch = source.epoch
                         if self._working.done() and status.phase is not Phase.DRAINING:
                             self._working.result()
-                        await self._stay(membership)
+                        await membership.keep_alive()
             finally:
                 self._working.cancel()
                 await asyncio.wait([self._working], timeout=LEAVING_S_MAX)
-
-    async def _stay(self, membership: Membership) -> None:
-        """Stay a member of the group for a while. DeliveryError if a broker or the registry is away for too long."""
-        await membership.keep_alive()
-        self._cluster.patience.check()
-        self.copying.status.check_registry()
 
     async def _suited(self, topology: Topology, names: Sequence[str]) -> Sequence[str]:
         return await self._selection.suited(topology, names) if self._selection else names

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import structlog
 
+from streamdedup.delivery.fence import refuse_unsuited
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Growing
@@ -23,7 +24,6 @@ from streamdedup.kafka.topics import (
     Topic,
     Topology,
     await_listed,
-    check,
     sink_topics,
 )
 from streamdedup.kernel import compiling, give_back_compiler, loaded
@@ -144,14 +144,7 @@ def _to_make(settings: Settings, found: Topology, source: Topic, like: Topic) ->
 
 async def _check(settings: Settings, cluster: Cluster, topology: Topology) -> None:
     """ConfigError if the topics do not suit, or the brokers could not keep what the settings promise."""
-    check(
-        topology,
-        settings.source.topic,
-        settings.sink,
-        remembers=settings.filter.remembers,
-        by_event_time=settings.filter.by_event_time,
-        is_middle=settings.source.repartition is not None,
-    )
+    refuse_unsuited(settings, topology)
     if settings.source.repartition is None:  # else what is read is the middle topic, which is ours
         await old_format.check(
             cluster,

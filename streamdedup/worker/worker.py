@@ -193,10 +193,11 @@ class Worker:
         clocks = LeaderClocks(cluster, self._settings.sink.topic, broker_clock)
         status.watch.hash = recipe.common_hash
         await check_registry(registry_of(recipe), status)
+        topic = self._settings.source.topic
         services = Services(
             cluster=cluster,
             clocks=clocks,
-            source=cluster.source(self._settings.source.topic, recipe.meaning.name),
+            source=Source(cluster.sources([topic], recipe.meaning.name), topic),
             now_ms=self._now_ms,
             fs=self._fs,
             random=self._random,
@@ -236,7 +237,7 @@ class Worker:
         self._source = status.source = services.source
         status.clocks, status.phase = services.clocks, Phase.JOINING
         watch = GroupWatch(cluster, services.source, group, recipe.meaning.name, status)
-        membership = Membership(services.source, cluster.patience, "the consumer")
+        membership = Membership(services.source, cluster.patience, "the consumer", status)
         retention = RetentionWatch(self._settings, cluster, status)
         async with beside(
             enduring("group", watch.run, status.meters),
@@ -250,7 +251,7 @@ class Worker:
                 await membership.join()
                 status.phase = Phase.SERVING
                 while services.source.assigned is None:  # until the group admits us
-                    await self._stay(membership, cluster)
+                    await membership.keep_alive()
                 topology = await start_patiently(
                     lambda: made_topics(self._settings, cluster, made, like=self._like),
                     "the topics",
@@ -260,12 +261,6 @@ class Worker:
             retention.note(output)
             warn_unprotected(self._settings, output)
             await self._supervise(recipe, services, topology, membership)
-
-    async def _stay(self, membership: Membership, cluster: Cluster) -> None:
-        """Stay a member of the group for a while. DeliveryError if a broker or the registry is away for too long."""
-        await membership.keep_alive()
-        cluster.patience.check()
-        self._status.check_registry()
 
     async def _planned(self, cluster: Cluster) -> Topology:
         """Return the topics that the shards read and write, those that will be made among them; nothing is made."""
@@ -323,7 +318,7 @@ class Worker:
                         recipe, services, self._settings.delivery.drain_s
                     )
                 self._shards.revive(self._status.epoch)
-                await self._stay(membership, services.cluster)
+                await membership.keep_alive()
                 self._warn_cross_partition()
                 services.clocks.check(self._deliveries)
                 self._warn_prevailing()

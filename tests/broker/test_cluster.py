@@ -131,16 +131,17 @@ async def decided(stage: "Stage") -> Committed | None:
     async with asyncio.timeout(DEADLINE_S):
         while True:
             with suppress(UndecidedError):
-                return await stage.cluster.committed(
-                    stage.group, stage.source, stage.partition, stable=True
+                found = await stage.cluster.committed_all(
+                    stage.group, stage.source, [stage.partition]
                 )
+                return found.get(stage.partition)
             await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
 async def member(cluster: Cluster, topic: str, assignor: str = ASSIGNOR) -> AsyncIterator[Source]:
     """A member of the group that has its partitions."""
-    source = cluster.source(topic, assignor)
+    source = Source(cluster.sources([topic], assignor), topic)
     await source.start()
     try:
         await until(lambda: source.assigned)
@@ -491,7 +492,7 @@ class Claims:
         topic = stage.lab.create(4)
         everything = frozenset(range(4))
         async with member(stage.cluster, topic) as second:
-            first = stage.cluster.source(topic, ASSIGNOR)
+            first = Source(stage.cluster.sources([topic], ASSIGNOR), topic)
             before = second.epoch
             assert second.assigned == everything
             await first.start()
@@ -520,7 +521,7 @@ class Claims:
 
     async def test_a_group_takes_members_of_one_assignor_only(self, stage: Stage) -> None:
         """Another waits, and asks every few seconds; it joins by itself once all members have left."""
-        other = stage.cluster.source(stage.source, OTHER_ASSIGNOR)
+        other = Source(stage.cluster.sources([stage.source], OTHER_ASSIGNOR), stage.source)
         async with (
             member(stage.cluster, stage.source) as one,
             member(stage.cluster, stage.source) as two,

@@ -22,7 +22,7 @@ from streamdedup.kafka.offsets import (
     Committed,
     Note,
     UndecidedError,
-    committed,
+    committed_all,
     supports_stable_offsets,
 )
 from tests.rows import table
@@ -156,8 +156,9 @@ shapes = pytest.mark.parametrize(("shape", "stable"), [(v3, False), (v7, True)])
 
 
 def ask(client: Coordinator, stable: bool) -> Committed | None:
-    """What `committed` makes of the scripted answers."""
-    return asyncio.run(committed(client, "group", "topic", 0, stable=stable))
+    """What `committed_all` makes of the scripted answers."""
+    asked = committed_all(client, "group", "topic", [0], stable=stable)
+    return asyncio.run(asked).get(0)
 
 
 @pytest.fixture(autouse=True)

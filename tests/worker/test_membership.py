@@ -11,6 +11,8 @@ from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.source import KafkaMember
+from streamdedup.metrics.counts import Meters
+from streamdedup.server import Status
 from streamdedup.testing import VirtualLoop
 from streamdedup.worker.membership import TROUBLE_S_MAX, Membership
 
@@ -34,7 +36,9 @@ def joined(group: Group) -> list[Any]:
     """Join on a virtual clock; return the lines."""
     member: Any = group
     with capture_logs() as lines, asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(Membership(member, Patience(), "the consumer").join())
+        runner.run(
+            Membership(member, Patience(), "the consumer", Status("in", {}, Meters())).join()
+        )
     return lines
 
 
@@ -78,7 +82,9 @@ def test_a_join_that_is_cancelled_is_not_tried_again() -> None:
     async def scene() -> None:
         member: Any = group
         group.start = start  # type: ignore[method-assign] # this one waits
-        joining = asyncio.create_task(Membership(member, Patience(), "the consumer").join())
+        joining = asyncio.create_task(
+            Membership(member, Patience(), "the consumer", Status("in", {}, Meters())).join()
+        )
         await asyncio.sleep(1)
         joining.cancel()
         await asyncio.wait([joining])
