@@ -27,6 +27,11 @@ class Stage:
             module, "connected_check", partial(module.connected_check, connect=connect)
         )
 
+    def create(self, sink: int, **settings: int) -> None:
+        """Create the input, and the output with so many partitions."""
+        self.broker.create_topic(self.deployment.source, 2)
+        self.broker.create_topic(self.deployment.sink, sink, **settings)
+
     def check(self) -> int:
         """The exit status."""
         return main(["config", "check", "--connect", str(self.deployment.write_config())])
@@ -51,8 +56,7 @@ def test_an_output_that_forgets_first_is_a_warning(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A worker would start, so the status is 0."""
-    stage.broker.create_topic(stage.deployment.source, 2)
-    stage.broker.create_topic(stage.deployment.sink, 2, retention_ms=DAY_MS)
+    stage.create(2, retention_ms=DAY_MS)
     assert stage.check() == 0
     said = capsys.readouterr().out
     assert f"warning: {stage.deployment.sink} deletes events (retention.ms={DAY_MS})" in said
@@ -79,8 +83,7 @@ def test_a_control_topic_is_checked(
     staged: bool,
 ) -> None:
     """As a start checks it: it must be there, keep the last message of each key, and be ours to read."""
-    stage.broker.create_topic(stage.deployment.source, 2)
-    stage.broker.create_topic(stage.deployment.sink, 3)
+    stage.create(3)
     if settings is not None:
         stage.broker.create_topic("changes", 1, **settings)
         made = stage.broker.topics["changes"]
@@ -112,8 +115,7 @@ def test_nothing_is_made(stage: Stage, capsys: pytest.CaptureFixture[str], *, st
 def test_the_registry_is_asked(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """With a format that needs one: it answers, or what is wrong is an error of the configuration."""
     there = stage.deployment
-    stage.broker.create_topic(there.source, 2)
-    stage.broker.create_topic(there.sink, 2)
+    stage.create(2)
     there.config["key"] = {"format": "avro", "field": "id"}
     with answering({"/api/schemas/types": (200, ["AVRO"])}) as told:
         for path, status in (("", 0), ("/elsewhere", 2)):
@@ -129,8 +131,7 @@ def test_a_middle_topic_that_does_not_suit_is_named(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both stages are checked."""
-    stage.broker.create_topic(stage.deployment.source, 2)
-    stage.broker.create_topic(stage.deployment.sink, 3)
+    stage.create(3)
     stage.broker.create_topic("middle", 4)
     stage.deployment.config["source"]["repartition"] = {"topic": "middle", "partitions": 3}
     assert stage.check() == 2

@@ -3,7 +3,6 @@
 import asyncio
 import struct
 import threading
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +34,7 @@ from streamdedup.kafka.records.wire import decode, record_batches
 from streamdedup.kafka.sink import DoubtError, RefusedError, ReplacedConnectionError
 from tests.delivery.bombs import body, record_batch
 from tests.kafka.test_columns import fetched, waited
+from tests.local import until
 
 LOADING, AWAY, MOVED, CONCURRENT = 14, 15, 16, 51
 ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCING, FENCED_INSTANCE = 22, 25, 27, 82
@@ -271,17 +271,11 @@ def values(sent: list[tuple[str, int, bytes]]) -> dict[tuple[str, int], list[int
 async def sent(writer: KafkaGroupWriter, producer: Producer) -> dict[tuple[str, int], list[int]]:
     """What the brokers have once all is settled."""
     settling = asyncio.create_task(writer.settle())
-    await until(lambda: settling.done() or len(producer.futures) > 0)
+    await until(lambda: settling.done() or producer.futures, lambda: "nothing is sent")
     await asyncio.sleep(0.05)
     producer.answer(*range(len(producer.futures)))
     await settling
     return values(producer.sent)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 async def test_rows_go_to_their_partitions_and_topics() -> None:
@@ -344,7 +338,7 @@ async def test_every_answer_is_waited_for_and_doubt_comes_before_a_refusal() -> 
         for partition in range(3):
             await writer.copy("out", partition, batch, np.array([0]), BYTES_MAX)
         settling = asyncio.create_task(writer.settle())
-        await until(lambda: len(producer.futures) == 3)
+        await until(lambda: len(producer.futures) == 3, lambda: producer.futures)
         first, *rest = producer.futures
         answer = answers[0]
         assert isinstance(answer, Exception)

@@ -11,7 +11,7 @@ from aiokafka.conn import CloseReason
 from structlog.testing import capture_logs
 
 from streamdedup.kafka.client.responses import KEPT_BYTES, LEAST_BYTES, READ_BYTES, Responses
-from tests.broker.base import DEADLINE_S
+from tests.local import until
 
 Closed = tuple[CloseReason, BaseException | None]
 
@@ -78,9 +78,8 @@ class Peers:
 
     async def until(self, count: int) -> None:
         """Wait until so many answers were given, or it was closed."""
-        async with asyncio.timeout(DEADLINE_S):
-            while len(self.connection.answers) < count and not self.connection.closed:
-                await asyncio.sleep(0.001)
+        there = self.connection
+        await until(lambda: len(there.answers) >= count or there.closed, lambda: there.answers)
 
 
 @pytest.fixture
@@ -165,9 +164,7 @@ async def test_a_broker_that_hangs_up_breaks_the_connection(peers: Peers, sent: 
     [(reason, error)] = peers.connection.closed
     assert reason == CloseReason.CONNECTION_BROKEN
     assert isinstance(error, EOFError)
-    async with asyncio.timeout(DEADLINE_S):
-        while not peers.connection._protocol.told:
-            await asyncio.sleep(0.001)
+    await until(lambda: peers.connection._protocol.told, lambda: "nobody is told")
     assert peers.connection._protocol.told == [None]
 
 
@@ -193,9 +190,7 @@ async def test_an_answer_that_cannot_be_read_breaks_the_connection(peers: Peers)
 async def test_memory_is_taken_for_what_came_not_for_what_is_claimed(peers: Peers) -> None:
     """Who is no broker may begin with any four bytes: HTTP means 1.2 GB."""
     peers.broker.write(b"HTTP/1.1 400 Bad Request\r\n" * 10_000)
-    async with asyncio.timeout(DEADLINE_S):
-        while peers.protocol._have < 260_000:
-            await asyncio.sleep(0.001)
+    await until(lambda: peers.protocol._have >= 260_000, lambda: peers.protocol._have)
     assert len(peers.protocol._buffer) <= 1 << 19
 
 

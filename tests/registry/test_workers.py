@@ -209,29 +209,30 @@ async def test_an_id_that_a_follower_has_later_is_waited_for(stage: Stage) -> No
     assert stage.values == [value(1, "a")]
 
 
-@over(Stage)
-async def test_an_unknown_id_in_the_output_stops_the_shard(stage: Stage) -> None:
-    """Without its key, duplicates of the event would pass."""
-    stage.emit(framed(99, b"\2x"))
-    assert (
-        "offset 0 is of schema 99, which the registry does not have"
-        in await stage.start().stopped()
-    )
+OF_NOBODY = "offset 0 is of schema 99, which the registry does not have"
+LOST = [None, value(1, "a"), framed(1, b"wrong")]
 
 
-@pytest.mark.parametrize("on_malformed", ["dead_letter", "pass"])
+@pytest.mark.parametrize(
+    ("on_malformed", "output", "said"),
+    [
+        ("dead_letter", [framed(99, b"\2x")], OF_NOBODY),
+        ("pass", [framed(99, b"\2x")], OF_NOBODY),
+        ("dead_letter", LOST, "offset 2 has no key: the value does not fit schema 1"),
+        ("pass", LOST, None),
+    ],
+)
 @over(Stage)
-async def test_an_event_of_the_output_that_lost_its_key_stops_the_shard(
-    stage: Stage, on_malformed: str
+async def test_an_event_of_the_output_whose_key_is_not_found_stops_the_shard(
+    stage: Stage, on_malformed: str, output: list[bytes | None], said: str | None
 ) -> None:
-    """Unless events pass without a key; tombstones always may."""
+    """Duplicates of it would pass. Unless events pass without a key; tombstones always may."""
     stage.config["key"]["on_malformed"] = on_malformed
-    stage.emit(None, value(1, "a"), framed(1, b"wrong"))
-    if on_malformed == "pass":
-        await stage.start().live()
-        return
-    error = await stage.start().stopped()
-    assert "offset 2 has no key: the value does not fit schema 1" in error
+    stage.emit(*output)
+    if said is None:
+        await stage.started()
+    else:
+        assert said in await stage.start().stopped()
 
 
 @over(Stage)
@@ -290,32 +291,30 @@ async def test_json_schema_needs_no_registry(stage: Stage) -> None:
     assert len(stage.values) == 2
 
 
-@pytest.mark.parametrize(("origin", "warns"), [("key", True), ("value", True), ("header", False)])
+FRAMED = [(framed(7, b"\6key%d" % n), framed(8, b"\2v")) for n in range(3)]
+NUMBERED = [(number.to_bytes(8), b"{}") for number in range(3)]  # as a LongSerializer's keys
+
+
+@pytest.mark.parametrize(
+    ("key", "events", "warned"),
+    [
+        ({"from": "key"}, FRAMED, "schema id 7"),
+        ({"from": "value"}, FRAMED, "schema id 8"),
+        ({"from": "header", "field": "id"}, FRAMED, None),
+        ({"from": "key"}, NUMBERED, None),
+    ],
+    ids=["key", "value", "header", "numbers"],
+)
 @over(Stage)
 async def test_framed_keys_without_a_format_are_warned_of(
-    stage: Stage, origin: str, warns: bool
+    stage: Stage, key: dict[str, str], events: list[tuple[bytes, bytes]], warned: str | None
 ) -> None:
-    """Their bytes change with the id of the schema."""
-    stage.config["key"] = {"from": origin, **({"field": "id"} if origin == "header" else {})}
+    """Their bytes change with the id of the schema. Plain numbers begin with zero bytes, too."""
+    stage.config["key"] = key
     del stage.config["kafka"]["schema_registry"]
-    events = [(0, framed(7, b"\6key%d" % n), framed(8, b"\2v")) for n in range(3)]
-    stage.broker.produce(stage.source, events)
-    worker = await stage.ended(3)
-    lines = worker.lines("keys_framed")
-    assert len(lines) == warns
-    if warns:
-        number = 7 if origin == "key" else 8
-        assert f"schema id {number}" in lines[0]["reason"]
-
-
-@over(Stage)
-async def test_plain_numbers_are_not_taken_for_framed_keys(stage: Stage) -> None:
-    """A LongSerializer's keys begin with zero bytes, too."""
-    stage.config["key"] = {"from": "key"}
-    del stage.config["kafka"]["schema_registry"]
-    events = [(0, number.to_bytes(8), b"{}") for number in range(3)]
-    stage.broker.produce(stage.source, events)
-    assert (await stage.ended(3)).lines("keys_framed") == []
+    stage.broker.produce(stage.source, [(0, *event) for event in events])
+    reasons = [line["reason"] for line in (await stage.ended(3)).lines("keys_framed")]
+    assert [warned in reason for reason in reasons] == [True] * (warned is not None)
 
 
 @over(Stage)
