@@ -10,7 +10,7 @@ import numpy as np
 from proof.mutants.mutant import Mutant
 from proof.mutants.patches import replaced
 from streamdedup.delivery.middle import Middle
-from streamdedup.delivery.resume import Resume
+from streamdedup.delivery.resume import PartitionState, Resume
 from streamdedup.events import Column, EventBatch, Integers
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.origin_header import unmarked
@@ -20,7 +20,7 @@ from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.lost_markers import finish_copies
 from streamdedup.repartition.offsets import of_each
 from streamdedup.repartition.purge import Purge
-from streamdedup.repartition.resume import InputState, input_offset
+from streamdedup.repartition.resume import input_offset
 from streamdedup.repartition.skew import NO_TIMES, Wait, heads_of
 from streamdedup.repartition.stage import Stage
 from streamdedup.repartition.transfer import Transfer
@@ -189,19 +189,19 @@ def _nowhere(keys: Column, _partitions: int) -> Integers:
     return np.full(len(keys), NOWHERE)
 
 
-def _of_any_meaning(found: InputState, *arguments: Any) -> Resume:
-    note = found.committed.note if found.committed else None
-    if note is not None and note.meaning is not None:
-        found = replace(found, meaning=note.meaning)
-    return _input_offset(found, *arguments)
+def _of_any_meaning(found: PartitionState, *arguments: Any, is_birth: bool) -> Resume:
+    if (committed := found.committed) and committed.note is not None:
+        note = replace(committed.note, meaning=None)
+        found = replace(found, committed=replace(committed, note=note))
+    return _input_offset(found, *arguments, is_birth=is_birth)
 
 
 def _of_inputs(settings: Settings) -> Meaning:
     return replace(_meaning_of(settings), source=settings.source.shown)
 
 
-def _always_born(found: InputState, *arguments: Any) -> Resume:
-    return _input_offset(replace(found, is_birth=True), *arguments)
+def _always_born(*arguments: Any, **_is_birth: bool) -> Resume:
+    return _input_offset(*arguments, is_birth=True)
 
 
 def _within_the_first(

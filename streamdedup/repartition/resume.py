@@ -4,56 +4,45 @@ The stage remembers nothing but its committed offset. To start too early is safe
 keys. Events that it does not judge (`tombstones: pass`, malformed ones) are then emitted once more.
 """
 
-from dataclasses import dataclass
-
-from streamdedup.delivery.resume import INPUT_MADE_AGAIN, Resume, differs, within_bounds
+from streamdedup.delivery.resume import (
+    INPUT_MADE_AGAIN,
+    PartitionState,
+    Resume,
+    differs,
+    within_bounds,
+)
 from streamdedup.errors import DeliveryError
-from streamdedup.kafka.offsets import Committed
 from streamdedup.kafka.options import SourceOptions
-from streamdedup.settings.meaning import shown_check
+from streamdedup.settings.meaning import Meaning, shown_check
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputState:
-    """A partition of the input as the broker reports it. An id is None if it reports none.
+def input_offset(
+    found: PartitionState, source: SourceOptions, middle: str, meaning: Meaning, *, is_birth: bool
+) -> Resume:
+    """Return where reading goes on. DeliveryError if only an operator can decide.
 
-    `is_birth`: the group has no offset at all, and the middle topic never held an event. `meaning` is our own check,
-    and `kin` those that take the same keys from values of another format.
+    `middle` is the topic of the copies, `meaning` our own. `is_birth`: the group has no offset at all, and the middle
+    topic never held an event.
     """
-
-    topic: str
-    committed: Committed | None
-    cluster_id: str | None
-    input_id: str | None
-    middle_id: str | None
-    input_start: int
-    input_end: int
-    is_birth: bool
-    meaning: int
-    kin: frozenset[int] = frozenset()
-
-
-def input_offset(found: InputState, source: SourceOptions, middle: str) -> Resume:
-    """Return where reading goes on. DeliveryError if only an operator can decide."""
     committed = found.committed
     if committed is None:
-        if not found.is_birth:
+        if not is_birth:
             why = "no offset is committed, but the stage has worked before"
             return Resume(found.input_start, True, why)
         start = found.input_start if source.start == "earliest" else found.input_end
         return Resume(start, True, f"born at {source.start}")
     if (note := committed.note) is not None:
-        if note.meaning not in (None, found.meaning) and note.meaning not in found.kin:
+        if note.meaning not in (None, meaning.check) and note.meaning not in meaning.kin:
             raise DeliveryError(
-                f"the offset {committed.offset} of {found.topic} was committed by a stage of another meaning"
-                f" ({shown_check(note.meaning)}, ours is {shown_check(found.meaning)}): with another key, middle topic,"
+                f"the offset {committed.offset} was committed by a stage of another meaning"
+                f" ({shown_check(note.meaning)}, ours is {shown_check(meaning.check)}): with another key, middle topic,"
                 " or number of its partitions; set that back, or begin with a new kafka.group_id, middle and"
                 " output (docs/partitioning.md)"
             )
         for was, is_now, why in (
             (note.cluster_id, found.cluster_id, "the offset was committed on another cluster"),
             (note.input_id, found.input_id, INPUT_MADE_AGAIN),
-            (note.output_id, found.middle_id, f"{middle} was made again"),
+            (note.output_id, found.output_id, f"{middle} was made again"),
         ):
             if differs(was, is_now):
                 return Resume(found.input_start, False, why, anew=True)

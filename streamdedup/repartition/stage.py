@@ -58,13 +58,14 @@ from streamdedup.repartition.lost_markers import finish_copies, finish_offsets
 from streamdedup.repartition.middle import (
     check,
     input_problems,
+    never_held,
     options_of,
     refuse,
     written_problems,
 )
-from streamdedup.repartition.offsets import decided, partitions_of
+from streamdedup.repartition.offsets import decided, found_in, partitions_of
 from streamdedup.repartition.pieces import Piece, Pieces, piece_of
-from streamdedup.repartition.resume import InputState, input_offset
+from streamdedup.repartition.resume import input_offset
 from streamdedup.repartition.skew import NO_TIMES, Wait, heads_of
 from streamdedup.repartition.transfer import LeavesError, PartitionStoppedError, Transfer
 from streamdedup.repartition.unread import Unread
@@ -500,7 +501,7 @@ class Stage:
         """
         assigned = [p for p in every if p in (self._sources.assigned or ())]
         committed = await self._committed(every)
-        is_birth = not committed and not await self._was_used()
+        is_birth = not committed and not await self._was_used(topology)
         if is_birth and every and self._settings.source.start == "latest":
             # One member resolves it for all partitions: after a first commit, others could no longer see the birth.
             if every[0] not in assigned:
@@ -510,21 +511,21 @@ class Stage:
         starts = dict[InputPartition, Resume]()
         for partition in (p for p in assigned if p not in self.stopped):
             async with asyncio.timeout(ANSWER_S_MAX):
-                topic, number = partition
-                found = InputState(
-                    topic=topic,
-                    committed=committed.get(partition),
-                    cluster_id=topology.cluster_id,
-                    input_id=topology[topic].topic_id,
-                    middle_id=topology[self._middle].topic_id,
-                    input_start=await self._services.cluster.first_offset(topic, number),
-                    input_end=await self._services.cluster.end_offset(topic, number),
-                    is_birth=is_birth,
-                    meaning=self._recipe.meaning.check,
-                    kin=self._recipe.meaning.kin,
+                found = await found_in(
+                    self._settings,
+                    self._services.cluster,
+                    topology,
+                    partition,
+                    committed.get(partition),
                 )
             try:
-                starts[partition] = input_offset(found, self._settings.source, self._middle)
+                starts[partition] = input_offset(
+                    found,
+                    self._settings.source,
+                    self._middle,
+                    self._recipe.meaning,
+                    is_birth=is_birth,
+                )
             except DeliveryError as error:
                 self.stop_partition(partition, error)
         changed = {p: start for p, start in starts.items() if start.birth or start.anew}
@@ -562,7 +563,7 @@ class Stage:
             lambda: finish_offsets(self._writer, group),
         )
 
-    async def _was_used(self) -> bool:
+    async def _was_used(self, topology: Topology) -> bool:
         """Return whether the group has worked before: it has offsets on former inputs, or the middle held an event.
 
         Events that were purged count, too.
@@ -571,10 +572,7 @@ class Stage:
         async with asyncio.timeout(ANSWER_S_MAX):
             if await cluster.topics_of(self._settings.kafka.group_id):
                 return True
-            ends = await asyncio.gather(
-                *(cluster.end_offset(self._middle, p) for p in range(self._partitions))
-            )
-        return any(ends)
+            return not await never_held(cluster, topology[self._middle])
 
     async def _wait_for_birth(self, epoch: int, partitions: Sequence[InputPartition]) -> None:
         """Wait until the member that has the first partition has committed where all begin, or the epoch ends."""
