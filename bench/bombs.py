@@ -21,7 +21,7 @@ import structlog
 from bench.harness import machine_text
 from streamdedup import filters
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.delivery.shard import Shard
+from streamdedup.delivery.shard import Shard, verdicts_without_rules
 from streamdedup.delivery.turns import digests_of, keys_of
 from streamdedup.kafka.records import encoding
 from streamdedup.kafka.records.codecs import NONE, ZSTD
@@ -93,8 +93,9 @@ def _judged(value: bytes) -> Decide:
 
     async def decide() -> None:
         keys = await keys_of(batch, extractor, Lane(1))
-        digests = await digests_of(keys.keys, shard.filter.hash)
-        shard.decide(keys, batch.timestamps, digests=digests)
+        verdicts, rows = verdicts_without_rules(keys, ())
+        digests = await digests_of(keys.keys.take(rows), shard.filter.hash)
+        shard.decide(verdicts, rows, digests, batch.timestamps)
 
     return decide
 

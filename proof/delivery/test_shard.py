@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from streamdedup.delivery.shard import Shard
 from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.window.window import Window
+from tests.delivery.deciding import decided
 from tests.delivery.test_shard import DUPLICATE, TOMBSTONE, Row, admit, contents, decide, fold, odd
 from tests.delivery.test_windowed_shard import (
     CAPACITY,
@@ -57,7 +58,7 @@ def test_capacity_keys_on_five_days_of_seven_are_all_taken() -> None:
     shard = shard_of(Window(count, 1e-9, retention="7d"))
     events = [(b"%d" % i, i * 5 // count * day + i % 36_000) for i in range(count)]
     for label, (keys, times) in enumerate(parts(events, list(range(0, count, 9000)))):
-        assert (shard.decide(keys, times).verdicts == PASS).all()
+        assert (decided(shard, keys, times).verdicts == PASS).all()
         admit(shard, label)
     assert len(shard.filter) == count
     assert not shard.beyond_capacity
@@ -70,7 +71,7 @@ def test_keys_that_leave_the_window_make_room_for_that_which_lets_them_leave() -
     for cut in ([], list(range(0, count, 700))):
         shard, label = shard_of(window(max_jump=None)), 0
         for keys, times in parts(events, cut):
-            assert (shard.decide(keys, times).verdicts == PASS).all()
+            assert (decided(shard, keys, times).verdicts == PASS).all()
             shard.seal()
         while shard.pending:
             label += 1

@@ -17,6 +17,7 @@ from streamdedup.delivery.shard import Shard
 from streamdedup.events import NO_TIMESTAMP, Column, Verdict
 from streamdedup.filters.window.clock import NEVER, UNDATED
 from streamdedup.keys.extract import Keys
+from tests.delivery.deciding import decided, folded
 
 PASS, DUPLICATE, BLOCKED = Verdict.PASS, Verdict.DUPLICATE, Verdict.BLOCKED
 RETENTION, GENERATIONS, SLOT = 700, 8, 100
@@ -71,7 +72,7 @@ def decide(shard: Shard, stream: Sequence[Event]) -> list[Verdict]:
     while shard.grows_within(len(stream)):
         shard.grow()
     keys, at = columns(stream)
-    return [Verdict(v) for v in shard.decide(Keys(keys, {}, (), ()), at).verdicts]
+    return [Verdict(v) for v in decided(shard, Keys(keys, {}, (), ()), at).verdicts]
 
 
 def ended(steps: Any) -> None:
@@ -86,7 +87,7 @@ def fold(shard: Shard, stream: Sequence[Event], cuts: Sequence[int] = ()) -> Non
     for start, end in pairwise(bounds):
         while shard.grows_within(end - start):
             shard.grow()
-        ended(shard.fold(*columns(stream[start:end]), shard.label + end - start))
+        ended(folded(shard, *columns(stream[start:end]), shard.label + end - start))
 
 
 def restored(shard: Shard) -> Shard:

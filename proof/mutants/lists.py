@@ -1,6 +1,5 @@
 """How the rules of lists are broken, and what is promised of a list's exact store."""
 
-import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ import numpy as np
 from proof.mutants.mutant import Mutant
 from proof.mutants.patches import recompiled, replaced
 from streamdedup.delivery.decide import Decider
-from streamdedup.delivery.shard import Decided, Shard, screen, verdicts_without_rules
+from streamdedup.delivery.shard import Decided, Shard
 from streamdedup.events import Column, Integers
 from streamdedup.filters.base import Mask
 from streamdedup.filters.exact.digest_map import (
@@ -25,7 +24,6 @@ from streamdedup.filters.exact.digest_map import (
     is_at,
     is_below,
 )
-from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 from streamdedup.keys.normalizers.base import EXACT, DomainEntry
 from streamdedup.keys.normalizers.email import EmailNormalizer
@@ -36,15 +34,7 @@ from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.progress import BuildProgress
 from streamdedup.lists.sorted_digests import SortedDigests
-from streamdedup.rules.lists import (
-    NO_LISTS,
-    BlockedRows,
-    Lists,
-    Match,
-    Matches,
-    NeedsStore,
-    ScreenResult,
-)
+from streamdedup.rules.lists import BlockedRows, Lists, Match, Matches, NeedsStore
 from streamdedup.snapshot import files
 from streamdedup.snapshot.format import Sums
 from streamdedup.snapshot.read import ScanningReader, SnapshotReader
@@ -110,7 +100,7 @@ MUTANTS = (
     Mutant(
         "asked-on-the-loop",
         "the loop waits for no disk (invariant 8)",
-        lambda: replaced(Decider._lists, _on_the_loop),
+        lambda: replaced(Decider._blocked, _on_the_loop),
         ("test_a_disk_that_does_not_answer_holds_up_its_partition_only",),
     ),
     Mutant(
@@ -169,20 +159,10 @@ def _exempting_nothing(self: Lists, *arguments: Any) -> BlockedRows:
     return without._replace(exempt=_exempted(self, *arguments).exempt, lists=self)
 
 
-def _duplicates_first(
-    self: Shard,
-    keys: Keys,
-    times: Integers,
-    rejected: Any = (),
-    lists: Lists | ScreenResult = NO_LISTS,
-) -> Decided:
-    verdicts, _ = _decide(self, keys, times, rejected)
-    _, rows = verdicts_without_rules(keys, rejected)
-    given = keys.keys.take(rows)
-    return Decided(
-        verdicts,
-        lists.screen(rows, given, self._digests(given), self.filter.hash).head(len(verdicts)),
-    )
+def _duplicates_first(self: Shard, *arguments: Any) -> Decided:
+    *others, blocked = arguments
+    judged, _ = _decide(self, *others)
+    return Decided(judged, blocked.head(len(judged)))
 
 
 def _file_first(self: ChangedList, keys: Column, digests: Digests) -> Matches:
@@ -255,10 +235,8 @@ def _through_whole_blocks(
         found[row] = at < end and is_at(rows, at, a, b)
 
 
-async def _on_the_loop(
-    self: Decider, _partition: int, keys: Keys, rejected: list[int]
-) -> Lists | ScreenResult:
-    said = await asyncio.to_thread(screen, keys, rejected, self._services.lists.now)
+async def _on_the_loop(self: Decider, *asked: Any) -> BlockedRows:
+    said = self._services.lists.now.ask(*asked)
     return said.verified() if isinstance(said, NeedsStore) else said
 
 

@@ -5,7 +5,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -15,17 +15,18 @@ import numpy as np
 
 from proof.mutants.repartition import purging_ahead
 from proof.simulation.world import EPOCH_MS
-from streamdedup.delivery import emit, fence, fold, lifecycle, resume
+from streamdedup.delivery import decide, emit, fence, fold, lifecycle, resume
 from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.fold import FoldedMemory
 from streamdedup.delivery.resume import PartitionState
-from streamdedup.delivery.shard import Shard
+from streamdedup.delivery.shard import Decided, Shard, verdicts_without_rules
 from streamdedup.delivery.side_topics import Letters
-from streamdedup.events import Column, Integers, Verdict
+from streamdedup.events import Column, Integers, Verdict, Verdicts
 from streamdedup.filters.window.clock import in_kernels
 from streamdedup.kafka.base import Cluster, Writer
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import Topology
+from streamdedup.keys.extract import Keys
 from streamdedup.repartition import pieces
 from streamdedup.repartition import resume as stage_resume
 from streamdedup.repartition.purge import Purge
@@ -71,7 +72,7 @@ def mutants() -> dict[str, Mutant]:
             patch.object(MemoryWriter, "_flush", _beside), 8
         ),
         "duplicates dropped": Mutant(patch.object(Emitter, "_copy", _without_duplicates), 19),
-        "rejected after the rules": Mutant(patch.object(Shard, "decide", _rejecting_last), 1),
+        "rejected after the rules": Mutant(_rejected_last(), 1),
         "a window's time without pending": Mutant(
             patch.object(DuplicatesWithin, "judge", _behind), 4
         ),
@@ -92,7 +93,7 @@ def mutants() -> dict[str, Mutant]:
             patch.object(resume, "differs", lambda _one, _other: False), 52
         ),
         "not screened": Mutant(
-            patch.object(Lists, "screen", lambda *_: NOTHING_BLOCKED), 15, "screening"
+            patch.object(Lists, "ask", lambda *_: NOTHING_BLOCKED), 15, "screening"
         ),
         "not sent": Mutant(patch.object(Letters, "chunks", lambda *_: iter(())), 19, "screening"),
         "marks not read": Mutant(patch.object(fold, "marks_of", _no_marks), 0, "shadowed"),
@@ -120,7 +121,7 @@ _numbers = count()
 def _admitting(self: Any, *arguments: Any) -> Any:
     decided = _decide(self, *arguments)
     waiting = self._rule._waiting
-    self.seen.add_many(waiting.first(len(waiting)))
+    self.filter.add_many(waiting.first(len(waiting)))
     return decided
 
 
@@ -170,9 +171,25 @@ async def _without_duplicates(self: Emitter, topic: str, *events: Any) -> None:
         await _copy(self, topic, *events)
 
 
-def _rejecting_last(self: Shard, keys: Any, times: Any, rejected: Any, lists: Any) -> Any:
-    decided = _decide(self, keys, times, (), lists)
-    decided.verdicts[list(rejected)] = Verdict.REJECTED
+@contextmanager
+def _rejected_last() -> Iterator[None]:
+    with (
+        patch.object(decide, "verdicts_without_rules", _rejected_judged),
+        patch.object(Shard, "decide", _rejecting_last),
+    ):
+        yield
+
+
+def _rejected_judged(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:
+    verdicts, rows = verdicts_without_rules(keys, ())
+    verdicts[rejected] = Verdict.REJECTED
+    return verdicts, rows
+
+
+def _rejecting_last(self: Shard, verdicts: Verdicts, *arguments: Any) -> Decided:
+    is_rejected = verdicts == Verdict.REJECTED
+    decided = _decide(self, verdicts, *arguments)
+    decided.verdicts[is_rejected[: len(decided.verdicts)]] = Verdict.REJECTED
     return decided
 
 

@@ -17,16 +17,17 @@ from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import FRAMED_REMEDY, framed, refuse_unknown
 from streamdedup.delivery.services import Services
-from streamdedup.delivery.shard import Shard, screen
+from streamdedup.delivery.shard import Shard, verdicts_without_rules
 from streamdedup.delivery.transactions import DecidedBatch, InFlight, Transaction
 from streamdedup.delivery.turns import beside, digests_of, is_large, is_long, keys_of
-from streamdedup.events import EventBatch
+from streamdedup.events import Column, EventBatch, Integers
 from streamdedup.kafka.header_limits import within_limits
 from streamdedup.kafka.old_format import OldRecordsError
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.source import UnreadableError
 from streamdedup.keys.extract import Keys
-from streamdedup.rules.lists import Lists, NeedsStore, ScreenResult
+from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.rules.lists import NOTHING_BLOCKED, BlockedRows, NeedsStore
 
 log = structlog.get_logger(__name__)
 
@@ -220,11 +221,13 @@ class Decider:
             takes_long, self._emitter.rejected, batch, keys, present, self._pace.refused
         )
         rejected = refused | above | keys.unknown
-        lists = await self._lists(shard.partition, keys, list(rejected))
-        digests = await digests_of(keys.keys, shard.filter.hash)
+        before_rules, rows = verdicts_without_rules(keys, list(rejected))
+        judged, hash_ = keys.keys.take(rows), shard.filter.hash
+        digests = await digests_of(judged, hash_)
+        blocked = await self._blocked(rows, judged, digests, hash_)
         async with self._memory.lock:
             await self._memory.ready_for(len(batch))
-            verdicts, blocked = shard.decide(keys, batch.timestamps, list(rejected), lists, digests)
+            verdicts, blocked = shard.decide(before_rules, rows, digests, batch.timestamps, blocked)
         if self._recipe.settings.filter.remembers:
             record_keys = batch.keys if self._record_keys_matter else None
             self._services.watch.look(shard.partition, keys.keys, verdicts, record_keys)
@@ -291,23 +294,23 @@ class Decider:
                 remedy=TIMES_REMEDY,
             )
 
-    async def _lists(self, partition: int, keys: Keys, rejected: list[int]) -> Lists | ScreenResult:
-        """Return the lists in force; or, if asking them would hold up the loop, their answers for this batch."""
-        lists = self._services.lists.now
-        takes_long = self._extractor.takes_long or is_long(keys.keys)
-        if lists.block is None or not (takes_long or lists.ask_a_disk):
-            return lists
-        name = f"{self._recipe.settings.source.topic}/{partition}"
-        threads = self._services.threads
+    async def _blocked(
+        self, rows: Integers, keys: Column, digests: Digests, hash_: Hash
+    ) -> BlockedRows:
+        """Ask the lists in force, beside the loop if that would hold it up. The arguments are those of `Lists.ask`."""
+        lists, threads = self._services.lists.now, self._services.threads
+        if lists.block is None:
+            return NOTHING_BLOCKED
         if lists.are_mapped:
             what = "the mapped file of a list"
-            found = await threads.lists.run(name, what, screen, keys, rejected, lists)
+            said = await threads.lists.run(self._name, what, lists.ask, rows, keys, digests, hash_)
         else:
-            found = await asyncio.to_thread(screen, keys, rejected, lists)
-        if not isinstance(found, NeedsStore):
-            return found
+            takes_long = self._extractor.takes_long or is_long(keys)
+            said = await beside(takes_long, lists.ask, rows, keys, digests, hash_)
+        if not isinstance(said, NeedsStore):
+            return said
         what = "the exact store of its block list"
-        return await threads.lookups.run(name, what, found.verified)
+        return await threads.lookups.run(self._name, what, said.verified)
 
     async def _commit_position(self, shard: Shard, in_flight: InFlight) -> None:
         """Commit the input position now and then while there is no event to read.

@@ -380,13 +380,13 @@ class FoldedMemory(Memory):
         await self.ready_for(len(batch))
         marks = await beside(is_large(batch), marks_of, batch.headers)
         self._refuse_malformed(batch, found, marks)
-        withheld = np.flatnonzero((marks != Verdict.PASS) & (keys.sizes >= 0))
-        without_key = int(np.count_nonzero(keys.sizes < 0))
-        passed = keys.nulled(withheld)
-        digests = await digests_of(passed, shard.filter.hash)
+        has_key, passed = keys.sizes >= 0, marks == Verdict.PASS
+        rows = np.flatnonzero(has_key & passed)
+        digests = await digests_of(keys.take(rows), shard.filter.hash)
         async with self.still:
-            await in_turns(shard.fold(passed, batch.timestamps, batch.next_offset, digests))
-        return without_key, len(found.malformed), len(withheld)
+            await in_turns(shard.fold(digests, batch.timestamps[rows], batch.next_offset))
+        withheld = int(np.count_nonzero(has_key & ~passed))
+        return int(np.count_nonzero(~has_key)), len(found.malformed), withheld
 
     def _refuse_malformed(self, batch: EventBatch, found: Keys, marks: Verdicts) -> None:
         """DeliveryError if an event that passed by its key has none now, by the schemas of a registry.

@@ -10,22 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamdedup.events import Column, Integers, Verdict, Verdicts
+from streamdedup.events import Integers, Verdict, Verdicts
 from streamdedup.filters.base import Addable, Growing
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 from streamdedup.metrics.counts import Tally
 from streamdedup.rules import duplicates_rule
-from streamdedup.rules.lists import (
-    NO_LISTS,
-    Answer,
-    BlockedRows,
-    Lists,
-    Match,
-    NeedsStore,
-    ScreenResult,
-)
+from streamdedup.rules.lists import NOTHING_BLOCKED, Answer, BlockedRows, Match
 
 
 class Decided(NamedTuple):
@@ -99,27 +91,22 @@ class Shard:
 
     def decide(
         self,
-        keys: Keys,
+        verdicts: Verdicts,
+        rows: Integers,
+        digests: Digests,
         times: Integers,
-        rejected: Sequence[int] = (),
-        lists: Lists | ScreenResult = NO_LISTS,
-        digests: Digests | None = None,
+        blocked: BlockedRows = NOTHING_BLOCKED,
     ) -> Decided:
         """Decide the first m of n events; m is less than n only if the filter is full.
 
-        `times` (n,) are the events' timestamps, in ms since 1970. `rejected` are rows that the output would refuse:
-        they get their verdict before any rule. `lists` are the lists in force, to be asked here, or their answers for
-        these events if they were `screened` in a thread before, because asking them blocks. `digests` (n, 2) are those
-        of all keys, if they were made before.
+        `verdicts` (n,) precede all rules, which judge only `rows`, ascending (`verdicts_without_rules`); `digests` are
+        those of the keys of these. `times` (n,) are the events' timestamps, in ms since 1970. `blocked` are the events
+        that the lists block.
         """
-        verdicts, rows = verdicts_without_rules(keys, rejected)
-        given = keys.keys.take(rows)
-        digests = self._digests(given) if digests is None else digests[rows]
-        blocked = lists.screen(rows, given, digests, self.filter.hash)
         if len(blocked.rows):
             verdicts[blocked.rows] = Verdict.BLOCKED
             left = verdicts[rows] == Verdict.PASS
-            rows, given, digests = rows[left], given.take(left.nonzero()[0]), digests[left]
+            rows, digests = rows[left], digests[left]
         judged = self._rule.judge(digests, times[rows], within_budget=self._stops)
         if len(judged) < len(rows):
             verdicts, rows = verdicts[: rows[len(judged)]], rows[: len(judged)]
@@ -154,17 +141,13 @@ class Shard:
         self._sealed.clear()
         self._counted = Tally()
 
-    def fold(
-        self, keys: Column, times: Integers, label: int, digests: Digests | None = None
-    ) -> Iterator[None]:
-        """Add the keys of committed output events below `label`, in steps like `admit`. Null keys are skipped.
+    def fold(self, digests: Digests, times: Integers, label: int) -> Iterator[None]:
+        """Add the keys of committed output events below `label`, in steps like `admit`.
 
-        `digests` (n, 2) are those of all keys, if they were made before.
+        `digests` are those of the keys, `times` the timestamps of their events.
         """
         self.end_label = max(self.end_label, label)
-        rows = np.flatnonzero(keys.sizes >= 0)
-        digests = self._digests(keys.take(rows)) if digests is None else digests[rows]
-        yield from self._move(self._rule.fold(digests, times[rows]))
+        yield from self._move(self._rule.fold(digests, times))
         self.label = label
 
     def end_fold(self, label: int) -> None:
@@ -189,9 +172,6 @@ class Shard:
     def _stops(self) -> bool:
         """Whether no key is taken beyond the capacity; once the filter is `overfull`, none is in any case."""
         return self._stops_when_full or self.filter.overfull
-
-    def _digests(self, keys: Column) -> Digests:
-        return self.filter.hash.of_column(keys)
 
     def _move(self, steps: Iterator[None]) -> Iterator[None]:
         self.moving = True
@@ -226,10 +206,3 @@ def verdicts_without_rules(keys: Keys, rejected: Sequence[int]) -> tuple[Verdict
     open_ = verdicts == Verdict.PASS
     open_[list(keys.unjudged)] = False
     return verdicts, np.flatnonzero(open_)
-
-
-def screen(keys: Keys, rejected: Sequence[int], lists: Lists) -> ScreenResult | NeedsStore:
-    """Ask `lists`, in memory, about the events for which `Shard.decide` would ask them, and return the answers."""
-    _, rows = verdicts_without_rules(keys, rejected)
-    asked = keys.keys.take(rows)
-    return lists.ask(rows, asked, lists.hash.of_column(asked))

@@ -5,8 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
-import numpy as np
-
 from streamdedup.delivery.schemas import resolved
 from streamdedup.events import Column, EventBatch
 from streamdedup.kafka.records.decoding import CHUNK_BYTES
@@ -76,17 +74,9 @@ async def _keys_of(batch: EventBatch, extractor: Extractor, lane: Lane) -> Keys:
         await asyncio.sleep(0)
 
 
-async def digests_of(keys: Column, hash_: Hash) -> Digests | None:
-    """Return the digests (n, 2) of `keys` (n,), made in a thread, if they would hold up the loop too long.
-
-    None if they would not: the caller may then make them. Those of null keys are undefined.
-    """
-    if not is_long(keys):
-        return None
-    rows = (keys.sizes >= 0).nonzero()[0]
-    digests = np.empty((len(keys), 2), dtype=np.uint64)
-    digests[rows] = await asyncio.to_thread(hash_.of_column, keys.take(rows))
-    return digests
+async def digests_of(keys: Column, hash_: Hash) -> Digests:
+    """Return the digests (n, 2) of `keys`, of which none is null; made in a thread if they would hold up the loop."""
+    return await beside(is_long(keys), hash_.of_column, keys)
 
 
 def is_long(keys: Column) -> bool:

@@ -128,38 +128,26 @@ class Lists:
     hash: Hash = MURMUR3
 
     @property
-    def ask_a_disk(self) -> bool:
-        """Whether `screen` may wait for a disk: that of an exact store, or of a mapped list."""
-        return isinstance(self.block, Verifier) or self.are_mapped
-
-    @property
     def are_mapped(self) -> bool:
         """Whether a list is a mapped file, so that `ask` may wait for a disk."""
         return any(listed is not None and listed.is_mapped for listed in (self.block, self.allow))
 
-    def screen(self, rows: Integers, keys: Column, digests: Digests, hash_: Hash) -> BlockedRows:
-        """Return which of `rows` (n,) of a batch, ascending, are blocked.
+    def ask(
+        self, rows: Integers, keys: Column, digests: Digests, hash_: Hash
+    ) -> "BlockedRows | NeedsStore":
+        """Return which of `rows` (n,) of a batch, ascending, are blocked; or what an exact store must be asked for.
 
         `keys` (n,) are those of the rows, `digests` (n, 2) theirs by `hash_`; if that is not the hash of the lists, and
-        there are lists, the keys are hashed again. This may wait for a disk: see `ask_a_disk`.
-        """
-        if self.block is not None and hash_ != self.hash:
-            digests = self.hash.of_column(keys)
-        said = self.ask(rows, keys, digests)
-        return (said.verified() if isinstance(said, NeedsStore) else said).blocked
-
-    def ask(self, rows: Integers, keys: Column, digests: Digests) -> "ScreenResult | NeedsStore":
-        """Do the same as `screen`, but read no store: if one must be asked, return what for.
-
-        `digests` are those of the lists' own hash.
+        there are lists, the keys are hashed again. This may wait for the disk of a mapped list.
         """
         if self.block is None:
-            return ScreenResult(BlockedRows(_NO_ROWS, _NO_MATCHES, _NO_ROWS, self))
+            return BlockedRows(_NO_ROWS, _NO_MATCHES, _NO_ROWS, self)
+        if hash_ != self.hash:
+            digests = self.hash.of_column(keys)
         if isinstance(self.block, Verifier):
             said = NeedsStore(self, rows, keys, digests, self.block.suspects(keys, digests))
             return said if len(said.suspects) else said.verified()
-        matches = self.block.match(keys, digests)
-        return ScreenResult(self.exempted(rows, keys, digests, matches, NOT_VERIFIED))
+        return self.exempted(rows, keys, digests, self.block.match(keys, digests), NOT_VERIFIED)
 
     def exempted(
         self, rows: Integers, keys: Column, digests: Digests, matches: Matches, verified: Verified
@@ -186,22 +174,11 @@ class NeedsStore:
     digests: Digests
     suspects: StoreQuery
 
-    def verified(self) -> "ScreenResult":
-        """Ask the store, and return the result. This blocks while a disk is read."""
+    def verified(self) -> BlockedRows:
+        """Ask the store, and return which rows are blocked. This blocks while a disk is read."""
         matches, answers = self.suspects.verify()
-        asked = self.rows, self.keys, self.digests
-        return ScreenResult(self.lists.exempted(*asked, matches, Verified(self.rows, answers)))
-
-
-@dataclass(frozen=True, slots=True)
-class ScreenResult:
-    """Takes the place of lists that were asked in advance, in a thread: holds their result for the batch."""
-
-    blocked: BlockedRows
-
-    def screen(self, _rows: Integers, _keys: Column, _digests: Digests, _hash: Hash) -> BlockedRows:
-        """Return that result."""
-        return self.blocked
+        verified = Verified(self.rows, answers)
+        return self.lists.exempted(self.rows, self.keys, self.digests, matches, verified)
 
 
 NO_LISTS = Lists()

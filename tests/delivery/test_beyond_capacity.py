@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from streamdedup.delivery.shard import Shard
-from streamdedup.events import Column, Verdict
+from streamdedup.events import Verdict
 from streamdedup.filters import build
 from streamdedup.filters.stash import ROWS_MANY, stash_bytes
-from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests
 from tests.delivery.test_recipe import recipe
 from tests.filters.cases import random_digests
@@ -30,8 +29,8 @@ def shard_of(kind: str) -> Shard:
 
 def passed(shard: Shard, digests: Digests, at: int = 0) -> int:
     """How many of these events are decided; those that pass are admitted."""
-    keys = Keys(Column.of([b""] * len(digests)), {}, (), ())
-    verdicts = shard.decide(keys, np.full(len(digests), at), digests=digests).verdicts
+    rows, none = np.arange(len(digests)), np.zeros(len(digests), dtype=np.uint8)
+    verdicts = shard.decide(none, rows, digests, np.full(len(digests), at)).verdicts
     assert (verdicts == Verdict.PASS).all()
     shard.seal()
     for _ in shard.admit(shard.label + len(digests)):
@@ -80,9 +79,8 @@ def test_beyond_the_capacity_steps_are_short() -> None:
     shard, keys = shard_of("cuckoo"), random_digests(333, CAPACITY + 20_000)
     steps = []
     for keys_of_step in (keys[:CAPACITY], keys[CAPACITY : CAPACITY + 1], keys[CAPACITY + 1 :]):
-        column = Column.of([b""] * len(keys_of_step))
         held = [len(shard.filter)]
-        for _ in shard.fold(column, np.zeros(len(keys_of_step), dtype=np.int64), 1, keys_of_step):
+        for _ in shard.fold(keys_of_step, np.zeros(len(keys_of_step), dtype=np.int64), 1):
             held.append(len(shard.filter))
         steps.append(int(np.diff(held).max()))
     assert steps == [4096, 1, 256]

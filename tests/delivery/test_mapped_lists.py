@@ -74,6 +74,6 @@ def test_a_list_knows_whether_it_is_mapped(
     is_mapped = copied_max == 0
     changed = ChangedList(listed, NO_CHANGES, 0)
     assert (listed.is_mapped, changed.is_mapped) == (is_mapped, is_mapped)
-    assert Lists(block=changed).ask_a_disk is is_mapped
-    assert Lists(allow=listed, block=replace(listed, is_mapped=False)).ask_a_disk is is_mapped
-    assert not Lists().ask_a_disk
+    assert Lists(block=changed).are_mapped is is_mapped
+    assert Lists(allow=listed, block=replace(listed, is_mapped=False)).are_mapped is is_mapped
+    assert not Lists().are_mapped

@@ -21,6 +21,7 @@ from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash, digests
 from streamdedup.metrics.counts import Tally
+from tests.delivery.deciding import decided, folded
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
 CAPACITY = 1000
@@ -57,7 +58,7 @@ def shard_of(capacity: int = CAPACITY, *, stop_when_full: bool = True) -> Shard:
 def decide(shard: Shard, batch: Sequence[Row], rejected: Sequence[int] = ()) -> Verdicts:
     """The verdicts on a batch of no particular time."""
     times = np.zeros(len(batch), dtype=np.int64)
-    return shard.decide(keys_of(batch), times, rejected).verdicts
+    return decided(shard, keys_of(batch), times, rejected).verdicts
 
 
 def admit(shard: Shard, label: int) -> None:
@@ -69,7 +70,7 @@ def admit(shard: Shard, label: int) -> None:
 
 def fold(shard: Shard, batch: Sequence[Row], label: int) -> None:
     """Fold a batch of no particular time, at once."""
-    for _ in shard.fold(keys_of(batch).keys, np.zeros(len(batch), dtype=np.int64), label):
+    for _ in folded(shard, keys_of(batch).keys, np.zeros(len(batch), dtype=np.int64), label):
         assert shard.moving
 
 

@@ -16,6 +16,7 @@ from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.metrics.counts import ShardMeters
 from streamdedup.settings import load
 from streamdedup.testing.files import WatchedFs
+from tests.delivery.deciding import folded
 from tests.delivery.test_retention import CONFIG
 from tests.delivery.test_windowed_shard import column, shard_of
 from tests.snapshot.shelf import IDENTITY
@@ -34,7 +35,7 @@ class _Saves:
         )
         self.directory = self.snapshots._store.path
         self._shard = shard_of(filters.build({"kind": "bloom", "capacity": 10, "error_rate": 0.1}))
-        for _ in self._shard.fold(*column((b"key", 0)), 5):
+        for _ in folded(self._shard, *column((b"key", 0)), 5):
             pass
 
     async def __call__(self) -> list[Any]:

@@ -26,6 +26,7 @@ from streamdedup.keys.extract import Keys
 from streamdedup.settings import load
 from streamdedup.snapshot import Snapshot, Store
 from tests.broker.base import DEADLINE_S
+from tests.delivery.deciding import decided, folded
 from tests.delivery.test_shard import admit
 from tests.snapshot.shelf import IDENTITY
 
@@ -115,7 +116,7 @@ def test_verdicts_are_those_of_the_events_times(
     """However the stream is cut, and whether batches are committed one by one, together or later on: decided alike."""
     shard, model = shard_of(window(late=late, max_jump=jump)), Model(late, jump or 10**9)
     for row, (keys, times) in enumerate(parts(stream, where)):
-        got = shard.decide(keys, times).verdicts.tolist()
+        got = decided(shard, keys, times).verdicts.tolist()
         expected = [
             model.verdict(key or b"", at) for key, at in zip(keys.keys, times.tolist(), strict=True)
         ]
@@ -148,7 +149,7 @@ def test_a_shard_says_when_its_filter_needs_memory() -> None:
             shard.grow()
         before = shard.filter.size_bytes
         assert not shard.grows_within(40)
-        assert (shard.decide(keys, times).verdicts == PASS).all()
+        assert (decided(shard, keys, times).verdicts == PASS).all()
         admit(shard, start)
         assert shard.filter.size_bytes == before
         assert asked == (start in (80, 280)), start
@@ -195,13 +196,13 @@ async def test_a_copy_that_spans_a_change_is_void(tmp_path: Path) -> None:
     """While the file is written the filter changes with more than bits: it is written anew, and holds one state."""
     seen = growing(1_000_000)
     shard, fs = shard_of(seen, stop_when_full=False), _Waiting()
-    for _ in shard.fold(*column((b"old", 0)), 5):
+    for _ in folded(shard, *column((b"old", 0)), 5):
         pass
     snapshots = _snapshots(tmp_path, fs)
     saving = asyncio.create_task(snapshots.save(shard, IDENTITY))
     await asyncio.to_thread(fs.begun.wait)
     layout = seen.layout
-    for _ in shard.fold(*column((b"new", 20)), 6):
+    for _ in folded(shard, *column((b"new", 20)), 6):
         pass
     seen._append()
     assert seen.layout > layout

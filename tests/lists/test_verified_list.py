@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from streamdedup.delivery.shard import Decided, Shard, screen
+from streamdedup.delivery.shard import Decided, Shard
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Column
 from streamdedup.keys.hashing import MURMUR3
@@ -22,7 +22,7 @@ from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore, place_of
 from streamdedup.lists.overlay import ADDED, REMOVED, Changes
 from streamdedup.lists.verified_list import VerifiedList
-from streamdedup.rules.lists import Answer, Lists, ListsInForce, Match, Matcher, NeedsStore
+from streamdedup.rules.lists import Answer, Lists, ListsInForce, Match, Matcher
 from tests.delivery.test_recipe import lists_of
 from tests.delivery.test_recipe import recipe as worker_recipe
 from tests.lists.listed import Listed
@@ -34,7 +34,6 @@ from tests.rules.test_lists import (
     PASS,
     REJECTED,
     admit,
-    keyed,
     shard_of,
 )
 from tests.rules.test_lists import decide as judged
@@ -92,11 +91,9 @@ def changed(listed: KeyList, changes: dict[str, int]) -> ChangedList:
 def decide(
     shard: Shard, keys: Sequence[str | None], lists: Lists, rejected: Sequence[int] = ()
 ) -> Decided:
-    """As a worker does: the lists are asked first, then the shard decides by what they said."""
+    """Decide these keys of no particular time."""
     batch = [None if key is None else key.encode() for key in keys]
-    said = screen(keyed(batch), rejected, lists)
-    known = said.verified() if isinstance(said, NeedsStore) else said
-    return judged(shard, batch, known, rejected)
+    return judged(shard, batch, lists, rejected)
 
 
 # --- what it says ---
@@ -185,7 +182,6 @@ def test_it_is_the_list_with_an_exact_set(
 def test_what_is_matched_wrongly_is_judged_as_any_other(listed: KeyList, store: ExactStore) -> None:
     """It passes once and is a duplicate then; each time it is counted, as is all that was asked."""
     shard, lists = shard_of(), Lists(block=VerifiedList(listed, store))
-    assert lists.ask_a_disk
     wrong = positives(listed, OTHERS)
     verdicts, blocked = decide(
         shard, [ON_IT[0], None, wrong[0], wrong[0], ON_IT[1], ON_IT[0]], lists, [4]
@@ -228,7 +224,6 @@ def test_the_allow_list_exempts_what_is_on_the_list_in_truth(
 def test_a_list_without_a_store_counts_no_answers(listed: KeyList) -> None:
     """Nothing was verified."""
     shard, lists = shard_of(), Lists(block=listed)
-    assert not lists.ask_a_disk
     decide(shard, [ON_IT[0], OTHERS[0]], lists)
     admit(shard)
     assert shard.tally.by_answer.sum() == 0

@@ -7,22 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup.delivery.shard import Decided, Shard, screen
+from streamdedup.delivery.shard import Decided, Shard
 from streamdedup.events import Column, Verdict
 from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.filters.window.window import Window
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.hashing import Digests, Hash, digests
 from streamdedup.metrics.counts import Tally
-from streamdedup.rules.lists import (
-    BlockedRows,
-    Lists,
-    ListsInForce,
-    Match,
-    Matches,
-    NeedsStore,
-    ScreenResult,
-)
+from streamdedup.rules.lists import BlockedRows, Lists, ListsInForce, Match, Matches
+from tests.delivery.deciding import decided
 from tests.lists.listed import Listed
 
 PASS, DUPLICATE, BLOCKED, MALFORMED, REJECTED = Verdict
@@ -46,11 +39,11 @@ def keyed(batch: Sequence[bytes | None]) -> Keys:
 def decide(
     shard: Shard,
     batch: Sequence[bytes | None],
-    lists: Lists | ScreenResult,
+    lists: Lists,
     rejected: Sequence[int] = (),
 ) -> Decided:
     """Decide a batch of no particular time."""
-    return shard.decide(keyed(batch), np.zeros(len(batch), dtype=np.int64), rejected, lists)
+    return decided(shard, keyed(batch), np.zeros(len(batch), dtype=np.int64), rejected, lists)
 
 
 def admit(shard: Shard) -> None:
@@ -84,15 +77,12 @@ def test_the_allow_list_is_asked_for_hits_alone() -> None:
     assert allow.asked == [[b"x@spam.org"]]
 
 
-@pytest.mark.parametrize("before", [False, True])
-def test_the_keys_that_a_rule_judges_are_asked_for_once(before: bool) -> None:
-    """Whether the lists are asked before or by the shard: no key of a verdict that comes before the rules."""
+def test_the_keys_that_a_rule_judges_are_asked_for_once() -> None:
+    """No key of a verdict that comes before the rules."""
     block, allow = Listed([b"x@spam.org", b"y@here.org"]), Listed([b"y@here.org"])
     batch = [None, b"x@spam.org", b"a@b.org", b"x@spam.org", b"y@here.org"]
     lists = Lists(allow, block)
-    known = screen(keyed(batch), [1], lists) if before else lists
-    assert not isinstance(known, NeedsStore)
-    verdicts, blocked = decide(shard_of(), batch, known, rejected=[1])
+    verdicts, blocked = decide(shard_of(), batch, lists, rejected=[1])
     assert verdicts.tolist() == [MALFORMED, REJECTED, PASS, BLOCKED, PASS]
     assert blocked_rows(blocked) == [(3, ADDRESS)]
     assert blocked.exempt.tolist() == [4]
@@ -131,7 +121,7 @@ def test_what_passed_before_it_was_listed_is_blocked_from_then_on() -> None:
 def test_a_tombstone_that_is_dropped_is_not_blocked_by_a_list() -> None:
     """Both are BLOCKED; only what a list blocked stands beside the verdicts, with what was matched."""
     keys = Keys(Column.of([None, b"x@spam.org", None]), {}, [2], [0])
-    verdicts, blocked = shard_of().decide(keys, np.zeros(3, dtype=np.int64), (), SPAM)
+    verdicts, blocked = decided(shard_of(), keys, np.zeros(3, dtype=np.int64), (), SPAM)
     assert verdicts.tolist() == [BLOCKED, BLOCKED, PASS]
     assert blocked_rows(blocked) == [(1, ADDRESS)]
 
@@ -142,7 +132,7 @@ def test_what_comes_late_is_not_blocked_by_a_list() -> None:
     keys = Keys(Column.of([b"a@b.org", b"c@d.org", b"x@spam.org"]), {}, (), ())
     times = np.array([100_000, 0, 0], dtype=np.int64)
     shard = Shard(0, seen, stop_when_full=True)
-    verdicts, blocked = shard.decide(keys, times, (), SPAM)
+    verdicts, blocked = decided(shard, keys, times, (), SPAM)
     assert verdicts.tolist() == [PASS, BLOCKED, BLOCKED]
     assert blocked_rows(blocked) == [(2, ADDRESS)]
     admit(shard)
@@ -203,15 +193,11 @@ names = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
     st.sets(names),
     st.sets(names),
     st.integers(1, 6),
-    st.booleans(),
 )
 def test_verdicts_are_those_of_sets(
-    stream: list[bytes | None], allowed: set[bytes], listed: set[bytes], step: int, before: bool
+    stream: list[bytes | None], allowed: set[bytes], listed: set[bytes], step: int
 ) -> None:
-    """Allow list, block list, duplicates, in this order, whatever the batches: as with three plain sets.
-
-    Whether the lists were asked before, as a worker does in a thread, or are asked then, does not matter.
-    """
+    """Allow list, block list, duplicates, in this order, whatever the batches: as with three plain sets."""
     lists = Lists(Listed(allowed), Listed(listed))
     shard, emitted = shard_of(), set[bytes]()
     for start in range(0, len(stream), step):
@@ -224,9 +210,7 @@ def test_verdicts_are_those_of_sets(
             else:
                 expected.append(DUPLICATE if key in emitted else PASS)
                 emitted.add(key)
-        given_lists = screen(keyed(batch), [], lists) if before else lists
-        assert not isinstance(given_lists, NeedsStore)  # no store is to be asked
-        verdicts, blocked = decide(shard, batch, given_lists)
+        verdicts, blocked = decide(shard, batch, lists)
         assert verdicts.tolist() == expected
         assert blocked.lists.block is lists.block
         assert blocked.rows.tolist() == [row for row, v in enumerate(expected) if v == BLOCKED]

@@ -13,7 +13,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.events import Column
 from streamdedup.filters import build
 from streamdedup.keys.hashing import MURMUR3
-from streamdedup.rules.lists import NO_LISTS, Lists, ListsInForce, Match
+from streamdedup.rules.lists import NO_LISTS, BlockedRows, Lists, ListsInForce, Match
 from streamdedup.snapshot import files
 from tests.delivery.test_recipe import DIGITS, lists_of, recipe
 
@@ -45,7 +45,8 @@ def test_the_lists_that_are_named_are_loaded_and_told(tmp_path: Path) -> None:
     with capture_logs() as lines:
         lists = load_lists(made)
     keys = [b"a", b"b", b"c"]
-    blocked = lists.screen(np.arange(3), Column.of(keys), MURMUR3.digests(keys), MURMUR3)
+    blocked = lists.ask(np.arange(3), Column.of(keys), MURMUR3.digests(keys), MURMUR3)
+    assert isinstance(blocked, BlockedRows)
     assert (blocked.rows.tolist(), blocked.matches.tolist()) == ([0], [Match.ADDRESS])
     assert blocked.exempt.tolist() == [1]
     told = {line["list"]: line for line in lines if line["event"] == "list_in_force"}
