@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import override
 
 from streamdedup.delivery.lifecycle import _release
-from streamdedup.kafka.large import LargeBatches
+from streamdedup.kafka.large import LargeBatches, Place
 from streamdedup.kafka.records.decoding import PendingDecode
 from tests.delivery.test_large_batches import DECODE_S, Stage
 from tests.memory import over
@@ -18,6 +18,8 @@ from tests.memory import over
 
 class Slow(PendingDecode):
     """A record batch whose decoding ends when it is told to, in a thread that nobody can end earlier."""
+
+    last_offset = 0
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
@@ -36,8 +38,12 @@ async def test_a_place_is_held_until_the_thread_that_decodes_has_ended() -> None
     next_one.ends.set()
 
     async def hold(large: PendingDecode) -> None:
-        async with places.decoded("a", large) as is_decoded:
-            assert is_decoded
+        place = Place(places, "a")
+        try:
+            await place.decode(large)
+            assert place.last_offset == 0
+        finally:
+            place.give_back()
 
     task = asyncio.create_task(hold(slow))
     await asyncio.sleep(0)
@@ -56,11 +62,11 @@ async def test_a_cancelled_wait_takes_no_place(turns: int) -> None:
     """At whatever moment it is cancelled, and if another gives its place back at that moment."""
     places, unless, done = LargeBatches(1), asyncio.Event(), Slow()
     done.ends.set()
-    first = await places._place("first", None)
+    first = await places.take("first", None)
     assert first
-    waits = [asyncio.create_task(places._place(name, unless)) for name in "abc"]
+    waits = [asyncio.create_task(places.take(name, unless)) for name in "abc"]
     await asyncio.sleep(0.01)
-    places._free.release()
+    places.release()
     for _ in range(turns):
         await asyncio.sleep(0)
     for task in waits:
@@ -68,11 +74,11 @@ async def test_a_cancelled_wait_takes_no_place(turns: int) -> None:
     results = await asyncio.gather(*waits, return_exceptions=True)
     for taken in results:
         if taken is True:
-            places._free.release()
-    await asyncio.wait_for(places._place("last", unless), 5)
+            places.release()
+    await asyncio.wait_for(places.take("last", unless), 5)
     assert places._free.locked()
     unless.set()
-    assert not await places._place("late", unless)
+    assert not await places.take("late", unless)
     assert not places._waiting
 
 

@@ -14,6 +14,7 @@ from streamdedup.delivery.consume import InputReader
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.turns import beside
 from streamdedup.events import Column, EventBatch
+from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.records.origin_header import marked
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.records.records import batch_of as batch_of_records
@@ -62,7 +63,8 @@ async def test_a_read_that_is_cancelled_loses_no_event(
     copies = marked(batch_of([b"a", b"b"]), np.arange(2), there.group)
     source = OneBatch(copies)
     meters = SimpleNamespace(of=lambda _: SimpleNamespace(read=len))
-    services: Any = SimpleNamespace(source=source, meters=meters)
+    cluster = SimpleNamespace(large=LargeBatches())
+    services: Any = SimpleNamespace(source=source, meters=meters, cluster=cluster)
     reader = InputReader(Recipe(deduplicating(load(there.write_config())), 1), services, 0)
     reader.begin(1, 0)
     reading = asyncio.create_task(reader.read(1, 100))

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from streamdedup.events import EventBatch, Integers
 from streamdedup.kafka.base import Source
+from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.repartition.skew import (
@@ -161,34 +162,58 @@ class Large(PendingDecode):
         then()
 
 
+def read_large(
+    stage: MemoryStage, monkeypatch: pytest.MonkeyPatch, is_large: Callable[[int, int], bool]
+) -> dict[tuple[int, int], Large]:
+    """Make a large record batch of each event of the input of which (partition, offset) `is_large`."""
+    larges: dict[tuple[int, int], Large] = {}
+    read = Source.read
+
+    async def reading(
+        source: Source, partition: int, *given: Any
+    ) -> EventBatch | PendingDecode | None:
+        log, offset = stage.broker.log(source._topic, partition), source.position(partition)
+        if source._topic != stage.source or offset >= log.end or not is_large(partition, offset):
+            return await read(source, partition, *given)
+        [logged], _ = log.read(offset, 1)
+        large = larges.setdefault((partition, offset), Large(offset, logged.timestamp))
+        return await read(source, partition, *given) if large.is_decoded else large
+
+    monkeypatch.setattr(Source, "read", reading)
+    return larges
+
+
+HOURS = [((DAYS * 24 - 6 * at) * HOUR_MS, f"h{at}") for at in range(DAYS * 4)]
+
+
 @pytest.mark.parametrize("first", [0, 41], ids=["the outlier, too", "what follows it"])
 @over(MemoryStage)
 async def test_a_large_event_of_the_present_leaves_no_other_late(
     stage: MemoryStage, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     """The record batch after it shows where its partition stands, undecoded. Large ones begin at offset `first`."""
-    larges: dict[int, Large] = {}
-    read = Source.read
-    log = stage.broker.log(stage.source, 0)
-
-    async def reading(
-        source: Source, partition: int, *given: Any
-    ) -> EventBatch | PendingDecode | None:
-        offset = source.position(partition)
-        if source._topic != stage.source or partition or not first <= offset < log.end:
-            return await read(source, partition, *given)
-        [logged], _ = log.read(offset, 1)
-        large = larges.setdefault(offset, Large(offset, logged.timestamp))
-        return await read(source, partition, *given) if large.is_decoded else large
-
-    monkeypatch.setattr(Source, "read", reading)
-    hours = [((DAYS * 24 - 6 * at) * HOUR_MS, f"h{at}") for at in range(DAYS * 4)]
-    twice = [event for event in hours for _ in range(2)]
+    larges = read_large(stage, monkeypatch, lambda partition, at: partition == 0 and at >= first)
+    twice = [event for event in HOURS for _ in range(2)]
     feed(stage, 0, [*twice[:40], (0, "crafted"), *twice[40:]])
     feed(stage, 1, [(ago, f"other {name}") for ago, name in twice])
     async with start(stage, batch_events_max=1, max_jump="12h") as worker:
         await worker.consumed(events_of(stage))
         assert worker.tally.late == 0
     assert set(stage.ids().values()) == {1}
-    assert len(stage.ids()) == 2 * len(hours) + 1
+    assert len(stage.ids()) == 2 * len(HOURS) + 1
     assert larges
+
+
+@over(MemoryStage)
+async def test_a_large_event_that_waits_leaves_its_place_to_slower_ones(
+    stage: MemoryStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is one for all, and those for which it waits need it, too. It is fetched again later."""
+    monkeypatch.setattr(LargeBatches.__init__, "__defaults__", (1,))
+    read_large(stage, monkeypatch, lambda _partition, _at: True)
+    feed(stage, 0, [(0, "ahead")])
+    feed(stage, 1, HOURS)
+    async with start(stage, batch_events_max=1) as worker:
+        await worker.consumed(events_of(stage))
+        assert worker.tally.late == 0
+    assert set(stage.ids().values()) == {1}

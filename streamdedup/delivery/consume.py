@@ -14,6 +14,7 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Damage, EventBatch
+from streamdedup.kafka.large import Place
 from streamdedup.kafka.old_format import OldRecordsError
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import skipped
@@ -43,7 +44,8 @@ class InputReader:
         That is a large record batch, bytes that cannot be parsed, or an event of a middle topic that is not ours.
         """
         self.large: PendingDecode | None = None
-        """The large record batch that the last read met; the next read meets it again."""
+        """The large record batch that the last read met; the next read meets it again, unless `place` decodes it."""
+        self.place = Place(services.cluster.large, f"{self._topic}/{partition}")
         self._one_by_one = 0  # how many more events are read one at a time
         self._tries = 0
 
@@ -59,9 +61,10 @@ class InputReader:
         if self.ours:
             self._source.go_to(self._partition, offset)
 
-    def passed(self) -> None:
-        """Note that everything read so far is delivered: an event that cannot be read from now on is another one."""
+    def passed(self, offset: int) -> None:
+        """Note that everything below `offset` is delivered: an event that cannot be read from now on is another one."""
         self._tries = 0
+        self.place.passed(offset)
 
     @property
     def ours(self) -> bool:

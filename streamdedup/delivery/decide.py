@@ -91,7 +91,8 @@ class Decider:
         while not leaving.is_set() and self._reader.ours and not self.full:
             batch = await self._read(in_flight)
             if isinstance(batch, PendingDecode):
-                await self._take_large(shard, in_flight, batch, closes_s_max, leaving)
+                await in_flight.all_committed()
+                await self._reader.place.decode(batch, leaving)
             elif batch is not None:
                 filling = self._fill(shard, in_flight, batch, closes_s_max, leaving)
                 del batch  # so that `_fill` alone holds it
@@ -109,35 +110,6 @@ class Decider:
             await in_flight.all_committed()  # raised now, it would take back the events before it
             raise
 
-    async def _take_large(
-        self,
-        shard: Shard,
-        in_flight: InFlight,
-        large: PendingDecode,
-        closes_s_max: float,
-        leaving: asyncio.Event,
-    ) -> None:
-        """Wait for a place for `large`, and hold it until its events are committed.
-
-        All transactions are sealed by now, so nobody waits for this shard while it waits for its place.
-        """
-        places, last_offset = self._services.cluster.large, large.last_offset
-        async with places.decoded(self._name, large, leaving) as is_decoded:
-            while (
-                is_decoded
-                and self._reader.next_offset <= last_offset
-                and self._reader.ours
-                and not (leaving.is_set() or self.full)
-            ):
-                batch = await self._read(in_flight)
-                if not isinstance(batch, EventBatch):  # it is fetched again
-                    break
-                await self._fill(
-                    shard, in_flight, batch, closes_s_max, leaving, last_offset=last_offset
-                )
-                del batch  # it would keep `large` in memory
-            await in_flight.all_committed()
-
     async def _fill(
         self,
         shard: Shard,
@@ -145,12 +117,10 @@ class Decider:
         batch: EventBatch | None,
         closes_s_max: float,
         leaving: asyncio.Event,
-        *,
-        last_offset: int | None = None,
     ) -> None:
         """Fill a transaction with `batch` and the events after it, until the interval, events or bytes are used up.
 
-        If `last_offset` is given, the transaction also ends once it has that offset.
+        It also ends once it has the last of a large record batch, for whose place others may wait.
 
         After the interval it still takes events while the transaction before it commits, because it would only wait for
         that commit. So the events that arrive during that commit need no transaction of their own.
@@ -180,7 +150,8 @@ class Decider:
             )  # megabytes, which this frame would keep while it waits for more
             if not whole or transaction.size_bytes >= delivery.batch_bytes_max:
                 break
-            if last_offset is not None and offset > last_offset:
+            large_end = self._reader.place.last_offset
+            if large_end is not None and offset > large_end:
                 break
             left = min(events_max - transaction.events, self._extractor.rows_a_turn)
             batch = await self._reader.read_until(closes_at, left, leaving)

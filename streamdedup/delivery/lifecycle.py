@@ -413,10 +413,13 @@ class Delivery:
         self._log.info("shard_live", offset=resume.offset, why=resume.why, label=shard.label)
         in_flight = InFlight(self._settings.delivery.max_in_flight)
         closes_s_max = self._writer.transaction_s_max / 2
-        await run_together(
-            self._decider.run(shard, in_flight, closes_s_max, self._leaving),
-            committer.run(shard, topology, in_flight),
-        )
+        try:
+            await run_together(
+                self._decider.run(shard, in_flight, closes_s_max, self._leaving),
+                committer.run(shard, topology, in_flight),
+            )
+        finally:
+            self._reader.place.give_back()
         if self._decider.full:
             await self._wait_full(shard)
 
@@ -568,7 +571,7 @@ class Delivery:
         self._committed_offset = self.known_commit = transaction.next_offset
         self._meters.commit(transaction.next_offset)
         self._pace.passed(transaction.next_offset)
-        self._reader.passed()
+        self._reader.passed(transaction.next_offset)
         self._backoff.reset()
         self._without_memory = 0
         if self.shard:

@@ -5,8 +5,6 @@ A record of 12 kB may decompress to 128 MiB, and each partition may have such a 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from streamdedup.kafka.records.decoding import PendingDecode
 
@@ -31,35 +29,21 @@ class LargeBatches:
         what = f"waits until fewer large record batches are in memory, for {waited_s:.0f} s now"
         return what if waited_s >= above_s else None
 
-    @asynccontextmanager
-    async def decoded(
-        self, name: str, large: PendingDecode, unless: asyncio.Event | None = None
-    ) -> AsyncIterator[bool]:
-        """Decode `large` when there is a place for it, and drop it when the context ends: it gives its place back.
-
-        The context has False, and nothing is decoded, if `unless` was set while `name` waited. Everything that was read
-        of `large` must be done with by the end of the context. The context must hold no place already.
-        """
-        if not await self._place(name, unless):
-            yield False
-            return
-        try:
-            await large.done()
-            yield True
-        finally:
-            large.drop(self._free.release)
-
-    async def _place(self, name: str, unless: asyncio.Event | None) -> bool:
-        """Take a place; return False if `unless` was set before there was one."""
+    async def take(self, name: str, unless: asyncio.Event | None = None) -> bool:
+        """Take a place for `name`; return False if `unless` was set before there was one."""
         self._waiting[name] = time.monotonic()
         try:
             if unless is None:
                 return await self._free.acquire()
-            return await self._place_unless(unless)
+            return await self._take_unless(unless)
         finally:
             del self._waiting[name]
 
-    async def _place_unless(self, unless: asyncio.Event) -> bool:
+    def release(self) -> None:
+        """Give a place back."""
+        self._free.release()
+
+    async def _take_unless(self, unless: asyncio.Event) -> bool:
         taking = asyncio.create_task(self._free.acquire())
         ending = asyncio.create_task(unless.wait())
         try:
@@ -72,3 +56,38 @@ class LargeBatches:
             taking.cancel()
             ending.cancel()
         return taking.done()
+
+
+class Place:
+    """The place of one reader, which has a `name`, for the large record batch that it reads."""
+
+    def __init__(self, places: LargeBatches, name: str) -> None:
+        self._places, self._name = places, name
+        self._held: PendingDecode | None = None
+
+    async def decode(self, large: PendingDecode, unless: asyncio.Event | None = None) -> None:
+        """Decode `large` when there is a place for it; do nothing if `unless` is set meanwhile.
+
+        Everything that was read of the one before must be done with: it gives its place back first, so nobody waits in
+        a circle.
+        """
+        self.give_back()
+        if await self._places.take(self._name, unless):
+            self._held = large
+            await large.done()
+
+    @property
+    def last_offset(self) -> int | None:
+        """The last offset of the record batch that has the place; None if none has it."""
+        return self._held.last_offset if self._held else None
+
+    def passed(self, offset: int) -> None:
+        """Note that everything below `offset` is done with. The place is given back if the record batch is, too."""
+        if self._held is not None and self._held.next_offset <= offset:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """Give the place back, if there is one, and drop what was decoded."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.drop(self._places.release)

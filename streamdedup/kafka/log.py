@@ -6,7 +6,6 @@ Records are deleted from several logs at once; that is tried once.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from aiokafka import TopicPartition
@@ -27,7 +26,7 @@ from streamdedup.kafka.client.columns import ColumnarConsumer
 from streamdedup.kafka.client.connection import asked_again, client_arguments, raise_for
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.protocol import READ_UNCOMMITTED, fetch_one, list_offsets
-from streamdedup.kafka.large import LargeBatches
+from streamdedup.kafka.large import LargeBatches, Place
 from streamdedup.kafka.old_format import refusal
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.decoding import CHUNK_BYTES, PendingDecode
@@ -257,40 +256,39 @@ async def committed_events(
             max_partition_fetch_bytes=CHUNK_BYTES,
         )
     )
+    place = Place(large, f"{topic}/{partition}")
     try:
         with starting():
             await consumer.start()
         consumer.assign([where])
         consumer.seek(where, start)
         position, loop = start, asyncio.get_running_loop()
-        moved_at, held_until = loop.time(), -1
-        async with AsyncExitStack() as held:  # the large record batch that is being read
-            while position < end:
-                try:
-                    batch = await consumer.next_batch(where, 200)
-                except OffsetOutOfRangeError:
-                    raise TrimmedError(
-                        f"{topic}/{partition} no longer holds offset {position}"
-                    ) from None
-                except OldFormatError as error:
-                    raise DeliveryError(refusal(topic, partition, error.offset)) from None
-                if isinstance(batch, PendingDecode):
-                    await held.aclose()
-                    await held.enter_async_context(large.decoded(f"{topic}/{partition}", batch))
-                    moved_at, held_until = loop.time(), batch.last_offset
-                    continue
-                reached = await consumer.position(where)
-                if batch and (below_end := int(batch.offsets.searchsorted(end))):
-                    yield batch if below_end == len(batch) else batch.head(below_end)
-                del batch  # it may be of a large one, which gives its place back now
-                if reached > held_until:
-                    await held.aclose()
-                if reached > position:
-                    position, moved_at = reached, loop.time()
-                elif loop.time() - moved_at > stall_s:
-                    raise TimeoutError(
-                        f"{topic}/{partition}: nothing could be read at offset {position} for {stall_s:g} s"
-                    )
-                await asyncio.sleep(0)  # give the loop a turn: prefetched events come at once
+        moved_at = loop.time()
+        while position < end:
+            try:
+                batch = await consumer.next_batch(where, 200)
+            except OffsetOutOfRangeError:
+                raise TrimmedError(
+                    f"{topic}/{partition} no longer holds offset {position}"
+                ) from None
+            except OldFormatError as error:
+                raise DeliveryError(refusal(topic, partition, error.offset)) from None
+            if isinstance(batch, PendingDecode):
+                await place.decode(batch)
+                moved_at = loop.time()
+                continue
+            reached = await consumer.position(where)
+            if batch and (below_end := int(batch.offsets.searchsorted(end))):
+                yield batch if below_end == len(batch) else batch.head(below_end)
+            del batch  # it may be of a large one, which gives its place back now
+            place.passed(reached)
+            if reached > position:
+                position, moved_at = reached, loop.time()
+            elif loop.time() - moved_at > stall_s:
+                raise TimeoutError(
+                    f"{topic}/{partition}: nothing could be read at offset {position} for {stall_s:g} s"
+                )
+            await asyncio.sleep(0)  # give the loop a turn: prefetched events come at once
     finally:
+        place.give_back()
         await close_consumer(consumer)

@@ -266,8 +266,16 @@ class Stage:
             "repartition_live", partitions=[str(partition) for partition in sorted(left)]
         )
         self._transfer.begin(epoch, topology, membership, len(left))
-        pieces = Pieces()
-        await run_together(self._read_all(left, pieces), self._transfer.run(pieces))
+        await self._copy(left)
+
+    async def _copy(self, partitions: Collection[InputPartition]) -> None:
+        """Read and copy these partitions until the assignment ends."""
+        pieces, readers = Pieces(), [self._inputs.reader(partition) for partition in partitions]
+        try:
+            await run_together(self._read_all(partitions, pieces), self._transfer.run(pieces))
+        finally:
+            for reader in readers:
+                reader.place.give_back()
 
     async def _read_all(self, partitions: Collection[InputPartition], pieces: Pieces) -> None:
         await run_together(*(self._read(partition, pieces) for partition in partitions))
@@ -287,22 +295,28 @@ class Stage:
                 raise
             except DeliveryError as error:
                 await pieces.settled()
+                reader.place.give_back()
                 self.stop_partition(partition, error)
                 return
             if self._heads and is_first and batch is not None:
                 await self._heads.refresh()
             is_first, ahead = batch is None, None  # the next one is the first after a pause
             if isinstance(batch, PendingDecode):
-                ahead = await self._read_large(partition, batch, pieces)
-            elif batch is not None:
-                ahead = await self._put_in_turn(batch, before, pieces)
+                await pieces.settled()
+                await reader.place.decode(batch, self._leaving)
+                continue
+            if batch is not None:
+                ahead, held = await self._put_in_turn(batch, before, pieces)
+                put_to, batch = batch.next_offset, None  # what waits keeps no large record batch
+                if held is not None:
+                    await self._wait_without_place(held, pieces)
             elif reader.next_offset > put_to and loop.time() - moved_at >= IDLE_COMMIT_S:
                 await pieces.put(self._position(partition, reader.next_offset))
             else:
                 continue
-            moved_at, put_to = loop.time(), reader.next_offset
-            if ahead is not None and batch is not None:
-                put_to = batch.next_offset
+            moved_at = loop.time()
+            if ahead is None:
+                put_to = reader.next_offset
 
     async def _next(self, reader: InputReader) -> EventBatch | PendingDecode | None:
         return await reader.read(IDLE_WAIT_S, self._events_max)
@@ -332,17 +346,25 @@ class Stage:
 
     async def _put_in_turn(
         self, batch: EventBatch, before: int, pieces: Pieces
-    ) -> EventBatch | None:
+    ) -> tuple[EventBatch | None, Wait | None]:
         """Put `batch`, which was read from offset `before` on, as slower partitions allow.
 
-        Return the batch that follows, if it had to be read ahead. Nothing more is put once the assignment ends, or the
-        stage leaves.
+        Return the batch that follows, if it had to be read ahead. If some events must wait while the partition has a
+        place for a large record batch, return their wait: they are read again, with all that follows. Nothing more is
+        put once the assignment ends, or the stage leaves.
         """
         heads, partition = self._heads, _partition_of(batch)
         if heads is None or not len(batch):
             await self._put(batch, pieces)
-            return None
+            return None, None
         wait, ahead = await self._wait_and_ahead(batch, heads)
+        reader, events = self._inputs.reader(partition), heads.events(wait)
+        if events < len(batch) and reader.place.last_offset is not None:
+            reader.again(int(batch.offsets[events]), "held")
+            wait.passed(events)
+            if events:
+                await self._put(batch.head(events), pieces)
+            return None, wait
         while events := await self._wait_for_slower(wait, heads, before, pieces):
             if events == len(batch):
                 await self._put(batch, pieces)
@@ -352,7 +374,16 @@ class Stage:
             before = int(batch.offsets[0])
             wait.passed(events)
             self._head[partition] = wait.head
-        return ahead
+        return ahead, None
+
+    async def _wait_without_place(self, wait: Wait, pieces: Pieces) -> None:
+        """Wait for slower partitions, which may need the place in memory of the large record batch that waits."""
+        reader = self._inputs.reader(wait.partition)
+        await pieces.settled()
+        reader.place.give_back()
+        self._head[wait.partition] = wait.head
+        if self._heads is not None:
+            await self._wait_for_slower(wait, self._heads, reader.next_offset, pieces)
 
     async def _wait_and_ahead(
         self, batch: EventBatch, heads: Heads
@@ -410,60 +441,6 @@ class Stage:
         wait = Wait(partition, heads_of(batch.timestamps, before, after), heads.max_skew_ms)
         self._head[partition] = wait.head
         return wait
-
-    async def _read_large(
-        self, partition: InputPartition, large: PendingDecode, pieces: Pieces
-    ) -> EventBatch | None:
-        """Make pieces of a large record batch, and hold its place in memory until they are committed.
-
-        While slower partitions must go first, it gives up its place, which they may need, and is fetched again later.
-        Return the batch that follows it, if that had to be read ahead.
-        """
-        await pieces.settled()
-        places, name = self._services.cluster.large, str(partition)
-        reader, last_offset = self._inputs.reader(partition), large.last_offset
-        held: Wait | None = None
-        ahead: EventBatch | None = None
-        async with places.decoded(name, large, self._leaving) as is_decoded:
-            while is_decoded and reader.ours and held is None:
-                if ahead is None and reader.next_offset > last_offset:
-                    break
-                batch = await self._next(reader) if ahead is None else ahead
-                ahead = None
-                if not isinstance(batch, EventBatch):  # it is fetched again
-                    break
-                if len(batch) and batch.offsets[0] > last_offset:
-                    return batch
-                part, ahead, held = await self._as_slower_allow(batch)
-                if part is not None:
-                    await self._put(part, pieces)
-                del batch, part  # they would keep `large` in memory
-                await pieces.settled()
-        if held is not None and self._heads is not None:
-            self._head[partition] = held.head
-            await self._wait_for_slower(held, self._heads, reader.next_offset, pieces)
-        return ahead
-
-    async def _as_slower_allow(
-        self, batch: EventBatch
-    ) -> tuple[EventBatch | None, EventBatch | None, Wait | None]:
-        """Return the events of `batch` that may be copied, the batch that was read ahead, and the wait of the others.
-
-        If some must wait, they are read again, with all that follows.
-        """
-        heads, partition = self._heads, _partition_of(batch)
-        if heads is None or not len(batch):
-            return batch, None, None
-        wait, ahead = await self._wait_and_ahead(batch, heads)
-        if (events := heads.events(wait)) == len(batch):
-            return batch, ahead, None
-        wait.passed(events)
-        return self._rewound(self._inputs.reader(partition), batch, events), None, wait
-
-    def _rewound(self, reader: InputReader, batch: EventBatch, events: int) -> EventBatch | None:
-        """Have all but the first `events` of `batch` read again. Return the first ones; None if `events` is 0."""
-        reader.again(int(batch.offsets[events]), "held")
-        return batch.head(events) if events else None
 
     def stop_partition(self, partition: InputPartition, error: Exception) -> None:
         """Read nothing more of `partition`: only an operator can settle what is wrong with it."""

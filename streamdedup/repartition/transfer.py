@@ -295,7 +295,7 @@ class Transfer:
         self.events_max = min(self._events_most, self.events_max * 2)
         for piece in taken:
             self._inputs.meters(piece.partition).commit(piece.next_offset)
-            self._inputs.reader(piece.partition).passed()
+            self._inputs.reader(piece.partition).passed(piece.next_offset)
             if self._heads:
                 self._heads.committed(piece.partition, piece.next_offset, piece.head)
         if self._refused:
