@@ -19,7 +19,7 @@ def test_the_share_holds_whatever_is_sampled() -> None:
         passed(watch, 0, some)
         watch.look(0, keys([*some] * 3), verdicts(*[DUPLICATE] * 1200))
         passed(watch, 1, some)
-    assert watch.sampled_share < 1 / 16
+    assert watch._sample.halvings > 4
     assert watch.unseen_share == pytest.approx(0.25, abs=0.02)
     assert watch.in_several_share == pytest.approx(1, abs=0.01)
     evidence = watch.evidence

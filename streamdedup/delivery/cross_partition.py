@@ -80,11 +80,6 @@ class Watch:
         return self._sample.in_several / max(1, self._sample.kept)
 
     @property
-    def sampled_share(self) -> float:
-        """The share of all keys that is sampled now."""
-        return 1 / (1 << self._sample.halvings)
-
-    @property
     def evidence(self) -> Evidence | None:
         """What is known of keys in several partitions; None if no key was seen in two."""
         if not self._known_in_several:

@@ -187,10 +187,7 @@ class Decider:
         if self._middle is not None:
             refuse_unknown(batch, keys, _COPIED)
             await self._middle.check_placement(batch, keys.keys)
-        takes_long = self._emitter.takes_long_to_reject(batch)
-        refused = await beside(
-            takes_long, self._emitter.rejected, batch, keys, present, self._pace.refused
-        )
+        refused = await self._emitter.rejected(batch, keys, present, self._pace.refused)
         rejected = refused | above | keys.unknown
         before_rules, rows = verdicts_without_rules(keys, list(rejected))
         judged, hash_ = keys.keys.take(rows), shard.filter.hash

@@ -60,7 +60,7 @@ class Emitter:
             name: Limits.of(topology[name], compression) for name in sink_topics(self._sink)
         }
 
-    def rejected(
+    async def rejected(
         self, batch: EventBatch, keys: Keys, present: Span | None, refused: Mapping[int, str]
     ) -> dict[int, str]:
         """Return row -> reason for the events bound for the output that it would refuse, or delete at once.
@@ -68,15 +68,13 @@ class Emitter:
         `present` is the time on the broker; None if it is not known, and then nothing is rejected by its time.
         `refused` (input offset -> reason) are the events that the broker has refused before; they are included.
         """
-        reasons = refused_by(self._limits[self._sink.topic], self._settings, batch, keys, present)
+        limits = self._limits[self._sink.topic]
+        takes_long = is_large(batch) or limits.takes_long_for(batch)
+        reasons = await beside(takes_long, refused_by, limits, self._settings, batch, keys, present)
         if refused:
             for row in np.flatnonzero(np.isin(batch.offsets, list(refused))).tolist():
                 reasons[row] = refused[int(batch.offsets[row])]
         return reasons
-
-    def takes_long_to_reject(self, batch: EventBatch) -> bool:
-        """Return whether to call `rejected` in a thread."""
-        return is_large(batch) or self._limits[self._sink.topic].takes_long_for(batch)
 
     def letter_ms(self, present: Span | None, now_ms: int) -> int:
         """Return the timestamp of letters: the broker's time; `now_ms`, our own, if it is not known."""

@@ -87,13 +87,12 @@ class KafkaGroupWriter(TransactionalProducer):
         open_batches = self._of(partition)
         copying = open_batches.copy(topic, batch, rows, self._size_max(bytes_max))
         self._loop_bytes += int(batch.bodies.sizes[rows].sum())
-        if self._loop_bytes <= open_batches.loop_bytes_max:
-            for full in copying:
-                await self._post(topic, partition, full)
-            return
-        self._loop_bytes = 0
+        takes_long = self._loop_bytes > open_batches.loop_bytes_max
+        if takes_long:
+            self._loop_bytes = 0
         # If this is cancelled, the thread goes on, and only with these open batches: `drop` puts others in their place.
-        for full in await asyncio.to_thread(list, copying):
+        made = await asyncio.to_thread(list, copying) if takes_long else copying
+        for full in made:
             await self._post(topic, partition, full)
 
     async def settle(self) -> None:

@@ -314,12 +314,10 @@ class KafkaWriter(TransactionalProducer):
         What would hold up the event loop is copied and compressed in a thread.
         """
         copying = self._open.copy(topic, batch, rows, self._size_max(bytes_max))
-        if int(batch.bodies.sizes[rows].sum()) <= self._open.loop_bytes_max:
-            for full in copying:
-                await self._post(topic, self._partition, full)
-            return
+        takes_long = int(batch.bodies.sizes[rows].sum()) > self._open.loop_bytes_max
         # If this is cancelled, the thread goes on, and only with these open batches: `drop` puts others in their place.
-        for full in await asyncio.to_thread(list, copying):
+        made = await asyncio.to_thread(list, copying) if takes_long else copying
+        for full in made:
             await self._post(topic, self._partition, full)
 
     async def settle(self, expected: int | None) -> int | None:
