@@ -7,7 +7,7 @@ never changed, so the loop waits for nobody. A partition that leaves and returns
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import accumulate
 
 import numpy as np
@@ -52,14 +52,8 @@ class Tally:
 
     def add(self, other: "Tally") -> None:
         """Add the counts of `other` to these."""
-        self.by_verdict += other.by_verdict
-        self.expected_false += other.expected_false
-        self.late += other.late
-        self.untimed += other.untimed
-        self.ancient += other.ancient
-        self.by_match += other.by_match
-        self.exempt += other.exempt
-        self.by_answer += other.by_answer
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 class Histogram:
@@ -84,20 +78,14 @@ class Ledger:
     """The settled counts of a partition: events below its committed offset, and what was decided about them."""
 
     consumed: int = 0
-    by_verdict: tuple[int, ...] = (0,) * len(Verdict)
-    late: int = 0
-    untimed: int = 0
-    expected_false: float = 0.0
-    by_match: tuple[int, ...] = (0,) * len(Match)
-    exempt: int = 0
-    by_answer: tuple[int, ...] = (0,) * len(Answer)
+    tally: Tally = field(default_factory=Tally)  # a copy, which never changes
     batches_skipped: int = 0
     offsets_skipped: int = 0
 
     @property
     def difference(self) -> int:
         """Invariant 4, one outcome: always 0, although one side is counted by offsets and the other by verdicts."""
-        return self.consumed - sum(self.by_verdict)
+        return self.consumed - self.tally.consumed
 
 
 class ShardMeters:
@@ -140,17 +128,13 @@ class ShardMeters:
             damage = self._skipped_in_hand.popleft()
             batches_skipped += 1
             offsets_skipped += damage.last_offset - damage.first_offset + 1
+        settled = Tally()
+        settled.add(self.tally)
         self.ledger = Ledger(
             consumed=self.ledger.consumed + consumed,
+            tally=settled,
             batches_skipped=batches_skipped,
             offsets_skipped=offsets_skipped,
-            by_verdict=tuple(self.tally.by_verdict.tolist()),
-            late=self.tally.late,
-            untimed=self.tally.untimed,
-            expected_false=self.tally.expected_false,
-            by_match=tuple(self.tally.by_match.tolist()),
-            exempt=self.tally.exempt,
-            by_answer=tuple(self.tally.by_answer.tolist()),
         )
 
     def take_back(self, cause: str, offset: int = 0) -> None:
@@ -198,14 +182,12 @@ class Meters:
 
     def look(self, now_s: float) -> None:
         """Look whether an outcome has become the rule, in all partitions together or in one; see `Prevalence.look`."""
-        ledgers = [Ledger()]
+        of_all = Tally()
         for shard in self.shards.values():
-            ledgers.append(shard.ledger)
-            shard.prevalence.look(now_s, shard.ledger.by_verdict, shard.ledger.late)
-        of_all = [
-            sum(counts) for counts in zip(*(each.by_verdict for each in ledgers), strict=True)
-        ]
-        self.prevalence.look(now_s, of_all, sum(each.late for each in ledgers))
+            settled = shard.ledger.tally
+            of_all.add(settled)
+            shard.prevalence.look(now_s, settled.by_verdict.tolist(), settled.late)
+        self.prevalence.look(now_s, of_all.by_verdict.tolist(), of_all.late)
 
     def prevailing(self) -> Iterator[tuple[int | None, Prevailing]]:
         """Yield what was the rule at the last look, each with its partition; None for all together."""

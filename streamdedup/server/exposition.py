@@ -40,10 +40,10 @@ _COUNTED: dict[Metric, Callable[[ShardMeters], float]] = {
     catalogue.CONSUMED: lambda meters: meters.ledger.consumed,
     catalogue.LEDGER_DIFFERENCE: lambda meters: meters.ledger.difference,
     catalogue.IN_FLIGHT: lambda meters: meters.in_flight,
-    catalogue.LATE: lambda meters: meters.ledger.late,
-    catalogue.UNTIMED: lambda meters: meters.ledger.untimed,
-    catalogue.EXEMPT: lambda meters: meters.ledger.exempt,
-    catalogue.EXPECTED_FALSE: lambda meters: meters.ledger.expected_false,
+    catalogue.LATE: lambda meters: meters.ledger.tally.late,
+    catalogue.UNTIMED: lambda meters: meters.ledger.tally.untimed,
+    catalogue.EXEMPT: lambda meters: meters.ledger.tally.exempt,
+    catalogue.EXPECTED_FALSE: lambda meters: meters.ledger.tally.expected_false,
     catalogue.BATCHES_SKIPPED: lambda meters: meters.ledger.batches_skipped,
     catalogue.OFFSETS_SKIPPED: lambda meters: meters.ledger.offsets_skipped,
     catalogue.GAP_OFFSETS: lambda meters: meters.gap_offsets,
@@ -53,9 +53,11 @@ _COUNTED: dict[Metric, Callable[[ShardMeters], float]] = {
     catalogue.SNAPSHOTS_REFUSED: lambda meters: meters.snapshots_refused,
 }
 _BY_LABEL: dict[Metric, Callable[[ShardMeters], Iterable[tuple[str, int]]]] = {
-    catalogue.EVENTS: lambda meters: zip(_VERDICTS, meters.ledger.by_verdict, strict=True),
-    catalogue.LISTED: lambda meters: zip(_RULES[1:], meters.ledger.by_match[1:], strict=True),
-    catalogue.VERIFIED: lambda meters: zip(_ANSWERS[1:], meters.ledger.by_answer[1:], strict=True),
+    catalogue.EVENTS: lambda meters: zip(_VERDICTS, meters.ledger.tally.by_verdict, strict=True),
+    catalogue.LISTED: lambda meters: zip(_RULES[1:], meters.ledger.tally.by_match[1:], strict=True),
+    catalogue.VERIFIED: lambda meters: zip(
+        _ANSWERS[1:], meters.ledger.tally.by_answer[1:], strict=True
+    ),
     catalogue.TAKEN: lambda meters: meters.taken_back.items(),
     catalogue.DOUBT: lambda meters: meters.doubts.items(),
 }
