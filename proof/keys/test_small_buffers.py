@@ -52,7 +52,7 @@ def url(cells: Cells, out: Any, starts: Any, sizes: Any, *, sorts: bool = False)
 
 def decode(cells: Cells, out: Any, starts: Any, sizes: Any) -> None:
     """Decode strings of JSON."""
-    json_exact.decode(*cells, out, starts, sizes)
+    json_exact.decode(*cells, out, _end(), starts, sizes)
 
 
 @pytest.mark.bounds
@@ -99,8 +99,9 @@ def test_no_more_unknown_ids_are_noted_than_there_is_room_for() -> None:
     cells = cells_of(Column.of([b"\0" + number.to_bytes(4) for number in range(9)]))
     none = np.zeros(0, dtype=np.int64)
     memory = np.full(4 + GUARD, 7, dtype=np.int64)
-    count = framing.look(*cells, frozen(none, np.int64), none, np.int64(0), memory[:4], np.int64(0))
-    assert [int(count), *memory[:4].tolist()] == [4, 0, 1, 2, 3]
+    counts = _end()
+    framing.look(*cells, frozen(none, np.int64), none, np.int64(0), memory[:4], counts)
+    assert [*counts.tolist(), *memory[:4].tolist()] == [4, 0, 1, 2, 3]
     assert (memory[4:] == 7).all()
 
 

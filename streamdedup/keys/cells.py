@@ -1,14 +1,14 @@
 """Passes over a column: by a kernel, in short calls; or cell by cell, for the cells that a kernel cannot read."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamdedup.errors import MalformedError
-from streamdedup.events import Column, Integers
-from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.events import Column, Integers, concatenated
+from streamdedup.keys.hashing import ROWS_A_CALL, Bytes, frozen
 
 Cell = TypeVar("Cell")
 
@@ -23,18 +23,45 @@ def located(column: Column, fill: Callable[..., int]) -> Column:
     return Column(column.buffer, starts, sizes)
 
 
-def pass_over(column: Column, fill: Callable[..., int], *found: npt.NDArray[Any]) -> None:
+def written(
+    column: Column,
+    fill: Callable[..., int],
+    out: Bytes,
+    *found: npt.NDArray[Any],
+    whole: Sequence[object] = (),
+) -> Column:
+    """Return the text that a kernel makes of each cell of `column`, over a new buffer that has nothing else.
+
+    `fill` is called by `pass_over`, with `out` and `end` before `whole`. It appends the texts to `out`, from `end[0]`
+    on, and moves that behind them. It writes their starts and sizes, and then `found`.
+    """
+    starts, sizes = np.empty((2, len(column)), dtype=np.int64)
+    end: Integers = np.zeros(1, dtype=np.int64)
+    pass_over(column, fill, starts, sizes, *found, whole=(out, end, *whole))
+    return Column(concatenated([out[: end[0]].data]), starts, sizes)
+
+
+def pass_over(
+    column: Column,
+    fill: Callable[..., int],
+    *found: npt.NDArray[Any],
+    whole: Sequence[object] = (),
+) -> None:
     """Have a kernel write into `found`, of which each has a row for a cell of `column`.
 
-    `fill` takes the buffer, the starts and sizes of some cells, and the rows of `found` for them. It returns how many
-    rows it has done, at least one.
+    `fill` takes the buffer, the starts and sizes of some cells, all of `whole`, and the rows of `found` for these
+    cells. It returns how many rows it has done, at least one. ValueError if it has done none, because the first of
+    them does not lie in the buffer.
     """
     buffer = frozen(np.frombuffer(column.buffer, dtype=np.uint8), np.uint8)
     at = 0
     while at < len(column):
         part = slice(at, at + ROWS_A_CALL)
         cells = frozen(column.starts[part], np.int64), frozen(column.sizes[part], np.int64)
-        at += fill(buffer, *cells, *(rows[part] for rows in found))
+        done = fill(buffer, *cells, *whole, *(rows[part] for rows in found))
+        if not done:
+            raise ValueError(f"row {at} does not lie in a buffer of {len(buffer)} bytes")
+        at += done
 
 
 def completed(

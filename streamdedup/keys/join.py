@@ -6,7 +6,7 @@ import numpy as np
 
 from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.kernel import kernel
-from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.keys.cells import pass_over
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
 LENGTH_BYTES = 4  # little-endian
@@ -20,11 +20,7 @@ def joined(parts: Sequence[Column]) -> Column:
     starts = np.cumsum(widths) - widths
     out, places = np.empty(int(widths.sum()), dtype=np.uint8), starts.copy()
     for part, part_sizes in zip(parts, np.where(is_whole, sizes, NULL), strict=True):
-        buffer, at = frozen(np.frombuffer(part.buffer, dtype=np.uint8), np.uint8), 0
-        while at < len(part):
-            cut = slice(at, at + ROWS_A_CALL)
-            cells = frozen(part.starts[cut], np.int64), frozen(part_sizes[cut], np.int64)
-            at += append(buffer, *cells, out, places[cut])
+        pass_over(Column(part.buffer, part.starts, part_sizes), append, places, whole=(out,))
     return Column(concatenated([out.data]), starts, np.where(is_whole, widths, NULL))
 
 

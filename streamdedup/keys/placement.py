@@ -8,7 +8,7 @@ import numpy as np
 
 from streamdedup.events import Column, Integers
 from streamdedup.kernel import inlined, kernel
-from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.keys.cells import pass_over
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
 NOWHERE = -1  # the partition of a null key
@@ -25,15 +25,8 @@ def partitions_of(keys: Column, partitions: int) -> Integers:
 
     ValueError if a key does not lie within the column's buffer.
     """
-    buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
-    placed, at = np.empty(len(keys), dtype=np.int64), 0
-    while at < len(placed):
-        part = slice(at, at + ROWS_A_CALL)
-        cells = frozen(keys.starts[part], np.int64), frozen(keys.sizes[part], np.int64)
-        done = _fill(buffer, *cells, partitions, placed[part])
-        if not done:
-            raise ValueError(f"row {at} does not lie in a buffer of {len(buffer)} bytes")
-        at += done
+    placed = np.empty(len(keys), dtype=np.int64)
+    pass_over(keys, _fill, placed, whole=(partitions,))
     return placed
 
 

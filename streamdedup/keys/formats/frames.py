@@ -11,6 +11,7 @@ import numpy as np
 from streamdedup.events import Column, Integers
 from streamdedup.instructions import copy_bytes
 from streamdedup.kernel import kernel
+from streamdedup.keys.cells import pass_over
 from streamdedup.keys.formats.framing import ids_of
 from streamdedup.keys.formats.schema_registry import (
     GUID_BYTES,
@@ -20,7 +21,6 @@ from streamdedup.keys.formats.schema_registry import (
     WIDE_BYTES,
     Framing,
 )
-from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 from streamdedup.keys.words import BYTES_A_CALL, Bytes
 
 _NOT_FRAMED = b"\xff"  # no JSON, and no frame
@@ -127,11 +127,7 @@ def _together(parts: list[Column]) -> Column:
     starts = np.cumsum(sizes) - sizes
     out, places = np.empty(int(np.sum(sizes)), dtype=np.uint8), starts.copy()
     for part in parts:
-        buffer, at = frozen(np.frombuffer(part.buffer, dtype=np.uint8), np.uint8), 0
-        while at < len(part):
-            cut = slice(at, at + ROWS_A_CALL)
-            cells = frozen(part.starts[cut], np.int64), frozen(part.sizes[cut], np.int64)
-            at += put(buffer, *cells, out, places[cut])
+        pass_over(part, put, places, whole=(out,))
     return Column(out.tobytes(), starts, sizes)
 
 

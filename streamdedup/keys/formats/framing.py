@@ -7,10 +7,10 @@ import numpy as np
 
 from streamdedup.events import Column, Integers
 from streamdedup.kernel import inlined, kernel
-from streamdedup.keys.cells import located
+from streamdedup.keys.cells import located, pass_over
 from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.schema_registry import GIVEN_UP, PREFIX_BYTES
-from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.keys.hashing import frozen
 from streamdedup.keys.words import Bytes
 
 _0, _1, _5, _8 = (np.uint64(number) for number in (0, 1, 5, 8))
@@ -28,11 +28,7 @@ def unframed(values: Column) -> Column:
 def ids_of(values: Column) -> Integers:
     """Return the schema id of each value, (n,); -1 if it is not framed."""
     ids = np.empty(len(values), dtype=np.int64)
-    buffer = frozen(np.frombuffer(values.buffer, dtype=np.uint8), np.uint8)
-    for at in range(0, len(values), ROWS_A_CALL):
-        part = slice(at, at + ROWS_A_CALL)
-        cells = frozen(values.starts[part], np.int64), frozen(values.sizes[part], np.int64)
-        read_ids(buffer, *cells, ids[part])
+    pass_over(values, read_ids, ids)
     return ids
 
 
@@ -41,14 +37,9 @@ def unknown_ids(values: Column, ids: Integers, met: Integers, now: int) -> list[
 
     `met` (k,) becomes `now` for each of `ids` that is there.
     """
-    found = np.empty(len(values), dtype=np.int64)
-    buffer = frozen(np.frombuffer(values.buffer, dtype=np.uint8), np.uint8)
-    count = np.int64(0)
-    for at in range(0, len(values), ROWS_A_CALL):
-        part = slice(at, at + ROWS_A_CALL)
-        cells = frozen(values.starts[part], np.int64), frozen(values.sizes[part], np.int64)
-        count = look(buffer, *cells, ids, met, np.int64(now), found, count)
-    return list(np.unique(found[:count]).tolist()) if count else []
+    found, counts = np.empty(len(values), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    pass_over(values, look, whole=(ids, met, np.int64(now), found, counts))
+    return np.unique(found[: counts[0]]).tolist() if counts[0] else []
 
 
 def warm_up() -> None:
@@ -72,10 +63,11 @@ def strip(
 
 
 @kernel
-def read_ids(buffer: Bytes, starts: Integers, sizes: Integers, ids: Integers) -> None:
-    """Write the schema id of each value; -1 if it is not framed."""
+def read_ids(buffer: Bytes, starts: Integers, sizes: Integers, ids: Integers) -> int:
+    """Write the schema id of each value; -1 if it is not framed. Return how many rows are done: all."""
     for row in range(starts.shape[0]):
         ids[row] = _id_at(buffer, starts[row], sizes[row])
+    return len(starts)
 
 
 @kernel
@@ -87,13 +79,13 @@ def look(
     met: Integers,
     now: np.int64,
     found: Integers,
-    count: np.int64,
-) -> np.int64:
-    """Add the id of each value that is not in `ids` to `found` (m,), which has `count`; return the new count.
+    counts: Integers,
+) -> int:
+    """Add the id of each value that is not in `ids` to `found` (m,), which has `counts[0]`; return how many rows: all.
 
     `found` has room for one a value. Of equal ids in a row, only the first is added.
     """
-    last = _NOT_FRAMED
+    last, count = _NOT_FRAMED, counts[0]
     for row in range(starts.shape[0]):
         number = _id_at(buffer, starts[row], sizes[row])
         if number == last or number < 0:
@@ -107,7 +99,8 @@ def look(
             break
         found[count] = number
         count += 1
-    return count
+    counts[0] = count
+    return len(starts)
 
 
 @inlined

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamdedup.events import NULL, Column, Integers, concatenated
+from streamdedup.events import NULL, Column, Integers
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys import cells
 from streamdedup.keys.formats.json_column import closing, is_step
@@ -41,7 +41,7 @@ from streamdedup.keys.formats.json_text import (
     string,
     unescaped,
 )
-from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.keys.hashing import frozen
 from streamdedup.keys.words import BYTES_A_CALL, Bytes, holds
 
 DEPTH_MAX = np.uint64(LEVELS_MAX)
@@ -94,18 +94,8 @@ def read(steps: Sequence[str], texts: Column) -> tuple[Column, Kinds, Integers]:
 
 def decoded(strings: Column) -> Column:
     """Return the texts of `strings`, each the inside of a JSON string that `read` found to be right."""
-    buffer = frozen(np.frombuffer(strings.buffer, dtype=np.uint8), np.uint8)
     out = np.empty(int(strings.sizes.sum()), dtype=np.uint8)  # no text is longer than its string
-    starts, sizes = np.empty((2, len(strings)), dtype=np.int64)
-    at = end = 0
-    while at < len(starts):
-        part = slice(at, at + ROWS_A_CALL)
-        given = frozen(strings.starts[part], np.int64), frozen(strings.sizes[part], np.int64)
-        done = decode(buffer, *given, out[end:], starts[part], sizes[part])
-        starts[at : at + done] += end
-        at += done
-        end = int(starts[at - 1] + sizes[at - 1])
-    return Column(concatenated([out[:end].data]), starts, sizes)
+    return cells.written(strings, decode, out)
 
 
 def warm_up() -> None:
@@ -174,15 +164,16 @@ def decode(
     starts: Integers,
     sizes: Integers,
     out: Bytes,
+    ends: Integers,
     to_starts: Integers,
     to_sizes: Integers,
 ) -> int:
-    """Write the texts of the JSON strings at `starts`, of `sizes` bytes, one after the other to `out`.
+    """Append the texts of the JSON strings at `starts`, of `sizes` bytes, to `out`, from `ends[0]` on.
 
-    The strings are right, and `out` has their bytes at least. The kernel returns how many rows are done, at
+    The strings are right, and `out` has room for their bytes at least. The kernel returns how many rows are done, at
     least one: it stops once it has read `BYTES_A_CALL` bytes.
     """
-    taken, to, room = 0, _0, np.uint64(out.shape[0])
+    taken, to, room = 0, np.uint64(ends[0]), np.uint64(out.shape[0])
     for row in range(starts.shape[0]):
         if taken > BYTES_A_CALL:
             return row
@@ -195,6 +186,7 @@ def decode(
                     to += _1
                 word >>= _8
         to_starts[row], to_sizes[row] = np.int64(begun), np.int64(to - begun)
+        ends[0] = np.int64(to)
         taken += sizes[row]
     return len(starts)
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.kernel import inlined, kernel
-from streamdedup.keys.cells import located
-from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.keys.cells import located, pass_over
 from streamdedup.keys.words import BYTES_A_CALL, Bytes, holds
 
 _0, _1 = np.uint64(0), np.uint64(1)
@@ -31,16 +30,10 @@ def trim_column(keys: Column) -> Column:
 
 def lower_column(keys: Column) -> Column:
     """Return the same keys, which are ASCII or null, in lowercase, over a new buffer that has nothing else."""
-    buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
-    sizes = frozen(keys.sizes, np.int64)
-    taken = np.maximum(sizes, 0)
-    starts = frozen(np.cumsum(taken) - taken, np.int64)
-    out = np.empty(int(taken.sum()), dtype=np.uint8)
-    at = 0
-    while at < len(keys):
-        part = slice(at, at + ROWS_A_CALL)
-        at += lower(buffer, frozen(keys.starts[part], np.int64), sizes[part], out, starts[part])
-    return Column(concatenated([out.data]), starts, sizes)
+    taken = np.maximum(keys.sizes, 0)
+    starts, out = np.cumsum(taken) - taken, np.empty(int(taken.sum()), dtype=np.uint8)
+    pass_over(keys, lower, starts, whole=(out,))
+    return Column(concatenated([out.data]), starts, keys.sizes)
 
 
 def warm_up() -> None:

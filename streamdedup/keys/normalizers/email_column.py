@@ -5,15 +5,16 @@ domains, and what is not an address. So the kernel's grammar is a part of email-
 less, but never with another result.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 from email_validator import SPECIAL_USE_DOMAIN_NAMES
 
-from streamdedup.events import NULL, Column, Integers, concatenated
+from streamdedup.events import NULL, Column, Integers
 from streamdedup.kernel import Words, inlined, kernel
-from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.keys.cells import written
+from streamdedup.keys.hashing import frozen
 from streamdedup.keys.normalizers.address_limits import ADDRESS_BYTES_MAX, LOCAL_BYTES_MAX
 from streamdedup.keys.normalizers.ascii_text import stripped
 from streamdedup.keys.normalizers.providers import providers
@@ -57,17 +58,9 @@ def plain(keys: Column, rules: EmailRules) -> Column:
     """
     table, special = _table(rules), _special()
     longer = int((table.rules[:, _TO_SIZE] - table.rules[:, _SIZE]).max(initial=0))
-    buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
     taken = int(np.minimum(np.maximum(keys.sizes, 0), ADDRESS_BYTES_MAX).sum())
     out = np.empty(taken + longer * len(keys), dtype=np.uint8)
-    starts, sizes = np.empty((2, len(keys)), dtype=np.int64)
-    end: Integers = np.zeros(1, dtype=np.int64)
-    at = 0
-    while at < len(keys):
-        part = slice(at, at + ROWS_A_CALL)
-        cells = frozen(keys.starts[part], np.int64), frozen(keys.sizes[part], np.int64)
-        at += fill(*table, special, buffer, *cells, out, end, starts[part], sizes[part])
-    return Column(concatenated([out[: end[0]].data]), starts, sizes)
+    return written(keys, partial(fill, *table, special), out)
 
 
 def warm_up() -> None:

@@ -4,15 +4,16 @@ The kernel leaves a null for all others, which `url` then reads: other letters t
 semicolons, dot segments, and what is not a URL. So it may read less than `url`, but never with another result.
 """
 
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from urllib.parse import quote_plus
 
 import numpy as np
 
-from streamdedup.events import NULL, Column, Integers, concatenated
+from streamdedup.events import NULL, Column, Integers
 from streamdedup.kernel import inlined, kernel
-from streamdedup.keys.hashing import ROWS_A_CALL, frozen
+from streamdedup.keys.cells import written
+from streamdedup.keys.hashing import frozen
 from streamdedup.keys.normalizers.tracking import tracking_names
 from streamdedup.keys.normalizers.url import URL_BYTES_MAX
 from streamdedup.keys.normalizers.url_escapes import (
@@ -51,22 +52,12 @@ def plain(keys: Column, rules: UrlRules) -> Column:
 
     Rows that only `url` can read are null.
     """
-    switches, dropped = _switches(rules), _dropped(rules)
-    buffer = frozen(np.frombuffer(keys.buffer, dtype=np.uint8), np.uint8)
     taken = int(np.minimum(np.maximum(keys.sizes, 0), URL_BYTES_MAX).sum())
     out = np.empty(LONGER * taken + 2 * len(keys), dtype=np.uint8)
     copy = np.empty((LONGER + 1) * URL_BYTES_MAX, dtype=np.uint8)
     ends: Integers = np.empty((PARAMETERS_MAX, 2), dtype=np.int64)
-    starts, sizes = np.empty((2, len(keys)), dtype=np.int64)
-    end: Integers = np.zeros(1, dtype=np.int64)
-    at = 0
-    while at < len(keys):
-        part = slice(at, at + ROWS_A_CALL)
-        cells = frozen(keys.starts[part], np.int64), frozen(keys.sizes[part], np.int64)
-        at += fill(
-            switches, dropped, buffer, *cells, out, end, copy, ends, starts[part], sizes[part]
-        )
-    return Column(concatenated([out[: end[0]].data]), starts, sizes)
+    read = partial(fill, _switches(rules), _dropped(rules))
+    return written(keys, read, out, whole=(copy, ends))
 
 
 def warm_up() -> None:
