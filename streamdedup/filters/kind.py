@@ -1,5 +1,6 @@
 """How a kind of filter is described: once, as a `Kind`, in the `kinds.py` of its family, which imports no kernels."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -60,9 +61,10 @@ class Kind:
         try:
             self.footprint(capacity, error_rate, **options)
         except ConfigError as error:
+            remedy = remedy_for(capacity, lambda keys: self.footprint(keys, error_rate, **options))
             raise ConfigError(
                 f"filter.capacity {capacity} at error_rate {error_rate} does not fit filter.kind {self.name}: {error};"
-                " lower the capacity, raise the error rate, or choose another kind"
+                f" {remedy + ', ' * bool(remedy)}raise filter.error_rate, or choose another filter.kind"
             ) from None
 
     @property
@@ -74,6 +76,31 @@ class Kind:
     def grows(self) -> bool:
         """Whether the kind accepts `on_full: grow`."""
         return not self.static and not self.no_stages
+
+
+def remedy_for(capacity: int, made: Callable[[int], object]) -> str:
+    """What fits instead of `capacity`, for which `made` raises ConfigError: in two or three digits, the most that does.
+
+    Empty if that is less than a thousandth of `capacity` or so.
+    """
+    from streamdedup.units import count  # it imports pydantic, which loading a filter does without
+
+    step = 10 ** max(0, len(str(capacity)) - 3)
+    candidates = range(step, capacity, step)
+
+    def refused(keys: int) -> bool:
+        try:
+            made(keys)
+        except ConfigError:
+            return True
+        return False
+
+    at = bisect_left(candidates, True, key=refused)
+    if not at:
+        return ""
+    most = candidates[at - 1]
+    at_most = count(1, most, "keys").format(most)
+    return f"set filter.capacity to {at_most} at most"
 
 
 def celled(cells: int, cell_bits: int, hashes: int, error: Callable[[int], float]) -> Footprint:

@@ -4,14 +4,15 @@ The check takes the capacity of the whole topic. A partition's share is smaller,
 partitions there are.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamdedup.errors import ConfigError
+from streamdedup.filters.kind import remedy_for
 from streamdedup.filters.options import FilterOptions
 from streamdedup.filters.sizing import CUCKOO_BITS_MAX, CUCKOO_CELLS, TABLE_BITS_MAX, cuckoo_size
-from streamdedup.units import count, size_bytes
+from streamdedup.units import size_bytes
 
 if TYPE_CHECKING:  # it imports numpy and numba; the check of the default kind needs neither
     from streamdedup.filters.kind import Footprint
@@ -60,30 +61,9 @@ def _refused(options: FilterOptions, reason: str) -> Unfit:
     stage = " (with on_full: grow, the first stage gets half of filter.error_rate)"
     why = f"does not fit filter.kind: {options.kind}: {reason}"
     why += stage if options.on_full == "grow" else ""
-    if fitting := _fitting(options):
-        at_most = count(1, fitting, "keys").format(fitting)
-        remedy = f"set filter.capacity to {at_most} at most, or raise filter.error_rate"
-        return ("capacity", "error_rate", "kind"), f"{why}; {remedy}"
+    if remedy := remedy_for(options.capacity, partial(_footprint, options)):
+        return ("capacity", "error_rate", "kind"), f"{why}; {remedy}, or raise filter.error_rate"
     return (
         ("error_rate", "capacity", "kind"),
         f"{why}; raise it, or choose another filter.kind",
     )
-
-
-def _fitting(options: FilterOptions) -> int:
-    """Return about the largest capacity that can be built, in two or three digits.
-
-    Returns 0 if that is less than a thousandth of `options.capacity` or so.
-    """
-    step = 10 ** max(0, len(str(options.capacity)) - 3)
-    candidates = range(step, options.capacity, step)
-
-    def refused(capacity: int) -> bool:
-        try:
-            _footprint(options, capacity)
-        except ConfigError:
-            return True
-        return False
-
-    at = bisect_left(candidates, True, key=refused)
-    return candidates[at - 1] if at else 0

@@ -191,7 +191,7 @@ def test_each_addition_takes_a_cell_until_the_buckets_are_full() -> None:
 @table([5e-324, 1e-300, 1e-14])
 def test_error_rates_that_take_too_wide_cells_are_refused(error_rate: float) -> None:
     """Cells have room for 48 bits: a rate far below that of a collision of digests is the operator's mistake."""
-    with pytest.raises(ConfigError, match=r"remainders of .*; lower the capacity, raise the"):
+    with pytest.raises(ConfigError, match=r"remainders of .*; raise filter.error_rate"):
         DLeft(1000, error_rate)
 
 
