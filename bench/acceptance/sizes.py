@@ -4,7 +4,7 @@ from bench.acceptance.chance import random_keys
 from bench.acceptance.report import Figure, Section, near
 from streamdedup import filters
 from streamdedup.filters.fuse.fuse import Fuse
-from streamdedup.filters.kinds import footprint
+from streamdedup.filters.kinds import KINDS
 
 ADDRESSES = 100_000_000
 LITERATURE_GB = 1.6  # fingerprints of 8 bytes at a load of one half
@@ -40,7 +40,7 @@ def section() -> Section:
 def _baseline() -> Figure:
     half = filters.build({"kind": "exact", "capacity": BUILT, "load": 0.5})
     measured = half.size_bytes / BUILT * ADDRESSES / 1e9
-    theory = footprint("exact", ADDRESSES, RATES[0], load=0.5).size_bytes / 1e9
+    theory = KINDS["exact"].footprint(ADDRESSES, RATES[0], load=0.5).size_bytes / 1e9
     return near(
         f"exact at half load, {ADDRESSES:,} keys, GB",
         measured,
@@ -71,7 +71,7 @@ def _fuse(rate: float, paper: float) -> Figure:
 
 def _bits(kind: str, rate: float) -> float:
     """A key, of as many as there are addresses."""
-    return 8 * footprint(kind, ADDRESSES, rate).size_bytes / ADDRESSES
+    return 8 * KINDS[kind].footprint(ADDRESSES, rate).size_bytes / ADDRESSES
 
 
 def _addresses() -> str:
@@ -87,6 +87,6 @@ def _addresses() -> str:
 def _row(kind: str) -> str:
     cells = []
     for rate in RATES[:2]:
-        gigabytes = footprint(kind, ADDRESSES, rate).size_bytes / 1e9
+        gigabytes = KINDS[kind].footprint(ADDRESSES, rate).size_bytes / 1e9
         cells += [f"{gigabytes:.3f}", f"{gigabytes / LITERATURE_GB:.1%}"]
     return f"| `{kind}` | {' | '.join(cells)} |"

@@ -152,7 +152,7 @@ from streamdedup.errors import DeliveryError
 from streamdedup.filters.base import Growing
 from streamdedup.filters.strain import chosen_keys_remedy
 from streamdedup.kafka.base import ANSWER_S_MAX
-from streamdedup.kafka.client.connection import describe_error, final
+from streamdedup.kafka.client.connection import describe_error, fatal_of
 from streamdedup.kafka.client.patience import Backoff, is_away
 from streamdedup.kafka.doubt_causes import IF_REPEATED, doubt_cause
 from streamdedup.kafka.sink import RefusedError
@@ -318,7 +318,7 @@ class Delivery:
                 # The shard is full, or another epoch has begun and the partition may not be ours any more.
                 await self._leaving.wait()
             except Exception as error:
-                if (fatal := final(error)) is not None:
+                if (fatal := fatal_of(error)) is not None:
                     self._meters.take_back("stopped")
                     _release(error)
                     await self._stop(fatal)

@@ -61,10 +61,11 @@ class Kind:
         try:
             self.footprint(capacity, error_rate, **options)
         except ConfigError as error:
-            remedy = remedy_for(capacity, lambda keys: self.footprint(keys, error_rate, **options))
+            most = largest(capacity, lambda keys: self.footprint(keys, error_rate, **options))
+            lower = f"{most}, " if most else ""
             raise ConfigError(
-                f"filter.capacity {capacity} at error_rate {error_rate} does not fit filter.kind {self.name}: {error};"
-                f" {remedy + ', ' * bool(remedy)}raise filter.error_rate, or choose another filter.kind"
+                f"filter.capacity {capacity} at filter.error_rate {error_rate} does not fit filter.kind {self.name}:"
+                f" {error}; {lower}raise filter.error_rate, or choose another filter.kind"
             ) from None
 
     @property
@@ -78,8 +79,8 @@ class Kind:
         return not self.static and not self.no_stages
 
 
-def remedy_for(capacity: int, made: Callable[[int], object]) -> str:
-    """What fits instead of `capacity`, for which `made` raises ConfigError: in two or three digits, the most that does.
+def largest(capacity: int, made: Callable[[int], object]) -> str:
+    """The remedy for a `capacity` for which `made` raises ConfigError: the largest that fits, in two or three digits.
 
     Empty if that is less than a thousandth of `capacity` or so.
     """

@@ -26,7 +26,7 @@ from streamdedup.filters.cuckoo.kinds import CUCKOO
 from streamdedup.filters.dleft.kinds import DLCBF, DLEFT
 from streamdedup.filters.exact.kinds import EXACT
 from streamdedup.filters.fuse.kinds import FUSE
-from streamdedup.filters.kind import Footprint, Kind
+from streamdedup.filters.kind import Kind
 from streamdedup.filters.window.kinds import TABLE, WINDOW
 
 if TYPE_CHECKING:  # these import numpy, which reading the settings does not need
@@ -50,11 +50,6 @@ LISTABLE = tuple(kind.name for kind in _ALL if "window" not in kind.abilities)
 
 WINDOW_TABLE = TABLE
 """The table of a `window`, in a snapshot's identity."""
-
-
-def footprint(kind: str, capacity: int, error_rate: float, **options: object) -> Footprint:
-    """What a filter of `kind` takes, as `Kind.footprint` describes."""
-    return KINDS[kind].footprint(capacity, error_rate, **options)
 
 
 def from_parts(

@@ -154,7 +154,7 @@ class TransactionalProducer:
         self._defaulted: Mapping[str, Any] = {**DEFAULTS, **options.producer}
         self._producer: Any = None
         self._connections: Mapping[Any, Any] = {}
-        # Each record batch since `begin`: its topic, what will be its place, and its events.
+        # Each record batch since `begin`: its topic, the future of its offset, and the number of its events.
         self._sent: list[tuple[str, asyncio.Future[Any], int]] = []
 
     @property
@@ -207,7 +207,7 @@ class TransactionalProducer:
         self._sent.append((topic, future, batch.record_count()))
 
     def _forget(self) -> None:
-        """Begin without what was sent, and with new open batches."""
+        """Drop the list of what was sent; a writer that collects events begins new batches, too."""
         self._sent = []
 
     def _new_open(self) -> OpenBatches:

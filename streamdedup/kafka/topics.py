@@ -23,7 +23,7 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.client.closing import starting
-from streamdedup.kafka.client.connection import client_arguments, final
+from streamdedup.kafka.client.connection import client_arguments, fatal_of
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.patience import is_away
 from streamdedup.kafka.client.protocol import TopicsWithIds, all_topics
@@ -213,9 +213,9 @@ async def await_listed(
 
 
 def rights_missing(topology: Topology, wanted: Iterable[tuple[str, int]]) -> list[str]:
-    """Return, for the operator, which of the rights `wanted` are missing, of topics that are there.
+    """Return a line for the operator for each of the rights `wanted` that is missing, of topics that are there.
 
-    Each is the name of a topic, and READ or WRITE.
+    A right is the name of a topic, and READ or WRITE.
     """
     problems = list[str]()
     for name, operation in wanted:
@@ -251,7 +251,7 @@ def naming(made: Collection[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if (refused := final(error)) is None or not made:
+        if (refused := fatal_of(error)) is None or not made:
             raise
         raise type(refused)(
             f"{refused}\nthis start made {', '.join(made)}; the next one takes them, so delete them only if their names"

@@ -27,17 +27,17 @@ def written(
     column: Column,
     fill: Callable[..., int],
     out: Bytes,
-    *found: npt.NDArray[Any],
+    *,
     whole: Sequence[object] = (),
 ) -> Column:
     """Return the text that a kernel makes of each cell of `column`, over a new buffer that has nothing else.
 
     `fill` is called by `pass_over`, with `out` and `end` before `whole`. It appends the texts to `out`, from `end[0]`
-    on, and moves that behind them. It writes their starts and sizes, and then `found`.
+    on, and sets `end[0]` to the offset after them. It writes their starts and sizes.
     """
     starts, sizes = np.empty((2, len(column)), dtype=np.int64)
     end: Integers = np.zeros(1, dtype=np.int64)
-    pass_over(column, fill, starts, sizes, *found, whole=(out, end, *whole))
+    pass_over(column, fill, starts, sizes, whole=(out, end, *whole))
     return Column(concatenated([out[: end[0]].data]), starts, sizes)
 
 

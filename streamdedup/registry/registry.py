@@ -41,7 +41,7 @@ COMPARED_MAX, COMPARE_S_MAX = 100, 20.0
 class RegistryPatience(Patience):
     """Records who waits for the registry, and since when."""
 
-    awaited = "registry"
+    awaited, is_away, is_back = "registry", "registry_away", "registry_back"
     remedy = (
         "still trying, and nothing is judged meanwhile; if it is up, look at kafka.schema_registry"
     )

@@ -43,7 +43,7 @@ from streamdedup.delivery.transactions import run_together
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import EventBatch, Integers
 from streamdedup.kafka.base import ANSWER_S_MAX, GroupWriter, Membership
-from streamdedup.kafka.client.connection import describe_error, final
+from streamdedup.kafka.client.connection import describe_error, fatal_of
 from streamdedup.kafka.client.patience import Backoff, is_away, is_topic_unknown
 from streamdedup.kafka.doubt_causes import IF_REPEATED, doubt_cause
 from streamdedup.kafka.offsets import Committed
@@ -166,7 +166,7 @@ class Stage:
                 self.stop_partition(error.partition, error)
             except Exception as error:
                 self._in_doubt = True
-                if (fatal := final(error)) is not None:
+                if (fatal := fatal_of(error)) is not None:
                     self._stop(fatal)
                     continue
                 if self._transfer.commits > commits or source.epoch != epoch:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters.kind import remedy_for
+from streamdedup.filters.kind import largest
 from streamdedup.filters.options import FilterOptions
 from streamdedup.filters.sizing import CUCKOO_BITS_MAX, CUCKOO_CELLS, TABLE_BITS_MAX, cuckoo_size
 from streamdedup.units import size_bytes
@@ -49,20 +49,20 @@ def _is_small(capacity: int, error_rate: float) -> bool:
 
 
 def _footprint(options: FilterOptions, capacity: int) -> "Footprint":
-    from streamdedup.filters.kinds import footprint
+    from streamdedup.filters.kinds import KINDS
 
     own: dict[str, int] = {}
     if options.kind == "window":
         own = {"generations": options.generations, "by_count": options.retention is None}
-    return footprint(options.kind, capacity, options.first_error_rate, **own)
+    return KINDS[options.kind].footprint(capacity, options.first_error_rate, **own)
 
 
 def _refused(options: FilterOptions, reason: str) -> Unfit:
     stage = " (with on_full: grow, the first stage gets half of filter.error_rate)"
     why = f"does not fit filter.kind: {options.kind}: {reason}"
     why += stage if options.on_full == "grow" else ""
-    if remedy := remedy_for(options.capacity, partial(_footprint, options)):
-        return ("capacity", "error_rate", "kind"), f"{why}; {remedy}, or raise filter.error_rate"
+    if lower := largest(options.capacity, partial(_footprint, options)):
+        return ("capacity", "error_rate", "kind"), f"{why}; {lower}, or raise filter.error_rate"
     return (
         ("error_rate", "capacity", "kind"),
         f"{why}; raise it, or choose another filter.kind",

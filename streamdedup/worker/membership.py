@@ -29,7 +29,10 @@ REMEDY = (
 
 
 class Membership:
-    """The membership of `source`; `what` names it among those that wait for a broker. `status` has the registry."""
+    """The membership of `source`; `what` names it among those that wait for a broker.
+
+    `status` knows whether the registry is away.
+    """
 
     def __init__(self, source: Member, patience: Patience, what: str, status: Status) -> None:
         self._source, self._patience, self._what, self._status = source, patience, what, status

@@ -106,7 +106,7 @@ WRONG = [
     (["pipe", "--capacity", "2e12"], "--capacity: '2e12': out of range, must be 1 to 1000G"),
     (
         ["pipe", "--on-full", "stop", "--capacity", "900G"],
-        "streamdedup: --capacity 900000000000 at error_rate 1e-06 does not fit --kind cuckoo: it takes 2.48 TiB",
+        "streamdedup: --capacity 900000000000 at --error-rate 1e-06 does not fit --kind cuckoo: it takes 2.48",
     ),
     (
         ["pipe", "--on-full", "stop", "--capacity", "900G"],

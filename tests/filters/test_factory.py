@@ -20,7 +20,7 @@ from streamdedup.filters.bitmap.direct import DirectBitmap
 from streamdedup.filters.bitmap.hashed import HashedBitmap
 from streamdedup.filters.factory import COMMON
 from streamdedup.filters.fuse.fuse import Fuse
-from streamdedup.filters.kinds import CELLED, footprint
+from streamdedup.filters.kinds import CELLED
 from streamdedup.filters.stash import spare_bytes
 from tests.filters.cases import CASES, HASH_KEY, Case, random_digests
 from tests.rows import table
@@ -190,7 +190,7 @@ def test_error_rates_below_those_of_digests_are_refused(
         streamdedup.build({"kind": kind, "error_rate": error_rate, **sized, **timed})
     if kind in ("bloom", "counting"):
         with pytest.raises(ConfigError, match=r"its lowest error rate is 2\.9e-36"):
-            footprint(kind, 1000, error_rate)
+            KINDS[kind].footprint(1000, error_rate)
 
 
 def test_a_list_without_keys_is_refused_with_an_example() -> None:

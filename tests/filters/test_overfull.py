@@ -10,7 +10,7 @@ from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.filters import KINDS, STATIC, stash
 from streamdedup.filters.growing.stages import stages
-from streamdedup.filters.kinds import CELLED, footprint
+from streamdedup.filters.kinds import CELLED
 from streamdedup.filters.stash import (
     ROWS_A_SLICE,
     ROWS_MANY,
@@ -104,7 +104,9 @@ def test_what_somebody_chooses_stays_within_max_size(kind: str) -> None:
 def test_the_footprint_says_what_a_stash_may_take(kind: str) -> None:
     """Only kinds whose keys take a cell each have one."""
     options = {"generations": 31} if kind == "window" else {}
-    assert footprint(kind, 1000, 1e-2, **options).spare_bytes == spare_bytes() * (kind in CELLED)
+    assert KINDS[kind].footprint(1000, 1e-2, **options).spare_bytes == spare_bytes() * (
+        kind in CELLED
+    )
 
 
 @pytest.mark.parametrize("on_full", [{}, {"on_full": "grow", "max_size": "64KiB"}])
@@ -148,7 +150,7 @@ def test_kinds_of_one_size_are_never_overfull(kind: str) -> None:
 
 def test_the_least_max_size_has_room_for_a_stash() -> None:
     """The error of a lower one names it."""
-    least = footprint("cuckoo", 100, 1e-3 / 2).size_bytes + spare_bytes()
+    least = KINDS["cuckoo"].footprint(100, 1e-3 / 2).size_bytes + spare_bytes()
     assert built("cuckoo", 100, on_full="grow", max_size=least).capacity == 100
     with pytest.raises(ConfigError, match=f"the first stage, .* takes {least:,}"):
         built("cuckoo", 100, on_full="grow", max_size=least - 1)

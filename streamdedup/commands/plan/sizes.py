@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from streamdedup.filters.kinds import KINDS, footprint
+from streamdedup.filters.kinds import KINDS
 
 
 @dataclass(frozen=True)
@@ -23,5 +23,5 @@ class Size:
 def size_of(kind: str, capacity: int, error_rate: float) -> Size:
     """Return the size of a filter of `kind`. ConfigError, with the reason only, if there is no such filter."""
     options = KINDS[kind].planned(capacity, error_rate)
-    made = footprint(kind, capacity, error_rate, **options)
+    made = KINDS[kind].footprint(capacity, error_rate, **options)
     return Size(made.size_bytes, made.hashes, made.error(capacity), options)

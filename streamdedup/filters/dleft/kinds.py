@@ -18,7 +18,8 @@ def _footprint(
     shape = shape_for(capacity, error_rate, counter_bits, permutations)
     check_width("remainders", shape.remainder_bits, REMAINDER_BITS_MAX)
     if permutations == "published":
-        check_width("fingerprints", shape.fingerprint_bits, FINGERPRINT_BITS_MAX)
+        what = "with permutations: published, fingerprints"
+        check_width(what, shape.fingerprint_bits, FINGERPRINT_BITS_MAX)
     error = partial(dleft_error, shape.buckets, shape.remainders)
     return celled(shape.cells_all, shape.cell_bits, DLEFT_TABLES, error)
 

@@ -16,9 +16,11 @@ def _footprint(
 ) -> Footprint:
     least = exact_error(fingerprint_bytes, capacity)
     if error_rate < least:
-        raise ConfigError(
-            f"with fingerprints of {fingerprint_bytes} bytes its error rate is {least:.2g}"
-        )
+        longer = max(FINGERPRINTS)
+        reason = f"with fingerprints of {fingerprint_bytes} bytes its error rate is {least:.2g}"
+        if fingerprint_bytes < longer:
+            reason += f", and {exact_error(longer, capacity):.2g} with {longer}"
+        raise ConfigError(reason)
     size_bytes = table_bytes(sum(exact_size(capacity, load)) * fingerprint_bytes * 8)
     return Footprint(size_bytes, 1, partial(exact_error, fingerprint_bytes))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.digest_filter import CAPACITY_MAX
-from streamdedup.filters.kinds import GROWABLE, GROWTH, footprint
+from streamdedup.filters.kinds import GROWABLE, GROWTH, KINDS
 from streamdedup.filters.sizing import any_of, beside
 from streamdedup.units import parse_bytes
 
@@ -40,7 +40,7 @@ def stages(
         if keys > CAPACITY_MAX or not rate:  # the rate is below the smallest float
             return
         try:
-            made = footprint(kind, keys, rate, **options)
+            made = KINDS[kind].footprint(keys, rate, **options)
         except ConfigError:
             return
         yield Stage(keys, rate, made.size_bytes, made.spare_bytes, made.error)

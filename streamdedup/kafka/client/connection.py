@@ -45,7 +45,8 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 NOTE_BYTES = 1024  # more than any note takes
-LOADING, AWAY, MOVED = NOT_YET = (14, 15, 16)  # what a coordinator is that cannot answer
+LOADING, AWAY, MOVED = 14, 15, 16  # codes of a coordinator that loads, is away, or has moved
+NOT_YET = LOADING, AWAY, MOVED
 _REFUSALS = {
     AuthenticationFailedError: "the credentials under kafka.sasl_*",
     SaslAuthenticationFailed: "the credentials under kafka.sasl_*",
@@ -138,8 +139,8 @@ def refusal(error: BaseException) -> DeliveryError | None:
     return None
 
 
-def final(error: Exception) -> Exception | None:
-    """Return the error that ends what met `error`, for the operator: one of ours, or that of a refusal; else None."""
+def fatal_of(error: Exception) -> Exception | None:
+    """Return, for the operator, the error that ends whatever met `error`: one of ours, or a refusal's; None if none."""
     return error if isinstance(error, DeliveryError | ConfigError) else refusal(error)
 
 

@@ -44,10 +44,10 @@ class Patience:
     """Records which clients wait for a broker, and since when.
 
     `give_up_after_s` is the time limit; None for no limit. `awaited` is what they wait for; a subclass may
-    change it, and the remedy.
+    change it, the events that are logged, and the remedy.
     """
 
-    awaited = "broker"
+    awaited, is_away, is_back = "broker", "broker_away", "broker_back"  # the last two are logged
     remedy = (
         "still trying; if it is up, look at kafka.bootstrap_servers and kafka.security_protocol"
     )
@@ -76,7 +76,7 @@ class Patience:
         if now - self._logged_at >= LOG_EVERY_S:
             self._logged_at = now
             log.warning(
-                f"{self.awaited}_away",
+                self.is_away,
                 what=what,
                 waiting=len(self._since),
                 seconds=round(self.away_s, 1),
@@ -92,7 +92,7 @@ class Patience:
         self.forget(what)
         if not self._since and self._logged_at > float("-inf"):
             self._logged_at = float("-inf")
-            log.info(f"{self.awaited}_back", seconds=round(away_s, 1))
+            log.info(self.is_back, seconds=round(away_s, 1))
 
     def forget(self, what: str) -> None:
         """Record that `what` no longer waits, which does not mean that a broker is back."""

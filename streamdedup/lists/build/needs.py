@@ -6,7 +6,7 @@ from pathlib import Path
 from shutil import disk_usage
 
 from streamdedup.errors import ConfigError
-from streamdedup.filters.kinds import STATIC, footprint
+from streamdedup.filters.kinds import KINDS, STATIC
 from streamdedup.units import sized
 
 # Python, its imports, the compiler of the kernels, and pieces of the inputs.
@@ -72,7 +72,7 @@ def needs(
     ConfigError if no filter of this kind can have that size and error rate.
     """
     try:
-        filter_bytes = footprint(kind, max(1, entries), error_rate).size_bytes
+        filter_bytes = KINDS[kind].footprint(max(1, entries), error_rate).size_bytes
     except ConfigError as error:
         raise ConfigError(
             f"--kind {kind} for {entries:,} entries with --error-rate {error_rate:g}: {error}; choose another"
