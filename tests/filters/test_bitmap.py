@@ -31,7 +31,7 @@ def test_a_hashed_bitmap_takes_nothing_back() -> None:
 def test_what_takes_too_many_bits_is_refused(error_rate: float) -> None:
     """Small rates take more than any machine has: the operator's mistake, named before memory is taken."""
     with pytest.raises(
-        ConfigError, match=r"filter\.capacity 100000 at error_rate .* choose another"
+        ConfigError, match=r"filter\.capacity 100000 at filter.error_rate .* choose another"
     ):
         HashedBitmap(100_000, error_rate)
 
