@@ -167,6 +167,7 @@ class Transfer:
             pieces.committed(len(taken))
             if closed:
                 return
+            del first, taken  # megabytes, which this frame would keep while it waits for more
 
     async def _room(self) -> None:
         """Wait until the second stage has read enough of the middle. This holds no transaction open."""
