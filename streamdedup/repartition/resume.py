@@ -13,13 +13,20 @@ from streamdedup.delivery.resume import (
 )
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.options import SourceOptions
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.settings.meaning import Meaning, shown_check
 
 
 def input_offset(
-    found: PartitionState, source: SourceOptions, middle: str, meaning: Meaning, *, is_birth: bool
+    found: PartitionState,
+    partition: InputPartition,
+    source: SourceOptions,
+    middle: str,
+    meaning: Meaning,
+    *,
+    is_birth: bool,
 ) -> Resume:
-    """Return where reading goes on. DeliveryError if only an operator can decide.
+    """Return where reading of `partition` goes on. DeliveryError if only an operator can decide.
 
     `middle` is the topic of the copies, `meaning` our own. `is_birth`: the group has no offset at all, and the middle
     topic never held an event.
@@ -34,7 +41,7 @@ def input_offset(
     if (note := committed.note) is not None:
         if note.meaning not in (None, meaning.check) and note.meaning not in meaning.kin:
             raise DeliveryError(
-                f"the offset {committed.offset} was committed by a stage of another meaning"
+                f"{partition}: the offset {committed.offset} was committed by a stage of another meaning"
                 f" ({shown_check(note.meaning)}, ours is {shown_check(meaning.check)}): with another key, middle topic,"
                 " or number of its partitions; set that back, or begin with a new kafka.group_id, middle and"
                 " output (docs/partitioning.md)"

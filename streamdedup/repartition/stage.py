@@ -498,6 +498,7 @@ class Stage:
             try:
                 starts[partition] = input_offset(
                     found,
+                    partition,
                     self._settings.source,
                     self._middle,
                     self._recipe.meaning,

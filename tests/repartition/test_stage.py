@@ -143,7 +143,8 @@ async def test_another_meaning_stops(stage: MemoryStage) -> None:
     before = stage.ids()
     stage.feed(range(5_000, 5_100))
     async with stage.start(key={"field": "other"}) as worker:
-        await worker.logged("repartition_partition_stopped", INPUTS)
+        for line in await worker.logged("repartition_partition_stopped", INPUTS):
+            assert line["error"].startswith(f"{stage.source}/{line['partition']}: the offset ")
         lines = await worker.logged("shard_stopped", PLACES)
         assert all("another meaning" in line["error"] for line in lines)
     assert stage.ids() == before
