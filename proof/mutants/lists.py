@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,14 @@ from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.progress import BuildProgress
 from streamdedup.lists.sorted_digests import SortedDigests
-from streamdedup.rules.lists import BlockedRows, Lists, Match, Matches, NeedsStore
+from streamdedup.rules.lists import (
+    NOTHING_BLOCKED,
+    BlockedRows,
+    Lists,
+    Match,
+    Matches,
+    NeedsStore,
+)
 from streamdedup.snapshot import files
 from streamdedup.snapshot.format import Sums
 from streamdedup.snapshot.read import ScanningReader, SnapshotReader
@@ -159,9 +167,10 @@ def _exempting_nothing(self: Lists, *arguments: Any) -> BlockedRows:
     return without._replace(exempt=_exempted(self, *arguments).exempt, lists=self)
 
 
-def _duplicates_first(self: Shard, *arguments: Any) -> Decided:
-    *others, blocked = arguments
-    judged, _ = _decide(self, *others)
+def _duplicates_first(self: Shard, *arguments: Any, **named: Any) -> Decided:
+    given = signature(_decide).bind(self, *arguments, **named)
+    blocked = given.arguments.pop("blocked", NOTHING_BLOCKED)
+    judged, _ = _decide(*given.args, **given.kwargs)
     return Decided(judged, blocked.head(len(judged)))
 
 

@@ -265,7 +265,10 @@ class Decider:
     async def _blocked(
         self, rows: Integers, keys: Column, digests: Digests, hash_: Hash
     ) -> BlockedRows:
-        """Ask the lists in force, beside the loop if that would hold it up. The arguments are those of `Lists.ask`."""
+        """Return which of `rows` the lists in force block; beside the loop if that would hold it up.
+
+        The arguments are those of `Lists.ask`.
+        """
         lists, threads = self._services.lists.now, self._services.threads
         if lists.block is None:
             return NOTHING_BLOCKED

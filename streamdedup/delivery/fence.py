@@ -73,7 +73,7 @@ async def fence(
 
 
 def refuse_unsuited(settings: Settings, topology: Topology) -> None:
-    """ConfigError if the topics do not suit, with all that does not."""
+    """ConfigError, with every problem, if the topics do not suit."""
     check(
         topology,
         settings.source.topic,
