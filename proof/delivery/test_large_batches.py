@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import override
 
 from streamdedup.delivery.lifecycle import _release
-from streamdedup.kafka.large import LargeBatches, Place
+from streamdedup.kafka.large import LargeBatches, Permit
 from streamdedup.kafka.records.decoding import PendingDecode
 from tests.delivery.test_large_batches import DECODE_S, Stage
 from tests.memory import over
@@ -32,18 +32,18 @@ class Slow(PendingDecode):
         await asyncio.wait([self._task])
 
 
-async def test_a_place_is_held_until_the_thread_that_decodes_has_ended() -> None:
+async def test_a_permit_is_held_until_the_thread_that_decodes_has_ended() -> None:
     """A cancellation does not end it."""
-    places, slow, next_one = LargeBatches(1), Slow(), Slow()
+    permits, slow, next_one = LargeBatches(1), Slow(), Slow()
     next_one.ends.set()
 
     async def hold(large: PendingDecode) -> None:
-        place = Place(places, "a")
+        permit = Permit(permits, "a")
         try:
-            await place.decode(large)
-            assert place.last_offset == 0
+            await permit.decode(large)
+            assert permit.reaches(0) and not permit.reaches(1)
         finally:
-            place.give_back()
+            permit.give_back()
 
     task = asyncio.create_task(hold(slow))
     await asyncio.sleep(0)
@@ -58,15 +58,15 @@ async def test_a_place_is_held_until_the_thread_that_decodes_has_ended() -> None
 
 
 @pytest.mark.parametrize("turns", range(5))
-async def test_a_cancelled_wait_takes_no_place(turns: int) -> None:
-    """At whatever moment it is cancelled, and if another gives its place back at that moment."""
-    places, unless, done = LargeBatches(1), asyncio.Event(), Slow()
+async def test_a_cancelled_wait_takes_no_permit(turns: int) -> None:
+    """At whatever moment it is cancelled, and if another gives its permit back at that moment."""
+    permits, unless, done = LargeBatches(1), asyncio.Event(), Slow()
     done.ends.set()
-    first = await places.take("first", None)
+    first = await permits.take("first", None)
     assert first
-    waits = [asyncio.create_task(places.take(name, unless)) for name in "abc"]
+    waits = [asyncio.create_task(permits.take(name, unless)) for name in "abc"]
     await asyncio.sleep(0.01)
-    places.release()
+    permits.release()
     for _ in range(turns):
         await asyncio.sleep(0)
     for task in waits:
@@ -74,12 +74,12 @@ async def test_a_cancelled_wait_takes_no_place(turns: int) -> None:
     results = await asyncio.gather(*waits, return_exceptions=True)
     for taken in results:
         if taken is True:
-            places.release()
-    await asyncio.wait_for(places.take("last", unless), 5)
-    assert places._free.locked()
+            permits.release()
+    await asyncio.wait_for(permits.take("last", unless), 5)
+    assert permits._free.locked()
     unless.set()
-    assert not await places.take("late", unless)
-    assert not places._waiting
+    assert not await permits.take("late", unless)
+    assert not permits._waiting
 
 
 class Held:
@@ -115,7 +115,7 @@ def test_an_error_that_is_kept_keeps_no_events() -> None:
 
 
 @over(Stage)
-async def test_a_worker_that_drains_waits_for_no_place(
+async def test_a_worker_that_drains_waits_for_no_permit(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shards that wait for one end at once."""

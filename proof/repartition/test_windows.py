@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
+from streamdedup.delivery.consume import InputReader
 from streamdedup.events import EventBatch, Integers
 from streamdedup.kafka.base import Source
 from streamdedup.kafka.large import LargeBatches
@@ -163,9 +164,16 @@ class Large(PendingDecode):
 
 
 def read_large(
-    stage: MemoryStage, monkeypatch: pytest.MonkeyPatch, is_large: Callable[[int, int], bool]
+    stage: MemoryStage,
+    monkeypatch: pytest.MonkeyPatch,
+    is_large: Callable[[int, int], bool],
+    *,
+    is_empty: Callable[[int, int], bool] = lambda _partition, _at: False,
 ) -> dict[tuple[int, int], Large]:
-    """Make a large record batch of each event of the input of which (partition, offset) `is_large`."""
+    """Make a large record batch of each event of the input of which (partition, offset) `is_large`.
+
+    It has no event if it `is_empty`, as if compaction had removed it.
+    """
     larges: dict[tuple[int, int], Large] = {}
     read = Source.read
 
@@ -177,6 +185,8 @@ def read_large(
             return await read(source, partition, *given)
         [logged], _ = log.read(offset, 1)
         large = larges.setdefault((partition, offset), Large(offset, logged.timestamp))
+        if large.is_decoded and is_empty(partition, offset):
+            source.go_to(partition, offset + 1)
         return await read(source, partition, *given) if large.is_decoded else large
 
     monkeypatch.setattr(Source, "read", reading)
@@ -205,7 +215,7 @@ async def test_a_large_event_of_the_present_leaves_no_other_late(
 
 
 @over(MemoryStage)
-async def test_a_large_event_that_waits_leaves_its_place_to_slower_ones(
+async def test_a_large_event_that_waits_leaves_its_permit_to_slower_ones(
     stage: MemoryStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is one for all, and those for which it waits need it, too. It is fetched again later."""
@@ -215,5 +225,48 @@ async def test_a_large_event_that_waits_leaves_its_place_to_slower_ones(
     feed(stage, 1, HOURS)
     async with start(stage, batch_events_max=1) as worker:
         await worker.consumed(events_of(stage))
+        assert worker.tally.late == 0
+    assert set(stage.ids().values()) == {1}
+
+
+@over(MemoryStage)
+async def test_what_waits_after_a_large_event_is_read_once(
+    stage: MemoryStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ordinary record batch needs no permit, so it waits in memory, whatever was read before it."""
+    again, taken_back = InputReader.again, list[int]()
+
+    def noted(reader: InputReader, offset: int, cause: str) -> None:
+        taken_back.append(offset)
+        again(reader, offset, cause)
+
+    monkeypatch.setattr(InputReader, "again", noted)
+    larges = read_large(stage, monkeypatch, lambda partition, at: (partition, at) == (0, 0))
+    feed(stage, 0, [(DAYS * DAY_MS, "large"), (0, "ahead")])
+    feed(stage, 1, HOURS)
+    async with start(stage, batch_events_max=1) as worker:
+        await worker.consumed(events_of(stage))
+        assert worker.tally.late == 0
+    assert set(stage.ids().values()) == {1}
+    assert larges
+    assert 1 not in taken_back  # the large one may be, while the others are not known yet
+
+
+@over(MemoryStage)
+async def test_what_waits_after_a_large_batch_without_events_keeps_no_permit(
+    stage: MemoryStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is one for all, and those for which it waits need it."""
+    monkeypatch.setattr(LargeBatches.__init__, "__defaults__", (1,))
+    read_large(
+        stage,
+        monkeypatch,
+        lambda partition, at: partition == 1 or at == 0,
+        is_empty=lambda partition, at: (partition, at) == (0, 0),
+    )
+    feed(stage, 0, [(DAYS * DAY_MS, "removed"), (0, "ahead")])
+    feed(stage, 1, HOURS)
+    async with start(stage, batch_events_max=1) as worker:
+        await worker.consumed(events_of(stage) - 1)
         assert worker.tally.late == 0
     assert set(stage.ids().values()) == {1}

@@ -14,7 +14,7 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Damage, EventBatch
-from streamdedup.kafka.large import Place
+from streamdedup.kafka.large import Permit
 from streamdedup.kafka.old_format import OldRecordsError
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import skipped
@@ -44,27 +44,30 @@ class InputReader:
         That is a large record batch, bytes that cannot be parsed, or an event of a middle topic that is not ours.
         """
         self.large: PendingDecode | None = None
-        """The large record batch that the last read met; the next read meets it again, unless `place` decodes it."""
-        self.place = Place(services.cluster.large, f"{self._topic}/{partition}")
+        """The large record batch that the last read met; the next read meets it again, unless `permit` decodes it."""
+        self.permit = Permit(services.cluster.large, f"{self._topic}/{partition}")
+        # Everything below the first offset was returned, everything below the second is delivered.
+        self._read_to = self._passed_to = 0
         self._one_by_one = 0  # how many more events are read one at a time
         self._tries = 0
 
     def begin(self, epoch: int, offset: int) -> None:
         """Read on at `offset`, for as long as `epoch` lasts."""
         self._epoch, self.next_offset = epoch, offset
+        self._read_to = self._passed_to = offset
         self._source.go_to(self._partition, offset)
 
     def again(self, offset: int, cause: str) -> None:
         """Read again from `offset` on; `cause`, one of `catalogue.TAKEN_BACK`, says why."""
         self._meters.take_back(cause, offset)
-        self.next_offset = offset
+        self.next_offset = self._read_to = offset
         if self.ours:
             self._source.go_to(self._partition, offset)
 
     def passed(self, offset: int) -> None:
         """Note that everything below `offset` is delivered: an event that cannot be read from now on is another one."""
-        self._tries = 0
-        self.place.passed(offset)
+        self._tries, self._passed_to = 0, offset
+        self.permit.passed(offset)
 
     @property
     def ours(self) -> bool:
@@ -114,13 +117,21 @@ class InputReader:
             raise
         if isinstance(batch, EventBatch):
             batch = await self._ours_of(batch)
+            if len(batch):
+                self._pass_empty(int(batch.offsets[0]))
             self._one_by_one = max(0, self._one_by_one - len(batch))
-            self.next_offset = batch.next_offset
+            self.next_offset = self._read_to = batch.next_offset
             self._meters.read(batch)
         elif self.ours:
             self.next_offset = self._source.position(self._partition)
             self.large = batch
+            self._pass_empty(self.next_offset)
         return batch
+
+    def _pass_empty(self, offset: int) -> None:
+        """Give the permit back if the large record batch below `offset` has no event: then no delivery does."""
+        if self._passed_to >= self._read_to:
+            self.permit.passed(offset)
 
     def _stay(self) -> None:
         """Have the consumer stand where the last read ended, if the epoch lasts."""
@@ -161,7 +172,8 @@ class InputReader:
         if reached <= damage.last_offset:
             reached = damage.last_offset + 1
             self._source.go_to(self._partition, reached)
-        self.next_offset, self._tries, self._one_by_one = reached, 0, 0
+        self.next_offset = self._read_to = reached
+        self._tries = self._one_by_one = 0
         self._meters.skip(damage)
         return skipped(self._topic, self._partition, damage, reached)
 
@@ -187,7 +199,7 @@ class InputReader:
                 self.stuck = True
                 return None
             if isinstance(batch, PendingDecode):
-                # To wait for a place with events in hand would hold up their commit.
+                # To wait for a permit with events in hand would hold up their commit.
                 self.stuck = True
                 return None
             if batch is not None:

@@ -92,7 +92,7 @@ class Decider:
             batch = await self._read(in_flight)
             if isinstance(batch, PendingDecode):
                 await in_flight.all_committed()
-                await self._reader.place.decode(batch, leaving)
+                await self._reader.permit.decode(batch, leaving)
             elif batch is not None:
                 filling = self._fill(shard, in_flight, batch, closes_s_max, leaving)
                 del batch  # so that `_fill` alone holds it
@@ -120,7 +120,8 @@ class Decider:
     ) -> None:
         """Fill a transaction with `batch` and the events after it, until the interval, events or bytes are used up.
 
-        It also ends once it has the last of a large record batch, for whose place others may wait.
+        If it begins with events of a large record batch, it also ends once it has the last of them: others may wait for
+        the permit.
 
         After the interval it still takes events while the transaction before it commits, because it would only wait for
         that commit. So the events that arrive during that commit need no transaction of their own.
@@ -131,6 +132,7 @@ class Decider:
             return
         transaction, whole, events_max = Transaction(), True, self._pace.events_max
         offset = 0  # after the last part
+        of_large = self._reader.permit.reaches(self._departed_offset)
         in_flight.depart(transaction)
         latest = loop.time() + closes_s_max
         closes_at = min(latest, loop.time() + delivery.commit_interval_ms / 1000)
@@ -150,8 +152,7 @@ class Decider:
             )  # megabytes, which this frame would keep while it waits for more
             if not whole or transaction.size_bytes >= delivery.batch_bytes_max:
                 break
-            large_end = self._reader.place.last_offset
-            if large_end is not None and offset > large_end:
+            if of_large and not self._reader.permit.reaches(offset):
                 break
             left = min(events_max - transaction.events, self._extractor.rows_a_turn)
             batch = await self._reader.read_until(closes_at, left, leaving)

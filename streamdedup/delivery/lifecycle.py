@@ -76,9 +76,10 @@ stopped shard stays in the group.
 #
 # The first decides (`decide`):
 #   1. `consume` reads the next events of the input. They must begin where the last ones ended, in the same epoch. A
-#      large record batch ends the transaction before it, and is decoded once there is a place for it among those of all
-#      shards (`kafka.large`). The shard holds its place until all is committed that it read of that batch, or until it
-#      is taken back. While it waits for a place it has none, and no open transaction, so nothing waits in a circle.
+#      large record batch ends the transaction before it, and is decoded once there is a permit for it among those of
+#      all shards (`kafka.large`). The shard holds its permit until all is committed that it read of that batch, or
+#      until it is taken back. While it waits for a permit it has none, and no open transaction, so nothing waits in a
+#      circle.
 #   2. Keys are extracted and normalized. Malformed events, and those that the output would refuse (`emit.refused_by`:
 #      too large; too old or stamped ahead by the broker's clock, see `kafka.broker_clock`), get their verdicts before
 #      any rule.
@@ -419,7 +420,7 @@ class Delivery:
                 committer.run(shard, topology, in_flight),
             )
         finally:
-            self._reader.place.give_back()
+            self._reader.permit.give_back()
         if self._decider.full:
             await self._wait_full(shard)
 

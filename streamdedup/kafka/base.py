@@ -371,7 +371,7 @@ class Cluster(Protocol):
 
     @property
     def large(self) -> LargeBatches:
-        """The places for large record batches, of all that is read of this cluster."""
+        """The permits for large record batches, of all that is read of this cluster."""
 
     async def describe(self, names: Sequence[str]) -> Topology:
         """Return those topics of `names` that exist."""
@@ -506,7 +506,7 @@ class Cluster(Protocol):
     ) -> AsyncGenerator[EventBatch]:
         """Yield the events of committed transactions at offsets from `start` to `end` (exclusive).
 
-        Those of a large record batch hold a place in `large` until the next events are asked for: so keep none of them,
+        Those of a large one hold a permit of `large` until the next events are asked for: so keep none of them,
         and close the generator. Raise TimeoutError if no progress is made for `stall_s` seconds, and TrimmedError if
         the log no longer holds an offset that is needed.
         """

@@ -12,14 +12,14 @@ LARGE_MAX = 2  # of at most 128 MiB each
 
 
 class LargeBatches:
-    """The places for large record batches: at most `most` are decoded at a time. Each waiter has a name."""
+    """The permits for large record batches: at most `most` are decoded at a time. Each waiter has a name."""
 
     def __init__(self, most: int = LARGE_MAX) -> None:
         self._free = asyncio.Semaphore(most)
         self._waiting: dict[str, float] = {}
 
     def waits(self, name: str, above_s: float = 0.0) -> str | None:
-        """Return, as text, for how long `name` has waited for a place.
+        """Return, as text, for how long `name` has waited for a permit.
 
         None if it does not wait, or has waited for less than `above_s` seconds. Any thread may call this.
         """
@@ -30,7 +30,7 @@ class LargeBatches:
         return what if waited_s >= above_s else None
 
     async def take(self, name: str, unless: asyncio.Event | None = None) -> bool:
-        """Take a place for `name`; return False if `unless` was set before there was one."""
+        """Take a permit for `name`; return False if `unless` was set before there was one."""
         self._waiting[name] = time.monotonic()
         try:
             if unless is None:
@@ -40,7 +40,7 @@ class LargeBatches:
             del self._waiting[name]
 
     def release(self) -> None:
-        """Give a place back."""
+        """Give a permit back."""
         self._free.release()
 
     async def _take_unless(self, unless: asyncio.Event) -> bool:
@@ -58,36 +58,35 @@ class LargeBatches:
         return taking.done()
 
 
-class Place:
-    """The place of one reader, which has a `name`, for the large record batch that it reads."""
+class Permit:
+    """The permit of one reader, which has a `name`, for the large record batch that it reads."""
 
-    def __init__(self, places: LargeBatches, name: str) -> None:
-        self._places, self._name = places, name
+    def __init__(self, permits: LargeBatches, name: str) -> None:
+        self._permits, self._name = permits, name
         self._held: PendingDecode | None = None
 
     async def decode(self, large: PendingDecode, unless: asyncio.Event | None = None) -> None:
-        """Decode `large` when there is a place for it; do nothing if `unless` is set meanwhile.
+        """Decode `large` when there is a permit for it; do nothing if `unless` is set meanwhile.
 
-        Everything that was read of the one before must be done with: it gives its place back first, so nobody waits in
+        Everything that was read of the one before must be done with: it gives its permit back first, so nobody waits in
         a circle.
         """
         self.give_back()
-        if await self._places.take(self._name, unless):
+        if await self._permits.take(self._name, unless):
             self._held = large
             await large.done()
 
-    @property
-    def last_offset(self) -> int | None:
-        """The last offset of the record batch that has the place; None if none has it."""
-        return self._held.last_offset if self._held else None
+    def reaches(self, offset: int) -> bool:
+        """Return whether there is a record batch that has the permit, and its last offset is `offset` or later."""
+        return self._held is not None and offset <= self._held.last_offset
 
     def passed(self, offset: int) -> None:
-        """Note that everything below `offset` is done with. The place is given back if the record batch is, too."""
+        """Note that everything below `offset` is done with. The permit is given back if the record batch is, too."""
         if self._held is not None and self._held.next_offset <= offset:
             self.give_back()
 
     def give_back(self) -> None:
-        """Give the place back, if there is one, and drop what was decoded."""
+        """Give the permit back, if there is one, and drop what was decoded."""
         held, self._held = self._held, None
         if held is not None:
-            held.drop(self._places.release)
+            held.drop(self._permits.release)

@@ -26,7 +26,7 @@ from streamdedup.kafka.client.columns import ColumnarConsumer
 from streamdedup.kafka.client.connection import asked_again, client_arguments, raise_for
 from streamdedup.kafka.client.creation import never_creating
 from streamdedup.kafka.client.protocol import READ_UNCOMMITTED, fetch_one, list_offsets
-from streamdedup.kafka.large import LargeBatches, Place
+from streamdedup.kafka.large import LargeBatches, Permit
 from streamdedup.kafka.old_format import refusal
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.records.decoding import CHUNK_BYTES, PendingDecode
@@ -256,7 +256,7 @@ async def committed_events(
             max_partition_fetch_bytes=CHUNK_BYTES,
         )
     )
-    place = Place(large, f"{topic}/{partition}")
+    permit = Permit(large, f"{topic}/{partition}")
     try:
         with starting():
             await consumer.start()
@@ -274,14 +274,14 @@ async def committed_events(
             except OldFormatError as error:
                 raise DeliveryError(refusal(topic, partition, error.offset)) from None
             if isinstance(batch, PendingDecode):
-                await place.decode(batch)
+                await permit.decode(batch)
                 moved_at = loop.time()
                 continue
             reached = await consumer.position(where)
             if batch and (below_end := int(batch.offsets.searchsorted(end))):
                 yield batch if below_end == len(batch) else batch.head(below_end)
-            del batch  # it may be of a large one, which gives its place back now
-            place.passed(reached)
+            del batch  # it may be of a large one, which gives its permit back now
+            permit.passed(reached)
             if reached > position:
                 position, moved_at = reached, loop.time()
             elif loop.time() - moved_at > stall_s:
@@ -290,5 +290,5 @@ async def committed_events(
                 )
             await asyncio.sleep(0)  # give the loop a turn: prefetched events come at once
     finally:
-        place.give_back()
+        permit.give_back()
         await close_consumer(consumer)

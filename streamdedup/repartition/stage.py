@@ -275,7 +275,7 @@ class Stage:
             await run_together(self._read_all(partitions, pieces), self._transfer.run(pieces))
         finally:
             for reader in readers:
-                reader.place.give_back()
+                reader.permit.give_back()
 
     async def _read_all(self, partitions: Collection[InputPartition], pieces: Pieces) -> None:
         await run_together(*(self._read(partition, pieces) for partition in partitions))
@@ -295,7 +295,7 @@ class Stage:
                 raise
             except DeliveryError as error:
                 await pieces.settled()
-                reader.place.give_back()
+                reader.permit.give_back()
                 self.stop_partition(partition, error)
                 return
             if self._heads and is_first and batch is not None:
@@ -303,13 +303,13 @@ class Stage:
             is_first, ahead = batch is None, None  # the next one is the first after a pause
             if isinstance(batch, PendingDecode):
                 await pieces.settled()
-                await reader.place.decode(batch, self._leaving)
+                await reader.permit.decode(batch, self._leaving)
                 continue
             if batch is not None:
                 ahead, held = await self._put_in_turn(batch, before, pieces)
                 put_to, batch = batch.next_offset, None  # what waits keeps no large record batch
                 if held is not None:
-                    await self._wait_without_place(held, pieces)
+                    await self._wait_without_permit(held, pieces)
             elif reader.next_offset > put_to and loop.time() - moved_at >= IDLE_COMMIT_S:
                 await pieces.put(self._position(partition, reader.next_offset))
             else:
@@ -349,9 +349,9 @@ class Stage:
     ) -> tuple[EventBatch | None, Wait | None]:
         """Put `batch`, which was read from offset `before` on, as slower partitions allow.
 
-        Return the batch that follows, if it had to be read ahead. If some events must wait while the partition has a
-        place for a large record batch, return their wait: they are read again, with all that follows. Nothing more is
-        put once the assignment ends, or the stage leaves.
+        Return the batch that follows, if it had to be read ahead. If some events of a large record batch must wait,
+        return their wait: they are read again, with all that follows. Nothing more is put once the assignment ends, or
+        the stage leaves.
         """
         heads, partition = self._heads, _partition_of(batch)
         if heads is None or not len(batch):
@@ -359,7 +359,7 @@ class Stage:
             return None, None
         wait, ahead = await self._wait_and_ahead(batch, heads)
         reader, events = self._inputs.reader(partition), heads.events(wait)
-        if events < len(batch) and reader.place.last_offset is not None:
+        if events < len(batch) and reader.permit.reaches(int(batch.offsets[events])):
             reader.again(int(batch.offsets[events]), "held")
             wait.passed(events)
             if events:
@@ -376,11 +376,11 @@ class Stage:
             self._head[partition] = wait.head
         return ahead, None
 
-    async def _wait_without_place(self, wait: Wait, pieces: Pieces) -> None:
-        """Wait for slower partitions, which may need the place in memory of the large record batch that waits."""
+    async def _wait_without_permit(self, wait: Wait, pieces: Pieces) -> None:
+        """Wait for slower partitions, which may need the permit of the large record batch that waits."""
         reader = self._inputs.reader(wait.partition)
         await pieces.settled()
-        reader.place.give_back()
+        reader.permit.give_back()
         self._head[wait.partition] = wait.head
         if self._heads is not None:
             await self._wait_for_slower(wait, self._heads, reader.next_offset, pieces)

@@ -1,4 +1,4 @@
-"""Large record batches: so many are in memory at a time, over all partitions, and a place is always given back.
+"""Large record batches: so many are in memory at a time, over all partitions, and a permit is always given back.
 
 The broker in memory has no record batches. So a source stands in for them: so many consecutive offsets are one.
 """
@@ -33,25 +33,29 @@ DECODE_S = 0.5
 
 
 class Stage(memory.Stage):
-    """Workers over an input that has large record batches only; `live` are those that are decoded."""
+    """Workers over an input whose first `large` record batches are large; `live` are those that are decoded."""
 
     def __init__(self, directory: Path, start: Start) -> None:
         super().__init__(directory, start, PARTITIONS)
+        self.large = BATCHES
+        self.are_empty = False  # the large ones: as if compaction had removed their events
         self.live: set[Whole] = set()
-        self.most_live = 0
+        self.decoded = self.most_live = 0
         self.given_back_early = 0  # without the commit of all events
         self._pending: dict[tuple[Source, int, int], Whole] = {}
         self._read = Source.read
 
-    def permit(self, monkeypatch: pytest.MonkeyPatch, most: int = 1) -> None:
-        """Fill the input, of which a worker may have so many batches in memory."""
+    def permit(
+        self, monkeypatch: pytest.MonkeyPatch, most: int = 1, batches: int = BATCHES
+    ) -> None:
+        """Fill the input with so many batches, of which a worker may have `most` in memory."""
 
         async def reading(source: Source, *given: Any) -> EventBatch | PendingDecode | None:
             return await self._reading(source, *given)
 
         monkeypatch.setattr(LargeBatches.__init__, "__defaults__", (most,))
         monkeypatch.setattr(Source, "read", reading)
-        self.feed(range(ALL))
+        self.feed(range(PARTITIONS * batches * EVENTS))
 
     def committed_in(self, partition: int) -> int:
         """The group's offset."""
@@ -77,9 +81,14 @@ class Stage(memory.Stage):
         whole = self._pending.setdefault(
             (source, partition, number), Whole(self, partition, number)
         )
-        if number < BATCHES and whole not in self.live:
+        if number >= self.large:
+            return await self._read(source, partition, *given)
+        if whole not in self.live:
             await asyncio.sleep(0)
             return whole
+        if self.are_empty:
+            source.go_to(partition, whole.last_offset + 1)
+            return None
         batch = await self._read(source, partition, *given)
         if not isinstance(batch, EventBatch) or batch.next_offset <= whole.last_offset + 1:
             return batch
@@ -102,6 +111,7 @@ class Whole(PendingDecode):
     async def done(self) -> None:
         stage = self._stage
         stage.live.add(self)
+        stage.decoded += 1
         stage.most_live = max(stage.most_live, len(stage.live))
         await asyncio.sleep(DECODE_S)
 
@@ -132,7 +142,7 @@ async def test_so_many_large_batches_are_in_memory_until_they_are_committed(
 
 
 @over(Stage)
-async def test_a_shard_that_waits_for_a_place_says_so(
+async def test_a_shard_that_waits_for_a_permit_says_so(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With for how long; once it goes on, it does not."""
@@ -151,7 +161,7 @@ async def test_a_shard_that_waits_for_a_place_says_so(
 
 
 @over(Stage)
-async def test_a_doubt_gives_the_place_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_doubt_gives_the_permit_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shard goes on after it, and so do the others meanwhile."""
     settle, failing = MemoryWriter.settle, Counter[int]()
 
@@ -172,7 +182,7 @@ async def test_a_doubt_gives_the_place_back(stage: Stage, monkeypatch: pytest.Mo
 
 
 @over(Stage)
-async def test_a_stopped_shard_gives_its_place_back(
+async def test_a_stopped_shard_gives_its_permit_back(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others go on for as long as it is stopped."""
@@ -196,7 +206,7 @@ async def test_a_stopped_shard_gives_its_place_back(
 
 
 @over(Stage)
-async def test_a_shard_that_leaves_gives_its_place_back(
+async def test_a_shard_that_leaves_gives_its_permit_back(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With every rebalance, while others wait for it: whoever leaves holds nobody up."""
@@ -212,6 +222,52 @@ async def test_a_shard_that_leaves_gives_its_place_back(
     assert not second.lines("transactions_abandoned")
     assert stage.most_live <= 2  # each worker has one
     stage.check_output()
+
+
+@over(Stage)
+async def test_a_transaction_after_a_large_batch_is_filled(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what arrives within its interval, though the large batch before it keeps its permit."""
+    settle, may_settle, transactions = MemoryWriter.settle, asyncio.Event(), Counter[int]()
+
+    async def settling(writer: MemoryWriter, expected: int | None) -> int | None:
+        transactions[writer._partition] += 1
+        if transactions[writer._partition] > 1:  # the first has the start alone
+            await may_settle.wait()
+        return await settle(writer, expected)
+
+    monkeypatch.setattr(MemoryWriter, "settle", settling)
+    stage.config["delivery"] |= {"commit_interval_ms": 2_000, "max_in_flight": 4}
+    stage.large = 1
+    stage.permit(monkeypatch, PARTITIONS, batches=1)
+    async with stage.start() as worker:
+        await worker.until(lambda: set(transactions.values()) == {2}, "large batches")
+        for _ in range(EVENTS):
+            stage.feed(range(PARTITIONS))
+            await asyncio.sleep(0.2)
+        assert len(stage.live) == PARTITIONS
+        may_settle.set()
+        await worker.until(
+            lambda: all(stage.committed_in(p) == 2 * EVENTS for p in range(PARTITIONS)),
+            "committed end",
+        )
+    assert set(transactions.values()) == {3}
+
+
+@over(Stage)
+async def test_a_large_batch_without_events_gives_its_permit_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, before its position is committed: others wait for it."""
+    stage.large, stage.are_empty = 1, True
+    stage.permit(monkeypatch, batches=1)
+    async with stage.start() as worker:
+        await worker.until(lambda: stage.live, "large batch")
+        begun_at = asyncio.get_running_loop().time()
+        await worker.until(lambda: stage.decoded == PARTITIONS, "all of them")
+        assert asyncio.get_running_loop().time() - begun_at < 2 * PARTITIONS * DECODE_S
+        await worker.until(lambda: not stage.live, "permits")
 
 
 def test_the_documented_number_holds() -> None:
