@@ -117,7 +117,7 @@ def judged(worker: Contending) -> Counter[str]:
 
 def main() -> int:
     """Watch filters that grow; status 1 if memory beside them grew by more than MORE_BYTES_MAX."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench lasting", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     arguments = parser.parse_args()
     at, what = broker.found()

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.broker.base import Broker
 from tests.broker.topics import create_topic, produce, read_all, unique_name
 from tests.deployment import Deployment, keyed
@@ -12,6 +14,7 @@ from tests.memory import page
 PARTITIONS = 2
 
 
+@pytest.mark.rule(1)
 async def test_two_deployments_with_one_output_name_each_other(
     broker: Broker, tmp_path: Path, start: Start
 ) -> None:

@@ -1,7 +1,8 @@
 """A network between worker and broker that cuts, swallows and delays, one request or response of one API at a time.
 
 TCP keeps its order: what is delayed holds up all that follows in that direction, and a connection on which something
-was dropped carries nothing further that way. A request that was delayed still arrives when its client has gone.
+was dropped carries nothing further that way. A request that was delayed still arrives when its client has gone. To
+have a worker fence anew, all connections of its producers are cut, each before its next frame.
 """
 
 import signal
@@ -74,12 +75,10 @@ class Faults:
 
     def __init__(self) -> None:
         self.armed: Fault | None = None
-        self._silent: set[tuple[int, bool]] = (
-            set()
-        )  # connections and ways on which something was dropped
-        self._writing: set[int] = (
-            set()
-        )  # connections that carried an event, or the end of a transaction
+        # Connections and ways on which something was dropped.
+        self._silent: set[tuple[int, bool]] = set()
+        # Connections that carried an event, or the end of a transaction.
+        self._writing: set[int] = set()
         self._cut: set[int] = set()
 
     def cut_producers(self) -> None:

@@ -1,6 +1,7 @@
 """How a member of the group is broken: its place, its assignments, its consumer, its end."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from unittest.mock import ANY, patch
 
@@ -17,7 +18,9 @@ from streamdedup.kafka.client.columns import ColumnarConsumer
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.source import NOWHERE, KafkaMember
+from streamdedup.kafka.topics import Changes, Topology
 from streamdedup.settings.meaning import Meaning
+from streamdedup.worker.topic_watch import TopicWatch
 from streamdedup.worker.worker import Worker
 
 MUTANTS = (
@@ -64,6 +67,12 @@ MUTANTS = (
         ("test_an_input_trimmed_under_a_running_worker_is_no_jump",),
     ),
     Mutant(
+        "topic-ids-not-looked-at",
+        "a topic that was made again under a running worker is noticed (rule 12)",
+        lambda: replaced(TopicWatch._look, _look_at_names),
+        ("test_a_topic_that_was_made_again_ends_the_worker",),
+    ),
+    Mutant(
         "drain-waits-for-the-disk",
         "a shutdown ends within `drain_s` (rule 17)",
         lambda: replaced(Worker._shut_down, _shut_down_at_leisure),
@@ -81,6 +90,7 @@ HOURS_S = 100_000.0
 
 _read, _poll = KafkaMember.read, KafkaMember.poll
 _read_until, _shut_down = InputReader.read_until, Worker._shut_down
+_look = TopicWatch._look
 
 
 async def _unasked(_self: KafkaMember, _epoch: int) -> bool:
@@ -104,6 +114,16 @@ async def _poll_for_events_only(
 
 def _at_the_earliest(**given: Any) -> ColumnarConsumer:
     return ColumnarConsumer(**{**given, "auto_offset_reset": "earliest"})
+
+
+async def _look_at_names(self: TopicWatch) -> None:
+    changed = self._cluster.changed
+
+    async def missing(known: Topology) -> Changes:
+        return replace(await changed(known), remade=())
+
+    with patch.object(self._cluster, "changed", missing):
+        await _look(self)
 
 
 async def _shut_down_at_leisure(self: Worker, ends_at: float) -> None:

@@ -368,6 +368,7 @@ class Claims:
         notes = await stage.cluster.notes(stage.group, stage.source, PARTITIONS)
         assert notes == {stage.partition: NOTE}
 
+    @pytest.mark.rule(10)
     async def test_the_group_confirms_an_assignment_that_holds(self, stage: Stage) -> None:
         """And no other; nor that of a member which has left."""
         async with member(stage.cluster, stage.source) as source:

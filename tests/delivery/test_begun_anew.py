@@ -40,6 +40,7 @@ async def says_once(stage: Stage, event: str, offset: int) -> LocalWorker:
 
 @KINDS
 @GUARANTEES
+@pytest.mark.rule(5)
 @over(Stage)
 async def test_what_was_deleted_unread_is_reported(stage: Stage, kind: str, guarantee: str) -> None:
     """With `source.on_gap: skip`: from which offset to which, how many, in the log and in the metric; once."""

@@ -72,6 +72,7 @@ def test_a_lost_offset_is_no_birth(source: SourceOptions, trace: dict[str, Any])
 
 
 @pytest.mark.parametrize("offset", [0, 9, 91])
+@pytest.mark.rule(5)
 def test_an_offset_outside_of_the_input_stops_or_skips(offset: int) -> None:
     """Unread events are gone: it stops, naming offset, range and option, or starts at earliest where told so."""
     with pytest.raises(DeliveryError, match=rf"offset {offset} .* 10 to 90.*source\.on_gap: skip"):

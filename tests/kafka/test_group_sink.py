@@ -259,23 +259,23 @@ async def events(*sizes: int) -> EventBatch:
     return batch
 
 
-def values(sent: list[tuple[str, int, bytes]]) -> dict[tuple[str, int], list[int]]:
-    """The sizes of the values by topic and partition."""
-    found: dict[tuple[str, int], list[int]] = {}
+def values(sent: list[tuple[str, int, bytes]]) -> dict[tuple[str, int], list[bytes | None]]:
+    """The values by topic and partition."""
+    found: dict[tuple[str, int], list[bytes | None]] = {}
     for topic, partition, data in sent:
-        sizes = [len(value or b"") for value in decode(list(record_batches(data))).values]
-        found.setdefault((topic, partition), []).extend(sizes)
+        found.setdefault((topic, partition), []).extend(decode(list(record_batches(data))).values)
     return found
 
 
 async def sent(writer: KafkaGroupWriter, producer: Producer) -> dict[tuple[str, int], list[int]]:
-    """What the brokers have once all is settled."""
+    """The sizes of the values that the brokers have once all is settled, by topic and partition."""
     settling = asyncio.create_task(writer.settle())
     await until(lambda: settling.done() or producer.futures, lambda: "nothing is sent")
     await asyncio.sleep(0.05)
     producer.answer(*range(len(producer.futures)))
     await settling
-    return values(producer.sent)
+    found = values(producer.sent)
+    return {place: [len(value or b"") for value in of] for place, of in found.items()}
 
 
 async def test_rows_go_to_their_partitions_and_topics() -> None:

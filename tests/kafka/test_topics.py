@@ -69,44 +69,73 @@ RIGHTS = [
 WORDS = {READ: "Read", WRITE: "Write"}
 
 
+def refused(wrong: Topic) -> list[str]:
+    """What is said of the topic that differs from one that fits: one line each with the side topics that use it."""
+    return refused_of(wrong.name, topology(wrong))
+
+
+def refused_of(name: str, topics: Topology) -> list[str]:
+    """One line each with the side topics that use the topic `name`; the others are not refused."""
+    lines = []
+    for sink in (SINK, WITH_BLOCKED, ONLY_OUTPUT):
+        found = problems(topics, sink)
+        assert len(found) == (name in ["events", *sink_topics(sink)])
+        lines += found
+    return lines
+
+
 @table(
-    [  # the topic that is missing, or differs from one that fits, and a part of what is said
-        ("events", f"the topic events {MISSING}"),
-        *((name, f"the topic {name} {MISSING}, or set sink.create_topics: true") for name in OUTPUTS),
+    [
+        ("events", MISSING),  # it is never made by us
+        *((name, f"{MISSING}, or set sink.create_topics: true") for name in OUTPUTS),
+    ]
+)
+def test_what_is_missing_is_one_line(name: str, why: str) -> None:
+    """It names the topic, and how it comes to be."""
+    assert set(refused_of(name, topology(without=(name,)))) == {f"the topic {name} {why}"}
+
+
+@table(RIGHTS)
+def test_a_right_that_is_missing_is_one_line(name: str, right: int) -> None:
+    """The input is read, the output read and written, the side topics written."""
+    lines = refused(topic(name, rights=EVERYTHING & ~(1 << right)))
+    why = "is missing; grant it (docs/security.md)"
+    assert set(lines) == {f"the right {WORDS[right]} on topic {name} {why}"}
+
+
+@pytest.mark.rule(13)
+@table(
+    [  # the topic that differs from one that fits, and a part of what is said
         *((topic(name, 3), f"the topic {name} has 3 partitions, events has 4") for name in OUTPUTS),
         *((topic(name, 3), f"add partitions to {name}") for name in OUTPUTS),
         (topic("unique", 3), "If nothing was emitted yet, add partitions to unique"),
         (topic("unique", 3), "set source.on_growth: accept and add partitions to unique"),
         (topic("unique", 3), "make events again with 3"),
-        *((topic("unique", cleanup_policy=each), COMPACTED.format("unique", each)) for each in POLICIES),
+        *(
+            (topic(name, cleanup_policy=each), COMPACTED.format(name, each))
+            for name in OUTPUTS
+            for each in POLICIES
+        ),
         (topic("unique", cleanup_policy="compact"), "set cleanup.policy=delete"),
-        (topic("again", cleanup_policy="compact"), COMPACTED.format("again", "compact")),
-        (topic("letters", cleanup_policy="compact"), COMPACTED.format("letters", "compact")),
-        (topic("again", max_message_bytes=1000), "the topic again has max.message.bytes=1000, less"),
+        (
+            topic("again", max_message_bytes=1000),
+            "the topic again has max.message.bytes=1000, less",
+        ),
         (topic("again", max_message_bytes=1000), f"than unique ({DEFAULT_MESSAGE_BYTES_MAX})"),
-        *((topic("again", **{each: 1000}), "again has message.timestamp.") for each in STAMPS),
         *(
             (
-                topic(name, rights=EVERYTHING & ~(1 << right)),
-                f"the right {WORDS[right]} on topic {name} is missing; grant it (docs/security.md)",
+                topic("again", **{each: 1000}),
+                f"the topic again has {each.replace('_', '.')}=1000, less than unique",
             )
-            for name, right in RIGHTS
+            for each in STAMPS
         ),
     ]
-)  # fmt: skip
-def test_what_does_not_fit_is_one_line(wrong: Topic | str, part: str) -> None:
+)
+def test_what_does_not_fit_is_one_line(wrong: Topic, part: str) -> None:
     """It names the topic, what is wrong with it, and the remedy; of whatever side topics are in use."""
-    if isinstance(wrong, str):
-        name, topics = wrong, topology(without=(wrong,))
-    else:
-        name, topics = wrong.name, topology(wrong)
-    for sink in (SINK, WITH_BLOCKED, ONLY_OUTPUT):
-        if name in ["events", *sink_topics(sink)]:
-            (line,) = problems(topics, sink)
-            assert part in line
-            assert ("make events again" in line) == line.startswith("the topic unique has 3")
-        else:
-            assert problems(topics, sink) == []
+    for line in refused(wrong):
+        assert part in line
+        assert ("make events again" in line) == line.startswith("the topic unique has 3")
 
 
 @table([["events", *OUTPUTS], ["unique"]])

@@ -35,7 +35,13 @@ VERSIONS: Mapping[int, list[tuple[str, Any]]] = {
 }
 
 
-PLAYED = list[PlayedClient]()
+class Played:
+    """The client that workers and commands ask: that of the stage."""
+
+    client: PlayedClient | None = None
+
+
+PLAYED = Played()
 
 
 def value(number: int, key: str) -> bytes:
@@ -54,7 +60,7 @@ class Stage(memory.Stage):
         self.config["kafka"]["schema_registry"] = {"url": "http://registry.example"}
         self.letters = self.side_topic("dead_letter_topic")
         self.client = PlayedClient({each: avro(*fields) for each, fields in VERSIONS.items()})
-        PLAYED.append(self.client)
+        PLAYED.client = self.client
 
     def write(self, *values: bytes | None) -> None:
         """Append events to the input."""
@@ -82,8 +88,9 @@ class Stage(memory.Stage):
 
 @pytest.fixture(autouse=True)
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have workers and commands ask the client of the newest stage."""
-    monkeypatch.setattr(registry, "Client", lambda _: PLAYED[-1])
+    """Have workers and commands ask the client of the stage, of which none is left after the test."""
+    monkeypatch.setattr(PLAYED, "client", None)
+    monkeypatch.setattr(registry, "Client", lambda _: PLAYED.client)
 
 
 def events_of(keys: Iterable[str]) -> list[bytes]:

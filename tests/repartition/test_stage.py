@@ -107,7 +107,7 @@ async def test_a_middle_that_was_made_again_is_filled_anew(stage: MemoryStage) -
 
 @pytest.mark.rule(23)
 @over(MemoryStage)
-async def test_the_middle_is_remade_under_a_running_worker(stage: MemoryStage) -> None:
+async def test_the_middle_is_deleted_under_a_running_worker(stage: MemoryStage) -> None:
     """The worker ends; the next one makes good what was in the old topic."""
     stage.feed(IDS[:1_000])
     worker = stage.start()

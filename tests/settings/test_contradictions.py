@@ -285,7 +285,10 @@ CONTRADICTIONS = [
         "sink.duplicates_topic: means nothing with filter.kind: none",
     ),
     *(
-        ([*_SCREENS, f"filter.{leaf}={value}"], "means nothing with filter.kind: none")
+        (
+            [*_SCREENS, f"filter.{leaf}={value}"],
+            f"filter.{leaf} = '{value}': means nothing with filter.kind: none",
+        )
         for leaf, value in {
             "capacity": "5",
             "error_rate": "0.1",

@@ -52,7 +52,9 @@ class Stage:
         settings = load(self.deployment.write_config())
         recipe = Recipe(settings, 1)
         async with connected_to(self.broker)(settings.kafka) as cluster:
-            topic = ControlTopic(recipe, cluster, TOPIC, meters=Meters(), keys=Lane(1), now_ms=int)
+            topic = ControlTopic(
+                recipe, cluster, TOPIC, meters=Meters(), keys=Lane(1), now_ms=lambda: 0
+            )
             await topic.catch_up()
 
             async def follow() -> None:

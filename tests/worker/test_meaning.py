@@ -134,6 +134,7 @@ async def test_a_sleeper_waits_where_the_group_has_changed_and_comes_back_by_its
     assert stage.ids() == [*range(100), *range(USERS, USERS + 100)]
 
 
+@pytest.mark.rule(15)
 @over(Stage)
 async def test_a_key_is_changed_by_stopping_all_and_starting_all(stage: Stage) -> None:
     """The output is folded by the new key, with a warning for what has none; the group's offsets stay."""

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from streamdedup.delivery.lifecycle import FENCINGS_S
 from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.cluster import MemoryCluster
@@ -59,12 +61,14 @@ def shown(worker: LocalWorker) -> tuple[list[str], list[float]]:
     return [line for line in lines if "another deployment" in line], measured(worker, GAUGE)
 
 
+@pytest.mark.parametrize("theirs", ["events", "others"], ids=["the same input", "another input"])
+@pytest.mark.rule(1)
 @over(Stage)
-async def test_another_deployment_on_the_same_output_is_named(stage: Stage) -> None:
+async def test_another_deployment_on_the_same_output_is_named(stage: Stage, theirs: str) -> None:
     """In the log of both, once a minute, at `/readyz` and in a metric, until it is gone; no key is lost or doubled."""
     first = stage.start(stage.deployment("one", "events"))
     await first.live()
-    second = stage.start(stage.deployment("two", "events"))
+    second = stage.start(stage.deployment("two", theirs))
     await second.live()
     await stage.feed(50)
     for worker, other in ((first, "two"), (second, "one")):

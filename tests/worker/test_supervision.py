@@ -135,6 +135,30 @@ async def test_a_topic_is_deleted_if_it_stays_missing(
             await worker.task
 
 
+@pytest.mark.rule(12)
+@over(Stage)
+async def test_a_topic_that_was_made_again_ends_the_worker(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends at once and names the topic, whose offsets may be those of before."""
+    remade: list[str] = []
+
+    async def changed(_cluster: MemoryCluster, _known: Topology) -> Changes:
+        return Changes(remade=[*remade])
+
+    monkeypatch.setattr(MemoryCluster, "changed", changed)
+    monkeypatch.setattr(topic_watch, "EVERY_S", 1.0)
+    worker = stage.start()
+    await worker.live(2)
+    remade.append(stage.source)
+    await asyncio.wait([worker.task], timeout=5)
+    assert worker.task.done()
+    with pytest.raises(
+        DeliveryError, match=f"created again, while the worker ran: {stage.source};"
+    ):
+        await worker.task
+
+
 @pytest.mark.parametrize("error", [NodeNotReadyError, RequestTimedOutError, KafkaConnectionError])
 async def test_settings_that_a_broker_did_not_tell_are_asked_for_again(
     error: type[Exception],
