@@ -243,6 +243,10 @@ def test_headers_that_do_not_fit_are_refused(case: Case) -> None:
     header, parts = seen.header(), copies(seen)
     for name, value in header.items():
         wrongs: list[Any] = [None, "x", -1, 1 << 70, 10**400, 1.5, math.nan, []]
+        if type(value) is int:
+            wrongs.append(True)
+            if value != 0 and name != "keys":  # a table of bits cannot count its keys
+                wrongs.append(0)
         if isinstance(value, int) and name not in ("keys", "capacity", "watermark"):
             wrongs += [value - 1, value + 1 if name != "bits" else value + 64]
         if name == "capacity":
