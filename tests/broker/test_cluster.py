@@ -370,7 +370,7 @@ class Claims:
 
     @pytest.mark.rule(10)
     async def test_the_group_confirms_an_assignment_that_holds(self, stage: Stage) -> None:
-        """And no other; nor that of a member which has left."""
+        """And no other: an epoch that is over is not confirmed."""
         async with member(stage.cluster, stage.source) as source:
             assert await source.confirms(source.epoch)
             assert not await source.confirms(source.epoch - 1)
