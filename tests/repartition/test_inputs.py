@@ -263,7 +263,7 @@ async def test_a_partition_that_stops_is_named_by_its_topic(stage: MemoryStage) 
         assert copying is not None
         assert copying.progress["input_stopped"] == [f"{US}/1"]
         shown = page(worker).text
-        assert f"{US}/1: stopped: the offset 0 was committed by a stage" in shown
+        assert f"{US}/1: stopped: {US}/1: the offset 0 was committed by a stage" in shown
         await worker.consumed(len(IDS) - 200)
     assert set(copying.stage.stopped if copying.stage else ()) == {InputPartition(US, 1)}
 
