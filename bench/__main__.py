@@ -19,7 +19,7 @@ TOOLS = {
     "hashes": Tool("The hashes on keys with a structure", "bench.hashes", parses=False),
     "lasting": Tool("Memory beside filters that grow, for an hour", "bench.worker.lasting"),
     "lists": Tool("Lists of 100 million addresses; with --exact, the store", "bench.lists"),
-    "lock": Tool("What the lock of a library filter costs a call", "bench.lock", parses=False),
+    "one-key": Tool("One key at a time, beside `set` and rbloom; minutes", "bench.one_key"),
     "repartition": Tool(
         "The stages of source.repartition", "bench.worker.repartition", parses=False
     ),

@@ -15,6 +15,9 @@ TOOLS = {
     "fuzz": Tool("Wrong inputs for the parsers of foreign bytes", "proof.fuzz"),
     "golden": Tool("Write the goldens that are missing", "proof.golden.records", parses=False),
     "mutants": Tool("Each promise broken once: a test must go red", "proof.mutants"),
+    "one-key": Tool(
+        "Builtins of filters at random, where a wrong address is a crash", "proof.one_key"
+    ),
     "simulation": Tool("Deployments over a broker in memory, by seeds", "proof.simulation"),
     "tables": Tool("Write the tables of docs/ that are made", "proof.tables", parses=False),
 }

@@ -28,7 +28,7 @@ from numba.core import ir
 from numba.core.typed_passes import AnnotateTypes
 
 import streamdedup
-from streamdedup import filters
+from streamdedup import filters, library
 from streamdedup.events import Column
 from streamdedup.filters.base import Removable, Static, Unionable
 from streamdedup.filters.exact import digest_map
@@ -38,7 +38,7 @@ from streamdedup.kafka.records.encoding import BatchEncoder
 from streamdedup.kafka.records.encoding import warm_up as warm_up_records
 from streamdedup.kafka.records.headers import RawHeaders
 from streamdedup.kafka.records.wire import decode, record_batches
-from streamdedup.kernel import KERNELS, cache_root, unwritten
+from streamdedup.kernel import ENTRIES, KERNELS, Entry, cache_root, unwritten
 from streamdedup.kernel import sources as sources_of
 from streamdedup.keys import join, placement
 from streamdedup.keys.formats import json_column, json_exact
@@ -233,6 +233,20 @@ def test_every_kernel_inferred_what_was_meant(used: dict[str, list[str]]) -> Non
 def test_every_kernel_was_looked_at(used: dict[str, list[str]]) -> None:
     """The check above leaves none out: what it does not use, `report` must learn to use."""
     assert used["unused"] == []
+
+
+def test_an_entry_calls_the_interpreter_only(used: dict[str, list[str]]) -> None:
+    """Seven functions of the stable ABI, and four more where a time is taken; no other library, and nothing raises."""
+    one_key = {
+        *("PyBool_FromLong", "PyByteArray_AsString", "PyBytes_AsString", "PyBytes_Size"),
+        *("PyErr_Clear", "PyObject_CallMethod", "PyUnicode_AsUTF8AndSize"),
+    }
+    and_a_time = {"PyErr_Occurred", "PyLong_AsLongLong"}
+    and_a_time |= {"PyObject_GetAttrString", "PyObject_Vectorcall", "Py_DecRef"}
+    assert len(used["calls"]) == 20  # of the kinds that take keys one by one
+    for calls in used["calls"]:
+        asked = set(calls.split())
+        assert asked == one_key or asked == one_key - {"PyObject_CallMethod"} | and_a_time
 
 
 def test_nothing_compiles_after_the_warm_up(used: dict[str, list[str]]) -> None:
@@ -450,7 +464,10 @@ def report() -> None:
     late += _records_used()
     late += _placement_used()
     _others_used()
+    library.warm_up()
+    calls = [" ".join(_calls(entry)) for entry in ENTRIES]
     found = {
+        "calls": calls,
         "misinferred": [*misinferred(KERNELS)],
         "unused": [_name(kernel) for kernel in KERNELS if not kernel.overloads],
         "late": late,
@@ -639,6 +656,14 @@ def _placement_used() -> Iterator[str]:
         assert origin_header.unmarked(there, "g")[1] is None
         assert origin_header.unmarked(batch, "g")[1] == 0
     yield from _since(before)
+
+
+def _calls(entry: Entry) -> set[str]:
+    """Compile an entry anew, with all that is inlined into it, and return the functions that it calls."""
+    made = entry.empty()
+    made.compile()
+    declared = re.findall(r"^declare [^@]*@\"?([\w.]+)", made.inspect_llvm(), re.MULTILINE)
+    return {name for name in declared if not name.startswith("llvm.")}
 
 
 def _others_used() -> None:

@@ -2,26 +2,32 @@
 
 The worker's filters need neither, and pay for neither. So `shared` gives a filter a subclass of its own class, made
 once for each: there all public methods hold the filter's lock, because kernels let other threads run, and additions
-watch the capacity.
+watch the capacity. The methods of one key become builtins when they are first called (`filters.one_key`).
 """
 
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, wraps
+from importlib import import_module
 from inspect import getattr_static, isfunction
+from itertools import chain
+from operator import is_
 from os import PathLike
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
+from typing_extensions import override
 
 from streamdedup import filters, forks
 from streamdedup.errors import FilterFullError, FilterFullWarning
 from streamdedup.filters.base import Addable, Filter, Growing, Times
 from streamdedup.filters.bloom import classic
-from streamdedup.filters.kinds import GROWABLE, STATIC
+from streamdedup.filters.kinds import GROWABLE, KINDS, STATIC
 from streamdedup.filters.memory import aligned_bytes, fill
+from streamdedup.filters.one_key import HEAD, OPEN, ROOM, STAGE_ROOM, Builtins, new_state
+from streamdedup.interpreter import Native, as_builtin, usable
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from streamdedup.snapshot import files
 
@@ -34,6 +40,8 @@ FREE = ("digests", "from_parts", "hash")  # they read nothing that changes
 # They return iterators; between two steps others may work.
 IN_STEPS = ("put_many", "date", "rotate")
 OPERATORS = ("__contains__", "__len__", "__repr__")
+ONE_KEY = ("__contains__", "add", "discard")  # the methods that may become builtins
+ROOM_BYTES, STAGE_ROOM_BYTES = (slice(8 * word, 8 * word + 8) for word in (ROOM, STAGE_ROOM))
 
 
 def build(config: Mapping[str, Any]) -> Addable:
@@ -56,7 +64,7 @@ def save(filter_: Filter, path: "str | PathLike[str]") -> None:
     waits = isinstance(filter_, Shared) and (
         isinstance(filter_, Growing) or not cast("Filter", filter_).only_sets_bits
     )
-    with cast("Shared", filter_)._lock if waits else nullcontext():
+    with cast("Shared", filter_)._alone() if waits else nullcontext():
         files.save(filter_, path)
 
 
@@ -67,9 +75,10 @@ def shared(filter_: F, on_full: str = WARN) -> F:
     """
     if not isinstance(filter_, Addable):
         return filter_
-    class_: Any = _class_over(type(filter_))
+    class_: Any = _class_over(type(filter_), getattr(filter_, "_of", filter_.kind))
     made: Any = class_.__new__(class_)
-    made._lock, made._on_full, made._room_left = forks.lock(forks.FILTER), on_full, 0
+    made._state, made._inside = bytearray(8 * HEAD), 0
+    made._lock, made._on_full = forks.lock(forks.FILTER), on_full
     for name, value in vars(
         filter_
     ).items():  # one by one, since Python reads attributes faster then
@@ -77,16 +86,77 @@ def shared(filter_: F, on_full: str = WARN) -> F:
     return cast("F", made)
 
 
-class Shared:
+class Shared(Native):
     """What a filter has more if threads share it. `_room_left` new keys fit for certain."""
 
     _lock: Any
     _on_full: str
-    _room_left: int
+    _inside: int  # how many methods hold the lock, one within the other
+    _known: tuple[Any, ...]  # what the state was made of
+    _builtins: ClassVar[Any]
+    _pending: ClassVar[dict[str, Any]]  # of methods that are not builtins yet
+
+    @property
+    def _room_left(self) -> int:
+        return int.from_bytes(self._state[ROOM_BYTES], sys.byteorder, signed=True)
+
+    @_room_left.setter
+    def _room_left(self, keys: int) -> None:
+        self._state[ROOM_BYTES] = keys.to_bytes(8, sys.byteorder, signed=True)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock. Builtins leave all to Python meanwhile."""
+        with self._lock:
+            was_open = self._enter()
+            try:
+                yield
+            finally:
+                self._leave(was_open)
+
+    def _enter(self) -> int:
+        """Begin a method that holds the lock: builtins leave all to Python. Return whether they worked before."""
+        self._inside += 1
+        was_open, self._state[OPEN] = self._state[OPEN], 0
+        return was_open
+
+    def _leave(self, was_open: int) -> None:
+        """End it. Builtins work again if they did before, and no array of theirs was replaced."""
+        self._inside -= 1
+        if was_open and _same(tuple(chain(*self._stage_words())), self._known):
+            self._state[STAGE_ROOM_BYTES] = self._stage_room.to_bytes(8, sys.byteorder)
+            self._state[OPEN] = 1
+
+    def _opens(self) -> bool:
+        """Let builtins work, from the arrays of now. Return False if they do already, or cannot."""
+        if self._inside or self._state[OPEN] or self._builtins is None:
+            return False
+        one: Any = self
+        words = self._stage_words()
+        if not all(words) or type(one.hash) is not Hash:
+            return False
+        if self._room_left < 1:
+            self._count_room()
+        self._known = tuple(chain(*words))
+        self._state = new_state(one.hash, self._room_left, self._stage_room, words)
+        return True
+
+    def _stage_words(self) -> list[tuple[Any, ...]]:
+        """The words of each stage, as builtins take them; empty if they cannot work now."""
+        one: Any = self
+        stages = one._stages if one.kind == "chain" else [one]
+        return [self._builtins.words(stage) for stage in stages]
+
+    @property
+    def _stage_room(self) -> int:
+        """How many new keys the newest stage takes."""
+        one: Any = self
+        room: int = one._room if one.kind == "chain" else UNWATCHED
+        return room
 
     def __copy__(self) -> Any:  # noqa: ANN401 - of its own class
         one = cast("Filter", self)
-        with self._lock:
+        with self._alone():
             return _restored(one.header(), _copies(one.buffers()), one.hash)
 
     def __deepcopy__(self, _known: object) -> Any:  # noqa: ANN401 - of its own class
@@ -94,7 +164,7 @@ class Shared:
 
     def __reduce__(self) -> tuple[object, ...]:
         one = cast("Filter", self)
-        with self._lock:
+        with self._alone():
             parts = [bytes(buffer) for buffer in one.buffers()]
             return _unpickled, (one.header(), parts, one.hash.name, one.hash.key, one.hash.drawn)
 
@@ -103,17 +173,21 @@ class Shared:
 
         `new` returns whether those that are new fit into the room that it is given.
         """
-        if self._on_full == WARNED:
-            self._room_left = UNWATCHED
-            return
-        one: Any = self
-        room = one.room() if hasattr(one, "room") else one.capacity - len(one)
-        self._room_left = max(0, room)
+        room = self._count_room()
         if rows <= room or new(room):
             return
         if self._on_full == STOP:
-            raise _full(one)
+            raise _full(cast("Filter", self))
         self._warn()
+
+    def _count_room(self) -> int:
+        """Return how many new keys fit, which may be below 0."""
+        one: Any = self
+        room: int = UNWATCHED
+        if self._on_full != WARNED:
+            room = one.room() if hasattr(one, "room") else one.capacity - len(one)
+        self._room_left = max(0, room)
+        return room
 
     def _warn(self) -> None:
         self._on_full, self._room_left = WARNED, UNWATCHED
@@ -122,24 +196,90 @@ class Shared:
             f"{_fullness(one)}; from here on it errs more often than its error_rate, {one.error_rate:g}, or takes more"
             f" memory; build it {_remedy(one)}"
         )
-        warnings.warn(text, FilterFullWarning, stacklevel=4)
+        warnings.warn(text, FilterFullWarning, stacklevel=_level_of_caller())
 
 
 @cache
-def _class_over(base: type) -> type:
-    """The subclass of `base`, a class of filters, whose public methods hold the lock."""
+def _class_over(base: type, kind: str) -> type:
+    """The subclass of `base`, a class of filters, whose public methods hold the lock. `kind` is that of its stages."""
     body: dict[str, Any] = {"__doc__": base.__doc__, "__module__": base.__module__}
     for name in dir(base):
         found = getattr_static(base, name)
         if name in FREE or (name.startswith("_") and name not in OPERATORS):
             continue
-        if name == "__contains__":
-            body[name] = _locked_lookup(found)
-        elif isinstance(found, property) and found.fget:
+        if isinstance(found, property) and found.fget:
             body[name] = property(_locked(found.fget))
         elif isfunction(found):
             body[name] = (_in_locked_steps if name in IN_STEPS else _locked)(found)
-    return type(base.__name__, (Shared, base), body | _watching(base))
+    made: Any = type(base.__name__, (Shared, base), body | _watching(base))
+    made._class, made._builtins, made._pending = made, None, {}
+    for name in ONE_KEY:
+        setattr(made, f"_{name}_by_python", getattr(made, name, None))
+    if usable() and kind in KINDS and not hasattr(base, "range"):
+        found = _builtins_of(kind)
+        made._builtins = found
+        made._pending = {name: entry for name, entry in found.entries() if hasattr(base, name)}
+    return cast("type", made)
+
+
+def _level_of_caller() -> int:
+    """How many calls of this module lead here; a builtin among them counts for none."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename == __file__:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _builtins_of(kind: str) -> Builtins:
+    family = KINDS[kind].path.partition(".")[0]
+    found: Builtins = import_module(f"streamdedup.filters.{family}.one_key").BUILTINS[kind]
+    return found
+
+
+def warm_up() -> None:
+    """Compile what the methods of one key are made of, for each kind, or load it from the cache."""
+    for kind in KINDS:
+        if kind not in STATIC and usable():
+            for _, entry in _builtins_of(kind).entries():
+                entry.address  # noqa: B018 - made when it is asked for
+
+
+def _same(words: tuple[Any, ...], known: tuple[Any, ...]) -> bool:
+    return len(words) == len(known) and all(map(is_, words, known))
+
+
+def _by_builtin(name: str, method: Method) -> Method:
+    """A method of one key, which becomes a builtin when it is first called; from then on, what that calls for help.
+
+    Where there are no builtins, it is only `method`, under the lock.
+    """
+    builtin = f"_builtin_{name}"
+
+    @wraps(method)
+    def of_one_key(self: Any, *key: Any, **named: Any) -> Any:  # noqa: ANN401
+        if name in self._pending:
+            _become_builtin(self._class, name)
+        with self._lock:
+            if self._opens():
+                return getattr(self, builtin)(*key, **named)
+            was_open = self._enter()
+            try:
+                return method(self, *key, **named)
+            finally:
+                self._leave(was_open)
+
+    return of_one_key
+
+
+def _become_builtin(class_: Any, name: str) -> None:  # noqa: ANN401 - a class of filters
+    """Two threads may do this at once."""
+    entry = class_._pending.get(name)
+    if entry is not None:
+        like = getattr(class_, f"_{name}_by_python")
+        made = as_builtin(class_, name, entry.address, entry.arguments, like)
+        setattr(class_, f"_builtin_{name}", made)
+        setattr(class_, name, made)
+        class_._pending.pop(name, None)
 
 
 def _watching(base: Any) -> dict[str, Any]:  # noqa: ANN401 - any class of filters
@@ -148,25 +288,23 @@ def _watching(base: Any) -> dict[str, Any]:  # noqa: ANN401 - any class of filte
 
     @wraps(add)
     def add_one(self: Any, key: Any) -> bool:  # noqa: ANN401
-        with self._lock:
-            if self._room_left < 1:
-                self._make_sure(1, lambda room: room > 0 or key in self)
-            new: bool = add(self, key)
-            self._room_left -= new
+        if self._room_left < 1:
+            self._make_sure(1, lambda room: room > 0 or key in self)
+        new: bool = add(self, key)
+        self._room_left -= new
         return new
 
     @wraps(add)
     def add_timed(self: Any, key: Any, time: int | None = None) -> bool:  # noqa: ANN401
-        with self._lock:
-            if self._room_left < 1:
-                self._make_sure(1, lambda room: _fit(self, self.digests([key]), room, time))
-            new: bool = add(self, key, time)
-            self._room_left -= new
+        if self._room_left < 1:
+            self._make_sure(1, lambda room: _fit(self, self.digests([key]), room, time))
+        new: bool = add(self, key, time)
+        self._room_left -= new
         return new
 
     @wraps(header)
     def stating(self: Any) -> dict[str, Any]:  # noqa: ANN401
-        with self._lock:
+        with self._alone():
             return {**header(self), **({"on_full": STOP} if self._on_full == STOP else {})}
 
     def from_parts(
@@ -175,13 +313,15 @@ def _watching(base: Any) -> dict[str, Any]:  # noqa: ANN401 - any class of filte
         return _restored(header, buffers, hash_)
 
     watching = {
-        "add": add_timed if hasattr(base, "clock") else add_one,
+        "add": _by_builtin("add", add_timed if hasattr(base, "clock") else add_one),
+        "__contains__": _by_builtin("__contains__", base.__contains__),
         "add_many": _adding(base.add_many),
         "header": stating,
         "from_parts": staticmethod(from_parts),
     }
     if hasattr(base, "add_absent"):
         watching["add_absent"] = _adding(base.add_absent)
+        watching["discard"] = _by_builtin("discard", base.discard)
     if hasattr(base, "__ior__"):
         watching["__ior__"] = _uniting(base.__ior__)
     return watching
@@ -190,7 +330,7 @@ def _watching(base: Any) -> dict[str, Any]:  # noqa: ANN401 - any class of filte
 def _adding(add_many: Method) -> Method:
     @wraps(add_many)
     def adding(self: Any, digests: Any, *times: Any, **named: Any) -> Any:  # noqa: ANN401
-        with self._lock:
+        with self._alone():
             rows = len(digests) if isinstance(digests, Sequence | np.ndarray) else 0
             if self._room_left < rows:
                 self._make_sure(rows, lambda room: _fit(self, digests, room, *times, **named))
@@ -206,11 +346,11 @@ def _adding(add_many: Method) -> Method:
 def _uniting(unite: Method) -> Method:
     @wraps(unite)
     def uniting(self: Any, other: Any) -> Any:  # noqa: ANN401
-        both = {self._lock, other._lock} if isinstance(other, Shared) else {self._lock}
+        both = {id(one._lock): one for one in (self, other) if isinstance(one, Shared)}
         with ExitStack() as held:
             # In the order of `forks`, whichever of the two is on the left.
-            for lock in sorted(both, key=id):
-                held.enter_context(lock)
+            for _, one in sorted(both.items()):
+                held.enter_context(one._alone())
             if self._on_full == STOP:
                 trial = self.__copy__()
                 unite(trial, other)
@@ -225,22 +365,15 @@ def _uniting(unite: Method) -> Method:
     return uniting
 
 
-def _locked_lookup(method: Method) -> Method:
-    """Do as `_locked` does, without the time that any number of arguments takes."""
-
-    @wraps(method)
-    def contains(self: Any, key: Any) -> Any:  # noqa: ANN401
-        with self._lock:
-            return method(self, key)
-
-    return contains
-
-
 def _locked(method: Method) -> Method:
     @wraps(method)
     def locked(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         with self._lock:
-            return method(self, *arguments, **named)
+            was_open = self._enter()
+            try:
+                return method(self, *arguments, **named)
+            finally:
+                self._leave(was_open)
 
     return locked
 
@@ -248,17 +381,17 @@ def _locked(method: Method) -> Method:
 def _in_locked_steps(method: Method) -> Method:
     @wraps(method)
     def in_steps(self: Any, *arguments: Any, **named: Any) -> Iterator[None]:  # noqa: ANN401
-        with self._lock:
+        with self._alone():
             steps = method(self, *arguments, **named)
-        return _each_under(self._lock, steps)
+        return _each_under(self._alone, steps)
 
     return in_steps
 
 
-def _each_under(lock: Any, steps: Iterator[None]) -> Iterator[None]:  # noqa: ANN401 - an RLock has no public type
+def _each_under(alone: Callable[[], Any], steps: Iterator[None]) -> Iterator[None]:
     ended = False
     while not ended:
-        with lock:
+        with alone():
             ended = next(steps, UNWATCHED) is UNWATCHED
         if not ended:
             yield
@@ -346,8 +479,15 @@ class ClassicBloom(classic.ClassicBloom):  # noqa: D101 - the docstring is that 
         super().__init__(bits, hashes, family=family)
         self._lock = forks.lock(forks.FILTER)
 
-    add = _locked(classic.ClassicBloom.add)
-    __contains__ = _locked(classic.ClassicBloom.__contains__)
+    @override
+    def add(self, key: object) -> bool:
+        with self._lock:
+            return super().add(key)
+
+    @override
+    def __contains__(self, key: object) -> bool:
+        with self._lock:
+            return super().__contains__(key)
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:

@@ -1,11 +1,14 @@
 """The filters of the library that its tests are run over: every kind, as a set, as a multiset, and growing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import pytest
 
 import streamdedup
+from streamdedup import library
 from streamdedup.filters import GROWABLE, KINDS, STATIC
 
 SETS = sorted(set(KINDS) - STATIC)
@@ -53,3 +56,18 @@ def keys_of(seen: Any, numbers: Any) -> Any:
 def key_of(seen: Any, number: int) -> Any:
     """One of them as a single key."""
     return number if hasattr(seen, "range") else b"%d" % number
+
+
+@contextmanager
+def no_builtins() -> Iterator[None]:
+    """Within this context, filters of the library are made as where there can be no builtins: all is Python's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "usable", lambda: False)
+        patch.setattr(library, "_class_over", cache(library._class_over.__wrapped__))
+        yield
+
+
+def has_builtins(way: tuple[str, Mapping[str, Any]]) -> bool:
+    """All filters have, but those of integers, and windows that grow."""
+    kind, options = way
+    return "range" not in options and not (kind == "window" and "on_full" in options)

@@ -27,8 +27,9 @@ from typing_extensions import override
 import streamdedup
 from streamdedup import ClassicBloom, filters, forks, library
 from streamdedup.filters.base import Growing
+from streamdedup.filters.one_key import OPEN
 from tests.broker.base import DEADLINE_S
-from tests.library import WAYS, built, config_of
+from tests.library import WAYS, built, config_of, has_builtins, in_time, key_of
 from tests.rows import every
 
 UNIONABLE = [
@@ -188,7 +189,7 @@ def watched_filter(kind: str, options: Mapping[str, Any]) -> Any:
 def calls_of(seen: Any) -> list[Call]:
     """One of each method, operator and property. What they are given does not matter: none gets to work with it."""
     calls = []
-    for name, inner in inner_methods(type(seen).__mro__[3]).items():
+    for name, inner in inner_methods(type(seen).__mro__[4]).items():
         if isinstance(inner, property):
             calls.append(Call(name, partial(getattr, seen, name)))
             continue
@@ -221,6 +222,34 @@ def test_no_two_calls_are_inside_a_filter_at_one_time() -> None:
         assert together == []
 
     every(WAYS, check)
+
+
+def test_builtins_leave_all_to_python_while_a_call_is_inside() -> None:
+    """Whichever call: the methods of one key, which take no lock, then do not touch the table."""
+
+    def check(row: tuple[str, Mapping[str, Any]]) -> None:
+        kind, options = row
+        seen = watched_filter(kind, options)
+        HERE.at = {}
+        seen.add(key_of(seen, 1), *in_time(seen, 10**12))
+        assert seen._state[OPEN]
+        inside = []
+
+        def look() -> None:
+            inside.append(seen._state[OPEN])
+            raise StoppedError
+
+        calls = [call for call in calls_of(seen) if call.to not in {"add", "discard"}]
+        for call in calls:
+            HERE.at = {call.to: look}
+            with suppress(StoppedError):
+                call.run()
+            HERE.at = {}
+            assert key_of(seen, 1) in seen
+            assert seen._state[OPEN], call
+        assert inside == [0] * len(calls)
+
+    every([way for way in WAYS if has_builtins(way)], check)
 
 
 @pytest.mark.usefixtures("waiting")

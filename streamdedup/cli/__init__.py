@@ -206,12 +206,13 @@ def _add_compile(commands: Commands) -> None:
 
 
 def _compile(_arguments: argparse.Namespace) -> int:
-    from streamdedup import kernel
+    from streamdedup import kernel, library
     from streamdedup.kafka.records import encoding, origin_header
     from streamdedup.rules import warm_up_all
 
     with compiling():
         warm_up_all()
+        library.warm_up()
         encoding.warm_up()
         origin_header.warm_up()
     compiled = kernel.compiled()

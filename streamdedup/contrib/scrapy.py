@@ -158,6 +158,8 @@ class DupeFilter(RFPDupeFilter):
         filter_ = self._options.empty()
         if self._seen is not None:
             filter_ = self._resumed(self._seen, filter_)
+        filter_ = _with_builtins(filter_)
+        if self._seen is not None:
             self._append = self._seen.begin(filter_)
             self._forget_stop()
         self._filter, self._add = filter_, filter_.add
@@ -300,11 +302,18 @@ def _warm_up(options: Options) -> None:
     from streamdedup.kernel import COMPILING, compiling
     from streamdedup.rules.duplicates import adder
 
-    small = options.empty(capacity=10)
+    small = _with_builtins(options.empty(capacity=10))
     with compiling(lambda: _log.info(COMPILING)):
         for number in range(20):
             small.add(str(number))
         adder(small)(small.digests([str(number) for number in range(15, 50)]))
+
+
+def _with_builtins(filter_: "Addable") -> "Addable":
+    """Return the filter as the library gives it, without its warning: DupeFilter reports itself that one is full."""
+    from streamdedup import library
+
+    return library.shared(filter_, library.WARNED)
 
 
 def _check_made_alike(filter_: "Addable", empty: "Addable") -> None:

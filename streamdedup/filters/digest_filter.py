@@ -96,6 +96,7 @@ class DigestFilter:
         return describe(cast("Filter", self), self.kind)
 
     def __contains__(self, key: Key) -> bool:
+        """Whether `key` is present."""
         a, b = self._hash.signed(key)
         return self._contains_one(a, b)
 

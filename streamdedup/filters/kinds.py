@@ -2,10 +2,10 @@
 
 # How to add a kind (paths are below `streamdedup/`, unless they begin with another folder)
 #
-# 1. The folder of its family below `filters/`: a module with the class, its kernels beside it, and its description, a
-#    `Kind` of `filters/kind.py`, as in `filters/bloom/kinds.py`. `filters/base.py` has the protocols that the class
-#    meets, `filters/digest_filter.py` what most kinds share, `filters/sizing.py` the formulas. The contract of
-#    `filters/` in pyproject.toml names a new folder.
+# 1. The folder of its family below `filters/`: a module with the class, its kernels beside it, its methods of one key
+#    as in `filters/bloom/one_key.py`, and its description, a `Kind` of `filters/kind.py`, as in
+#    `filters/bloom/kinds.py`. `filters/base.py` has the protocols that the class meets, `filters/digest_filter.py` what
+#    most kinds share, `filters/sizing.py` the formulas. The contract of `filters/` in pyproject.toml names a folder.
 # 2. Here: the description in `_ALL`. Look-ups, `plan`, lists, goldens and the tests over all kinds follow from it.
 # 3. `filters/options.py`, unless the kind is static: the name in `Kind`, and a sentence in the description of `kind`.
 # 4. `tests/filters/cases.py`: a case, over which all contract tests of filters run: no false negative, batches equal to

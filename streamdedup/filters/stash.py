@@ -181,6 +181,12 @@ _32, _1, _0 = np.uint64(32), np.uint64(1), np.uint64(0)
 
 
 @inlined
+def has_room(table: Rows, used: Used) -> bool:
+    """Whether there is a row for a digest, and then still no need for a larger table, which only `make_room` makes."""
+    return bool(used[ROWS] + 1 < _rows_max(table.shape[0]))
+
+
+@inlined
 def stash_count(table: Rows, a: np.uint64, b: np.uint64) -> np.uint64:
     """How often the stash holds the digest."""
     return np.uint64(table[_find(table, a, b), COUNT])
@@ -301,7 +307,7 @@ def _run_with(table: Rows, row: np.uint64) -> int:
     return run
 
 
-@kernel
+@inlined
 def _close(table: Rows, hole: np.uint64) -> None:
     """Close the gap of a row that became free, so that no search for a later row ends there too early."""
     rows = np.uint64(table.shape[0])
@@ -310,10 +316,12 @@ def _close(table: Rows, hole: np.uint64) -> None:
     while table[row, COUNT] != _0:
         way = (row - _home(table[row, A], table[row, B], rows)) & last
         if way >= (row - hole) & last:
-            table[hole] = table[row]
+            for column in range(COLUMNS):
+                table[hole, column] = table[row, column]
             hole = row
         row = (row + _1) & last
-    table[hole] = _0
+    for column in range(COLUMNS):
+        table[hole, column] = _0
 
 
 @kernel

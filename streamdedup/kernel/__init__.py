@@ -14,13 +14,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
+from numba.core import ccallback as _untyped_ccallback
 from numba.core import event as _untyped_event
 from numba.core.compiler_lock import global_compiler_lock as _untyped_lock
 from numba.np.unsafe.ndarray import to_fixed_tuple as _untyped_tuple
@@ -40,12 +41,15 @@ from streamdedup.kernel.cache import (
 __all__ = [
     "CACHE_ENV",
     "COMPILING",
+    "ENTRIES",
     "KERNELS",
+    "Entry",
     "Words",
     "cache_root",
     "compiled",
     "compiling",
     "give_back_compiler",
+    "in_entries",
     "inlined",
     "kept_in",
     "kernel",
@@ -58,8 +62,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _config: Any = numba.config  # its settings are made at run time, so no type checker knows them
 _compiler_lock: Any = _untyped_lock
+_ccallback: Any = _untyped_ccallback
 _event: Any = _untyped_event
 forks.take_first(_compiler_lock, forks.COMPILER)
+_types: Any = numba.types
 _njit: Any = numba.njit  # its types leave out `_nrt`
 
 if _config.DISABLE_JIT:
@@ -74,6 +80,7 @@ Words = npt.NDArray[np.uint64]  # what most kernels work on, such as the table o
 unpacked = cast("Callable[[Words, int], tuple[Any, ...]]", _untyped_tuple)
 
 KERNELS: list[Any] = []  # every kernel, as numba's dispatcher
+ENTRIES: list["Entry"] = []
 
 # What a command says meanwhile.
 COMPILING = (
@@ -111,6 +118,12 @@ def inlined(function: _Function) -> _Function:
     return _compiled(function, in_line=True)
 
 
+def in_entries(function: _Function) -> _Function:
+    """Inline `function` into each entry that calls it. It may take kernels as arguments; it is not kept by itself."""
+    made = _njit(nogil=True, error_model="numpy", forceinline=True, _nrt=False)(function)
+    return cast("_Function", made)
+
+
 def _compiled(function: _Function, *, in_line: bool) -> _Function:
     # All options are stated, since numba would take an option that is left out from the kernel that is
     # the first to call this one. With the error model "numpy", a division by 0 raises nothing: if a
@@ -122,6 +135,55 @@ def _compiled(function: _Function, *, in_line: bool) -> _Function:
         made.compile = _giving_back(made.compile)
     KERNELS.append(made)
     return cast("_Function", made)
+
+
+class Entry:
+    """A C function that calls `function` with so many addresses, and returns the address that it returns.
+
+    It raises nothing, and counts no references. It is compiled, or loaded from the cache, when it is first asked for
+    its address.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.arguments = function.__code__.co_argcount
+        self.is_compiled: bool | None = None
+        """Whether this process compiled it, because the cache did not have it; None before it is asked for."""
+        ENTRIES.append(self)
+
+    @cached_property
+    def address(self) -> int:
+        """Where the C function is."""
+        return int(self.made.address)
+
+    @cached_property
+    def made(self) -> Any:  # noqa: ANN401 - numba's
+        """The C function, as numba's object."""
+        made = self.empty()
+        with _compiler_lock, LOCK.giving_back():
+            if _PLACE.directory:
+                with _locating(_PLACE.directory):
+                    made._cache = KernelCache(self.function, _PLACE)
+            made._compile_uncached = _reported(made._compile_uncached)
+            made.compile()
+        self.is_compiled = not made.cache_hits
+        return made
+
+    def empty(self) -> Any:  # noqa: ANN401 - numba's
+        """The same, which is not compiled yet, and has no cache."""
+        address = _types.uint64
+        options = {"error_model": "numpy", "_nrt": False}
+        return _ccallback.CFunc(self.function, ((address,) * self.arguments, address), {}, options)
+
+
+def _reported(compiles: Callable[[], Any]) -> Callable[[], Any]:
+    """Return `compiles`, which says what a kernel says when it is compiled."""
+
+    def compiled() -> Any:  # noqa: ANN401 - numba's
+        with _event.trigger_event("numba:compile"):
+            return compiles()
+
+    return compiled
 
 
 @contextmanager
@@ -158,12 +220,14 @@ def compiling(on_compile: Callable[[], None]) -> Iterator[None]:
 
 def compiled() -> int:
     """Return how many kernels this process compiled, once for each type, because the cache did not have them."""
-    return sum(sum(each.stats.cache_misses.values()) for each in KERNELS)
+    entries = sum(bool(each.is_compiled) for each in ENTRIES)
+    return entries + sum(sum(each.stats.cache_misses.values()) for each in KERNELS)
 
 
 def loaded() -> int:
     """Return how many kernels this process has, once for each type: those of the cache, and those that it compiled."""
-    return compiled() + sum(sum(each.stats.cache_hits.values()) for each in KERNELS)
+    entries = sum(each.is_compiled is False for each in ENTRIES)
+    return compiled() + entries + sum(sum(each.stats.cache_hits.values()) for each in KERNELS)
 
 
 def kept_in() -> Path | None:

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamdedup.events import Integers
-from streamdedup.kernel import kernel
+from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.words import BYTES_A_CALL, Bytes, last, rotated, within, word
 
 Digests = npt.NDArray[np.uint64]
@@ -27,13 +27,14 @@ def fill(buffer: Bytes, starts: Integers, ends: Integers, digests: Digests) -> i
         start, end = starts[row], ends[row]
         if taken > BYTES_A_CALL or not within(start, end, buffer.shape[0]):
             return row
-        digests[row, 0], digests[row, 1] = _hashed(buffer, np.uint64(start), np.uint64(end))
+        digests[row, 0], digests[row, 1] = hashed(buffer, np.uint64(start), np.uint64(end))
         taken += end - start
     return len(starts)
 
 
-@kernel
-def _hashed(buffer: Bytes, start: np.uint64, end: np.uint64) -> tuple[np.uint64, np.uint64]:
+@inlined
+def hashed(buffer: Bytes, start: np.uint64, end: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Return the digest of the key that lies in `buffer` from `start` to `end`."""
     size = end - start
     a = b = _0
     at, blocks_end = start, start + (size & ~_15)
@@ -58,17 +59,17 @@ def _hashed(buffer: Bytes, start: np.uint64, end: np.uint64) -> tuple[np.uint64,
     return a, b + a
 
 
-@kernel
+@inlined
 def _first(half: np.uint64) -> np.uint64:
     return rotated(half * C1, _31) * C2
 
 
-@kernel
+@inlined
 def _second(half: np.uint64) -> np.uint64:
     return rotated(half * C2, _33) * C1
 
 
-@kernel
+@inlined
 def _final(value: np.uint64) -> np.uint64:
     value = (value ^ (value >> _33)) * FINAL1
     value = (value ^ (value >> _33)) * FINAL2

@@ -60,7 +60,7 @@ def fill(
         start, end = starts[row], ends[row]
         if not within(start, end, buffer.shape[0]):
             break
-        digests[row, 0], digests[row, 1] = _hashed(secret, buffer, np.uint64(start), np.uint64(end))
+        digests[row, 0], digests[row, 1] = hashed(secret, buffer, np.uint64(start), np.uint64(end))
         taken += end - start
         row += 1
     return row
@@ -90,14 +90,15 @@ def _laid_out(
 @kernel
 def signed(secret: Secret, key: bytes) -> tuple[int, int]:
     """Return the digest of one key as two signed integers."""
-    a, b = _hashed(secret, key, _0, np.uint64(len(key)))
+    a, b = hashed(secret, key, _0, np.uint64(len(key)))
     return int(np.int64(a)), int(np.int64(b))
 
 
-@kernel
-def _hashed(
+@inlined
+def hashed(
     secret: Secret, buffer: Readable, start: np.uint64, end: np.uint64
 ) -> tuple[np.uint64, np.uint64]:
+    """Return the digest, under `secret`, of the key that lies in `buffer` from `start` to `end`."""
     size = end - start
     a, b, c, d = A ^ secret[0], B ^ secret[1] ^ LONG, C ^ secret[0], D ^ secret[1]
     at, words_end = start, start + (size & ~_7)
@@ -111,21 +112,21 @@ def _hashed(
     return first, a ^ b ^ c ^ d
 
 
-@kernel
+@inlined
 def _taken_in(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64, word: np.uint64) -> State:
     a, b, c, d = _round(a, b, c, d ^ word)
     a, b, c, d = _round(a, b, c, d)
     return a ^ word, b, c, d
 
 
-@kernel
+@inlined
 def _four_rounds(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> State:
     for _ in range(4):
         a, b, c, d = _round(a, b, c, d)
     return a, b, c, d
 
 
-@kernel
+@inlined
 def _round(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> State:
     a += b
     c += d

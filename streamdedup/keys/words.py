@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from streamdedup.kernel import inlined, kernel
+from streamdedup.kernel import inlined
 
 Bytes = npt.NDArray[np.uint8]
 Readable = Bytes | bytes  # a single key is passed to a kernel as it is
@@ -14,7 +14,7 @@ _0, _1, _2, _3, _4, _5, _6, _7, _8 = (np.uint64(number) for number in range(9))
 _16, _24, _32, _40, _48, _56, _64 = (np.uint64(number) for number in range(16, 65, 8))
 
 
-@kernel
+@inlined
 def word(buffer: Readable, at: np.uint64) -> np.uint64:
     """Return the eight bytes from `at` on. The compiler makes one load of them."""
     return (
@@ -29,7 +29,7 @@ def word(buffer: Readable, at: np.uint64) -> np.uint64:
     )
 
 
-@kernel
+@inlined
 def last(buffer: Readable, end: np.uint64, count: np.uint64) -> np.uint64:
     """Return the `count` bytes, 0 to 8, before `end`, with zeros above them.
 
@@ -47,7 +47,7 @@ def last(buffer: Readable, end: np.uint64, count: np.uint64) -> np.uint64:
     return found
 
 
-@kernel
+@inlined
 def rotated(value: np.uint64, by: np.uint64) -> np.uint64:
     """Return `value` with its bits rotated up by `by`, 1 to 63."""
     return value << by | value >> (_64 - by)
@@ -62,7 +62,7 @@ def holds(buffer: Bytes, start: int, size: int) -> bool:
     return size >= 0 and 0 <= start <= buffer.shape[0] - size
 
 
-@kernel
+@inlined
 def within(start: int, end: int, size: int) -> bool:
     """Return whether a key from `start` to `end` lies in a buffer of `size` bytes."""
     return 0 <= start <= end <= size

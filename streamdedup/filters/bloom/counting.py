@@ -206,7 +206,7 @@ class Counting(DigestFilter):
     @override
     def _add_one(self, a: int, b: int) -> bool:
         if self.multiset:
-            return bool(self.add_many(one_row(a, b))[0])
+            return bool(self._add_all(one_row(a, b), once=False)[0])
         writable(self._words)
         return bool(add_row(self._words, self._m, self._k, self._double, a, b, self._counts))
 

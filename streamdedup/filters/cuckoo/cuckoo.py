@@ -244,7 +244,7 @@ class Cuckoo(DigestFilter):
     @override
     def _add_one(self, a: int, b: int) -> bool:
         if self.multiset:
-            return bool(self.add_many(one_row(a, b))[0])
+            return bool(self._add_all(one_row(a, b), once=False)[0])
         writable(self._words)
         words, fields, counts, stash = self._words, self._fields, self._counts, self._stash
         said = NOT_DONE

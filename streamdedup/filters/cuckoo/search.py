@@ -12,7 +12,7 @@ from streamdedup.filters.packed_cells import NOWHERE
 from streamdedup.filters.places import prefetch_bucket
 from streamdedup.filters.probes import partner
 from streamdedup.filters.sizing import CUCKOO_CELLS
-from streamdedup.kernel import Words, inlined, kernel
+from streamdedup.kernel import Words, inlined
 
 SEARCH_MAX = 500  # the most buckets that a search looks at: as many as the paper's kicks
 
@@ -26,7 +26,7 @@ def search_queue() -> Words:
     return np.zeros((SEARCH_MAX, 2), dtype=np.uint64)
 
 
-@kernel
+@inlined
 def make_room(
     words: Words, layout: CuckooLayout, queue: Words, one: np.uint64, other: np.uint64, most: int
 ) -> tuple[np.uint64, int]:

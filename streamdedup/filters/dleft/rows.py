@@ -187,6 +187,11 @@ def remove_row(words: Words, fields: Words, counts: Counts, a: int, b: int) -> b
 # --- the buckets of a row ---
 
 
+def one_place() -> Words:
+    """Return the memory for the places of one digest of any table."""
+    return np.empty((1, 4, 2), np.uint64)
+
+
 @kernel
 def _places(layout: DLeftLayout, rows: int) -> Words:
     """Return the memory into which `_locate` writes, shape (rows, d, 2).

@@ -20,6 +20,7 @@ from streamdedup.filters.dleft.rows import (
     add_rows,
     contains_row,
     contains_rows,
+    one_place,
     remove_row,
     remove_rows,
 )
@@ -52,6 +53,7 @@ class DLeftTable:
         self.words: Words = aligned_words(shape.words)
         self.stash = Stash()
         self.counts: Counts = np.zeros(COUNTS + 1, dtype=np.int64)
+        self.places = one_place()
         self._read_only = False
 
     @classmethod
@@ -77,6 +79,7 @@ class DLeftTable:
         if int(table.words[start]) >> (shape.bits & 63) or table.words[start + 1 :].any():
             raise ValueError(f"bits are set beyond the last of {shape.bits}")
         table.counts = np.zeros(COUNTS + 1, dtype=np.int64)
+        table.places = one_place()
         table.counts[KEYS] = table.counts[CELLS] = np.arange(len(loads)) @ loads
         table.counts[NEEDED] = table.stash.used[ROWS]
         flags = table.words.flags, table.stash.table.flags

@@ -41,6 +41,7 @@ from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
 
 _RULES = 4  # from this element of a state on, the clock and what happens to late and to known keys
+BY_COUNT = _RULES + 3
 # How many buckets one call may search: a few ms, even if each is a cache miss.
 SEARCHED_A_CALL = 1 << 15
 # A flag, besides those of `decided`: not added yet. The key needs another generation or the stash, or is refused.
@@ -127,7 +128,7 @@ def find_rows(table: Table, digests: Digests, found: Generations) -> None:
             found[row] = in_stash(table, layout, place)
 
 
-@kernel
+@inlined
 def add_row(
     words: Words,
     fields: Words,

@@ -19,7 +19,7 @@ from streamdedup.filters.window.cells import (
     get,
     put,
 )
-from streamdedup.kernel import Words, inlined, kernel
+from streamdedup.kernel import Words, inlined
 
 SEARCH_MAX = 500  # the most buckets that a search looks at
 
@@ -46,7 +46,7 @@ def prefetch_around(words: Words, layout: WindowLayout, one: np.uint64, other: n
             prefetch_bucket(words, layout, partner(content >> layout.tag_bits, one, layout.buckets))
 
 
-@kernel
+@inlined
 def make_room(
     words: Words, layout: WindowLayout, queue: Words, one: np.uint64, other: np.uint64
 ) -> tuple[np.uint64, np.uint64, int]:

@@ -1,0 +1,197 @@
+"""Methods of one key, as builtins of Python that are made of kernels: no C compiler, and no array is taken apart.
+
+An ordinary kernel is called through numba's dispatcher, which looks at the type of each argument and takes each array
+apart: some 150 ns, and 50 ns an array. Here a C function of `self` and a key is compiled (`kernel.Entry`), and put into
+a class of filters as a method descriptor, as `add` of a `set` is. It reads a *state* of the filter, which holds the
+addresses of its arrays and its sizes as words.
+
+A state is `OPEN` only while nobody works on its filter in another way: whoever takes the filter's lock closes it, and
+only the outermost method of one key opens it again, after it has written all addresses anew. So no builtin meets an
+array that was replaced, nor another thread's half of a change. It holds the GIL for the whole call.
+
+What a builtin cannot do, it leaves to a method in Python, before it has changed anything: keys that are no plain `str`
+or `bytes`, or have no UTF-8; a closed state; a row that its kernel has not done.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamdedup.filters.stash import NEW, NOT_DONE
+from streamdedup.interpreter import (
+    Address,
+    by_python,
+    by_python_with,
+    bytes_at,
+    counts_at,
+    number_of,
+    state_of,
+    text_of,
+    truth,
+    word_in,
+    words_at,
+)
+from streamdedup.kernel import Entry, in_entries, inlined
+from streamdedup.keys import murmur, siphash
+from streamdedup.keys.hashing import Hash
+
+# The words of a state that all kinds have; then those of each stage, the oldest first. A filter that does not grow is
+# one stage.
+OPEN = 0  # not 0 if builtins may work
+ROOM = 1  # how many new keys fit for certain, before somebody must look
+STAGE_ROOM = 2  # the same, before a further stage is due
+MUTABLE = 3  # 0 if the table is read-only
+STAGES, STAGE_WORDS = 4, 5  # how many there are, and the words of each
+KEYED, SECRET = 6, 7  # 0 for murmur3; the two words of siphash's secret
+HEAD = 9
+
+
+# --- what the entries of all kinds do ---
+
+
+@inlined
+def _asked(owner: Address, key: Address) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """Return the address of the state and the digest of the key; an address of 0 if Python must answer."""
+    at = state_of(owner)
+    where, size = text_of(key)
+    if at == _0 or size < 0 or word_in(at, OPEN) == _0:
+        return _0, _0, _0
+    text, end = bytes_at(np.uint64(where), size), np.uint64(size)
+    if word_in(at, KEYED) == _0:
+        a, b = murmur.hashed(text, _0, end)
+    else:
+        a, b = siphash.hashed(words_at(at, HEAD)[SECRET:HEAD], text, _0, end)
+    return at, a, b
+
+
+@inlined
+def _stage(at: Address, number: int) -> Address:
+    """Return the address of the words of a stage."""
+    return at + (np.uint64(HEAD + number * np.int64(word_in(at, STAGE_WORDS))) << _3)
+
+
+@in_entries
+def _among(at: Address, stages: int, a: np.uint64, b: np.uint64, contains_row: Any) -> bool:
+    """Return whether one of the first `stages` holds the digest. The newest is asked first: it has half of the keys."""
+    number = stages
+    while number > 0:
+        number -= 1
+        if contains_row(_stage(at, number), a, b):
+            return True
+    return False
+
+
+@in_entries
+def contains(owner: Address, key: Address, contains_row: Any) -> Address:
+    """In an entry, answer whether the key is present."""
+    at, a, b = _asked(owner, key)
+    if at == _0:
+        return by_python(owner, key, "___contains___by_python")
+    return truth(_among(at, counts_at(at, HEAD)[STAGES], a, b, contains_row))
+
+
+@in_entries
+def add(owner: Address, key: Address, add_row: Any, contains_row: Any) -> Address:
+    """In an entry, add the key, and answer whether it was absent. `add_row` returns SEEN, NEW or NOT_DONE."""
+    at, a, b = _asked(owner, key)
+    if at != _0 and word_in(at, MUTABLE) != _0:
+        head = counts_at(at, HEAD)
+        number = head[STAGES] - 1
+        if _among(at, number, a, b, contains_row):
+            return truth(False)
+        newest = _stage(at, number)
+        if (head[ROOM] > 0 and head[STAGE_ROOM] > 0) or contains_row(newest, a, b):
+            said = add_row(newest, a, b)
+            if said != NOT_DONE:
+                head[ROOM] -= said == NEW
+                head[STAGE_ROOM] -= said == NEW
+                return truth(said == NEW)
+    return by_python(owner, key, "_add_by_python")
+
+
+@in_entries
+def add_at(
+    owner: Address, arguments: Address, count: Any, names: Address, add_row: Any, times: Any
+) -> Address:
+    """Do what `add` does, with a time if `times` of the stage says so. `add_row` takes that time, or 0."""
+    if names == _0 and 1 <= np.int64(count) <= 2:
+        at, a, b = _asked(owner, word_in(arguments, 0))
+        time, is_number = np.int64(0), np.int64(1)
+        if count == np.uint64(2):
+            time, is_number = number_of(word_in(arguments, 1))
+        if at != _0 and is_number != 0 and times(_stage(at, 0), count, time):
+            head = counts_at(at, HEAD)
+            if head[MUTABLE] != 0 and head[ROOM] > 0:
+                said = add_row(_stage(at, 0), a, b, time)
+                if said != NOT_DONE:
+                    head[ROOM] -= said == NEW
+                    return truth(said == NEW)
+    return by_python_with(owner, arguments, count, names, "_add_by_python")
+
+
+@in_entries
+def discard(owner: Address, key: Address, remove_row: Any) -> Address:
+    """In an entry, take the key out, and answer whether it was present. `remove_row` may return NOT_DONE."""
+    at, a, b = _asked(owner, key)
+    if at != _0 and word_in(at, MUTABLE) != _0:
+        said = remove_row(_stage(at, 0), a, b)
+        if said != NOT_DONE:
+            return truth(said == NEW)
+    return by_python(owner, key, "_discard_by_python")
+
+
+_0, _3 = np.uint64(0), np.uint64(3)
+
+
+# --- classes and states ---
+
+
+class Builtins(NamedTuple):
+    """The entries of a kind, and what gives the words of one filter for them; None if they cannot work on it now."""
+
+    words: Callable[[Any], tuple[Any, ...] | None]
+    contains: Entry
+    add: Entry | None = None
+    discard: Entry | None = None
+
+    def entries(self) -> Iterator[tuple[str, Entry]]:
+        """The name of each method, and its entry."""
+        for name, entry in (
+            ("__contains__", self.contains),
+            ("add", self.add),
+            ("discard", self.discard),
+        ):
+            if entry is not None:
+                yield name, entry
+
+
+def new_state(
+    hash_: Hash, room: int, stage_room: int, stages: Sequence[Sequence[Any]]
+) -> bytearray:
+    """Return an open state over `stages`, each as its words: an array is its address and its rows.
+
+    All arrays must live for as long as the state is open.
+    """
+    words = [[word for value in stage for word in _words_of(value)] for stage in stages]
+    secret = struct.unpack("<QQ", hash_.key) if hash_.key else (0, 0)
+    is_mutable = all(
+        value.flags.writeable
+        for stage in stages
+        for value in stage
+        if isinstance(value, np.ndarray)
+    )
+    head = 1, room, stage_room, is_mutable, len(words), len(words[0]), bool(hash_.key), *secret
+    return bytearray(
+        struct.pack(f"={HEAD}Q{len(words) * len(words[0])}Q", *head, *chain.from_iterable(words))
+    )
+
+
+def _words_of(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, np.ndarray):
+        return (int(value),)
+    if not (value.flags.c_contiguous and value.flags.aligned):
+        raise ValueError("an entry works on aligned, contiguous arrays")
+    return value.ctypes.data, len(value)
