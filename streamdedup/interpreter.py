@@ -1,15 +1,12 @@
 """What compiled code asks of Python's interpreter: an object's state, the bytes of a key, an answer, help by a method.
 
 These are for entries (`kernel.Entry`), whose arguments are addresses of objects. They use the stable ABI, by symbols
-that numba itself needs from the interpreter, and one fact beyond it: where an object has its type, and where an
-instance of `Native` has its state. Both are measured, not assumed. They raise nothing by themselves, and an entry that
-uses only them and inlined kernels calls nothing else.
+that numba itself needs from the interpreter. They raise nothing by themselves, and an entry that uses only them and
+inlined kernels calls nothing else.
 """
 
 import ctypes
-import sys
 from collections.abc import Callable, Sequence
-from inspect import Parameter, signature
 from typing import Any
 
 import numba
@@ -19,54 +16,19 @@ from numba import extending as _untyped_extending
 from numba.core import cgutils as _untyped_cgutils
 from numba.np import arrayobj as _untyped_arrayobj
 
+from streamdedup.native import STATE_AT, TYPE_AT
+
 _extending: Any = _untyped_extending
 _cgutils: Any = _untyped_cgutils
 _arrayobj: Any = _untyped_arrayobj
 _types: Any = numba.types
-_config: Any = numba.config
 
 Address = Any  # in an entry, uint64
-
-
-def usable() -> bool:
-    """Whether builtins can be made here: CPython, 64 bits, with the GIL, and without numba's bounds checks."""
-    return (
-        sys.implementation.name == "cpython"
-        and sys.maxsize > 1 << 32
-        and getattr(sys, "_is_gil_enabled", lambda: True)()
-        and not _config.BOUNDSCHECK
-        and sys.byteorder == "little"
-    )
 
 
 _ADDRESS: Any = ir.IntType(8).as_pointer()
 _WORD: Any = ir.IntType(64)
 _LONG: Any = ir.IntType(8 * ctypes.sizeof(ctypes.c_long))
-
-
-class Native:
-    """An object whose first slot is its state. A builtin finds it without any lookup."""
-
-    __slots__ = ("_state",)
-    _state: bytearray
-
-
-def _offset_of(owner: object, value: object) -> int:
-    """Return where an object has the address of another, in bytes from its own address."""
-    words = ctypes.cast(id(owner), ctypes.POINTER(ctypes.c_size_t))
-    found = [8 * i for i in range(type(owner).__basicsize__ // 8) if words[i] == id(value)]
-    if len(found) != 1:
-        raise OSError(f"an object of {type(owner).__basicsize__} bytes has its member at {found}")
-    return found[0]
-
-
-def _measured() -> tuple[int, int]:
-    probe = Native()
-    probe._state = bytearray(8)
-    return _offset_of(probe, Native), _offset_of(probe, probe._state)
-
-
-TYPE_AT, STATE_AT = _measured()
 
 
 # --- what an entry asks of the interpreter ---
@@ -309,45 +271,3 @@ def _array_at(dtype: Any, *, readonly: bool = False) -> Any:
 words_at = _array_at(_types.uint64)
 counts_at = _array_at(_types.int64)
 bytes_at = _array_at(_types.uint8, readonly=True)
-
-
-# --- methods ---
-
-
-class _MethodDef(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
-_METH_O, _METH_FASTCALL_KEYWORDS = 0x0008, 0x0082
-_kept: list[Any] = []  # a descriptor points to its definition as long as it exists
-_new_method = ctypes.pythonapi.PyDescr_NewMethod
-_new_method.argtypes = (ctypes.py_object, ctypes.POINTER(_MethodDef))
-_new_method.restype = ctypes.py_object
-
-
-def as_builtin(
-    owner: type, name: str, address: int, arguments: int, like: Callable[..., Any]
-) -> Any:
-    """Return the method `name` of `owner` whose C function is at `address`, as `like` documents it.
-
-    The function takes two addresses, of `self` and of one argument; or those of METH_FASTCALL | METH_KEYWORDS: of
-    `self`, of the arguments, their number, and of the names of those that follow.
-    """
-    takes_one = arguments == len(("self", "key"))
-    taken = "($self, key, /)" if takes_one else f"($self, {_without_types(like)})"
-    text = f"{name}{taken}\n--\n\n{like.__doc__}".encode()
-    flags = _METH_O if takes_one else _METH_FASTCALL_KEYWORDS
-    definition = _MethodDef(name.encode(), address, flags, text)
-    _kept.append(definition)
-    return _new_method(owner, ctypes.byref(definition))
-
-
-def _without_types(method: Callable[..., Any]) -> str:
-    """Return what the method takes after `self`, as text."""
-    _, *taken = signature(method).parameters.values()
-    return ", ".join(str(one.replace(annotation=Parameter.empty)) for one in taken)

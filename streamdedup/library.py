@@ -15,7 +15,7 @@ from inspect import getattr_static, isfunction
 from itertools import chain
 from operator import is_
 from os import PathLike
-from typing import Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from typing_extensions import override
@@ -26,10 +26,12 @@ from streamdedup.filters.base import Addable, Filter, Growing, Times
 from streamdedup.filters.bloom import classic
 from streamdedup.filters.kinds import GROWABLE, KINDS, STATIC
 from streamdedup.filters.memory import aligned_bytes, fill
-from streamdedup.filters.one_key import HEAD, OPEN, ROOM, STAGE_ROOM, Builtins, new_state
-from streamdedup.interpreter import Native, as_builtin, usable
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
+from streamdedup.native import HEAD, OPEN, ROOM, STAGE_ROOM, Native, as_builtin, new_state, usable
 from streamdedup.snapshot import files
+
+if TYPE_CHECKING:  # it brings numba
+    from streamdedup.filters.one_key import Builtins
 
 F = TypeVar("F", bound=Filter)
 Method = Callable[..., Any]
@@ -77,7 +79,7 @@ def shared(filter_: F, on_full: str = WARN) -> F:
         return filter_
     class_: Any = _class_over(type(filter_), getattr(filter_, "_of", filter_.kind))
     made: Any = class_.__new__(class_)
-    made._state, made._inside = bytearray(8 * HEAD), 0
+    made._state, made._inside, made._known = bytearray(8 * HEAD), 0, ()
     made._lock, made._on_full = forks.lock(forks.FILTER), on_full
     for name, value in vars(
         filter_
@@ -93,8 +95,8 @@ class Shared(Native):
     _on_full: str
     _inside: int  # how many methods hold the lock, one within the other
     _known: tuple[Any, ...]  # what the state was made of
-    _builtins: ClassVar[Any]
-    _pending: ClassVar[dict[str, Any]]  # of methods that are not builtins yet
+    _builtins: ClassVar[Any]  # of its kind; None if there can be none
+    _natives: ClassVar[dict[str, Any]]  # the builtins of its class that were made
 
     @property
     def _room_left(self) -> int:
@@ -107,38 +109,49 @@ class Shared(Native):
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the lock. Builtins leave all to Python meanwhile."""
+        inside, was_open = self._level(), 0
         with self._lock:
-            was_open = self._enter()
             try:
+                was_open = self._enter(inside)
                 yield
             finally:
-                self._leave(was_open)
+                self._leave(inside, was_open)
 
-    def _enter(self) -> int:
+    def _level(self) -> int:
+        """How many methods of this thread are inside; read before the lock is taken once more.
+
+        It is not taken from `_inside` alone, which an interrupt may have left too high.
+        """
+        return self._inside if self._lock._is_owned() else 0
+
+    def _enter(self, inside: int) -> int:
         """Begin a method that holds the lock: builtins leave all to Python. Return whether they worked before."""
-        self._inside += 1
+        self._inside = inside + 1
         was_open, self._state[OPEN] = self._state[OPEN], 0
         return was_open
 
-    def _leave(self, was_open: int) -> None:
+    def _leave(self, inside: int, was_open: int) -> None:
         """End it. Builtins work again if they did before, and no array of theirs was replaced."""
-        self._inside -= 1
-        if was_open and _same(tuple(chain(*self._stage_words())), self._known):
-            self._state[STAGE_ROOM_BYTES] = self._stage_room.to_bytes(8, sys.byteorder)
-            self._state[OPEN] = 1
+        self._inside = inside
+        if was_open:
+            if _same(tuple(chain(*self._stage_words())), self._known):
+                self._state[STAGE_ROOM_BYTES] = self._stage_room.to_bytes(8, sys.byteorder)
+                self._state[OPEN] = 1
+            else:
+                self._known = ()
 
-    def _opens(self) -> bool:
+    def _opens(self, inside: int) -> bool:
         """Let builtins work, from the arrays of now. Return False if they do already, or cannot."""
-        if self._inside or self._state[OPEN] or self._builtins is None:
+        if inside or self._state[OPEN] or self._builtins is None:
             return False
-        one: Any = self
-        words = self._stage_words()
+        one, words = cast("Any", self), self._stage_words()
         if not all(words) or type(one.hash) is not Hash:
             return False
         if self._room_left < 1:
             self._count_room()
-        self._known = tuple(chain(*words))
-        self._state = new_state(one.hash, self._room_left, self._stage_room, words)
+        self._known, room = tuple(chain(*words)), self._room_left
+        layout = self._builtins.layout
+        self._state = new_state(layout, one.hash.key, room, self._stage_room, words)
         return True
 
     def _stage_words(self) -> list[tuple[Any, ...]]:
@@ -211,15 +224,58 @@ def _class_over(base: type, kind: str) -> type:
             body[name] = property(_locked(found.fget))
         elif isfunction(found):
             body[name] = (_in_locked_steps if name in IN_STEPS else _locked)(found)
-    made: Any = type(base.__name__, (Shared, base), body | _watching(base))
-    made._class, made._builtins, made._pending = made, None, {}
-    for name in ONE_KEY:
-        setattr(made, f"_{name}_by_python", getattr(made, name, None))
+    body |= _watching(base)
+    for name in filter(body.__contains__, ONE_KEY):
+        body[f"_{name}_by_python"] = by_python = _by_python(name, body[name])
+        body[name] = _of_one_key(name, by_python)
+    made: Any = type(base.__name__, (Shared, base), body)
+    made._class, made._natives, made._builtins = made, {}, None
     if usable() and kind in KINDS and not hasattr(base, "range"):
-        found = _builtins_of(kind)
-        made._builtins = found
-        made._pending = {name: entry for name, entry in found.entries() if hasattr(base, name)}
+        made._builtins = _builtins_of(kind)
     return cast("type", made)
+
+
+def _by_python(name: str, method: Method) -> Method:
+    """What a builtin calls for help: it lets builtins work, if they can now, or does what `method` does."""
+
+    @wraps(method)
+    def by_python(self: Any, *key: Any, **named: Any) -> Any:  # noqa: ANN401
+        inside, was_open = self._level(), 0
+        with self._lock:
+            if self._opens(inside):
+                return self._natives[name](self, *key, **named)
+            try:
+                was_open = self._enter(inside)
+                return method(self, *key, **named)
+            finally:
+                self._leave(inside, was_open)
+
+    return by_python
+
+
+def _of_one_key(name: str, by_python: Method) -> Method:
+    """The method until it is first called: then it becomes a builtin, unless a program has put another in its place.
+
+    Who has taken it before, as a bound method, calls the builtin through it.
+    """
+
+    @wraps(by_python)
+    def of_one_key(self: Any, *key: Any, **named: Any) -> Any:  # noqa: ANN401
+        builtin = self._natives.get(name) or _builtin(self._class, name)
+        if vars(self._class).get(name) is of_one_key:
+            setattr(self._class, name, builtin)
+        return builtin(self, *key, **named)
+
+    return of_one_key
+
+
+def _builtin(class_: Any, name: str) -> Any:  # noqa: ANN401 - a class of filters, and its method
+    """Make the builtin of a class; the method in Python if there can be none. Two threads may do this at once."""
+    like = getattr(class_, f"_{name}_by_python")
+    entry = dict(class_._builtins.entries() if class_._builtins else ()).get(name)
+    made = like if entry is None else as_builtin(class_, name, entry.address, entry.arguments, like)
+    class_._natives[name] = made
+    return made
 
 
 def _level_of_caller() -> int:
@@ -230,7 +286,7 @@ def _level_of_caller() -> int:
     return level
 
 
-def _builtins_of(kind: str) -> Builtins:
+def _builtins_of(kind: str) -> "Builtins":
     family = KINDS[kind].path.partition(".")[0]
     found: Builtins = import_module(f"streamdedup.filters.{family}.one_key").BUILTINS[kind]
     return found
@@ -246,40 +302,6 @@ def warm_up() -> None:
 
 def _same(words: tuple[Any, ...], known: tuple[Any, ...]) -> bool:
     return len(words) == len(known) and all(map(is_, words, known))
-
-
-def _by_builtin(name: str, method: Method) -> Method:
-    """A method of one key, which becomes a builtin when it is first called; from then on, what that calls for help.
-
-    Where there are no builtins, it is only `method`, under the lock.
-    """
-    builtin = f"_builtin_{name}"
-
-    @wraps(method)
-    def of_one_key(self: Any, *key: Any, **named: Any) -> Any:  # noqa: ANN401
-        if name in self._pending:
-            _become_builtin(self._class, name)
-        with self._lock:
-            if self._opens():
-                return getattr(self, builtin)(*key, **named)
-            was_open = self._enter()
-            try:
-                return method(self, *key, **named)
-            finally:
-                self._leave(was_open)
-
-    return of_one_key
-
-
-def _become_builtin(class_: Any, name: str) -> None:  # noqa: ANN401 - a class of filters
-    """Two threads may do this at once."""
-    entry = class_._pending.get(name)
-    if entry is not None:
-        like = getattr(class_, f"_{name}_by_python")
-        made = as_builtin(class_, name, entry.address, entry.arguments, like)
-        setattr(class_, f"_builtin_{name}", made)
-        setattr(class_, name, made)
-        class_._pending.pop(name, None)
 
 
 def _watching(base: Any) -> dict[str, Any]:  # noqa: ANN401 - any class of filters
@@ -313,15 +335,16 @@ def _watching(base: Any) -> dict[str, Any]:  # noqa: ANN401 - any class of filte
         return _restored(header, buffers, hash_)
 
     watching = {
-        "add": _by_builtin("add", add_timed if hasattr(base, "clock") else add_one),
-        "__contains__": _by_builtin("__contains__", base.__contains__),
+        "__init__": _locked(base.__init__),
+        "add": add_timed if hasattr(base, "clock") else add_one,
+        "__contains__": base.__contains__,
         "add_many": _adding(base.add_many),
         "header": stating,
         "from_parts": staticmethod(from_parts),
     }
     if hasattr(base, "add_absent"):
         watching["add_absent"] = _adding(base.add_absent)
-        watching["discard"] = _by_builtin("discard", base.discard)
+        watching["discard"] = base.discard
     if hasattr(base, "__ior__"):
         watching["__ior__"] = _uniting(base.__ior__)
     return watching
@@ -368,12 +391,13 @@ def _uniting(unite: Method) -> Method:
 def _locked(method: Method) -> Method:
     @wraps(method)
     def locked(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        inside, was_open = self._level(), 0
         with self._lock:
-            was_open = self._enter()
             try:
+                was_open = self._enter(inside)
                 return method(self, *arguments, **named)
             finally:
-                self._leave(was_open)
+                self._leave(inside, was_open)
 
     return locked
 

@@ -27,7 +27,7 @@ from typing_extensions import override
 import streamdedup
 from streamdedup import ClassicBloom, filters, forks, library
 from streamdedup.filters.base import Growing
-from streamdedup.filters.one_key import OPEN
+from streamdedup.native import OPEN
 from tests.broker.base import DEADLINE_S
 from tests.library import WAYS, built, config_of, has_builtins, in_time, key_of
 from tests.rows import every
@@ -75,6 +75,10 @@ class ReportingLock:
             HERE.waits()
             self._lock.acquire()
         return True
+
+    def _is_owned(self) -> bool:
+        """Whether this thread holds it, as an RLock knows."""
+        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
 
     def release(self) -> None:
         """Give it back."""

@@ -23,10 +23,10 @@ import numpy as np
 import pytest
 
 import streamdedup
-from streamdedup import interpreter
+from streamdedup import library, native
 from streamdedup.errors import ConfigError
 from streamdedup.filters.memory import READ_ONLY
-from streamdedup.filters.one_key import OPEN, STAGE_ROOM, new_state
+from streamdedup.native import OPEN, STAGE_ROOM, new_state
 from tests.filters.cases import HASH_KEY, state
 from tests.library import WAYS, built, has_builtins, in_time, no_builtins
 from tests.rows import every
@@ -87,7 +87,8 @@ def is_open(seen: Any) -> bool:
 
 def holds_live_addresses(seen: Any) -> bool:
     """Whether an open state is what would be made of the arrays of now."""
-    now = new_state(seen.hash, seen._room_left, seen._stage_room, seen._stage_words())
+    layout, secret, words = seen._builtins.layout, seen.hash.key, seen._stage_words()
+    now = new_state(layout, secret, seen._room_left, seen._stage_room, words)
     first = STAGE_ROOM if seen.kind == "chain" else STAGE_ROOM + 1  # else it has no room to count
     return not is_open(seen) or bytes(seen._state)[8 * first :] == bytes(now)[8 * first :]
 
@@ -439,4 +440,70 @@ def test_where_there_can_be_none_python_answers() -> None:
         assert "a" in seen
         assert seen.discard("a")
         assert type(type(seen).__dict__["add"]).__name__ == "function"
-    assert interpreter.usable()
+    assert native.usable()
+
+
+def test_a_bound_method_that_was_taken_before_calls_the_builtin() -> None:
+    """As in `add = seen.add` before a loop."""
+    kind: Any = type(built("exact", 100))
+    kind.add = library._of_one_key("add", kind._add_by_python)
+    seen = built("exact", 100)
+    add = seen.add
+    assert add("a")
+    assert type(kind.__dict__["add"]).__name__ == "method_descriptor"
+    assert is_open(seen)
+    assert not add("a")
+    assert is_open(seen)
+
+
+def test_what_a_program_puts_in_place_of_a_method_stays() -> None:
+    """Also if it calls the former one, which would become a builtin."""
+    kind: Any = type(built("exact", 100))
+    before = library._of_one_key("add", kind._add_by_python)
+    kind.add = before
+    calls = []
+
+    def watched(self: Any, key: str) -> bool:
+        calls.append(key)
+        return bool(before(self, key))
+
+    kind.add = watched
+    seen = built("exact", 100)
+    assert [seen.add(key) for key in "aba"] == [True, True, False]
+    assert calls == ["a", "b", "a"]
+    kind.add = before
+    assert not seen.add("a")
+    assert type(kind.__dict__["add"]).__name__ == "method_descriptor"
+
+
+def test_a_filter_that_is_begun_anew_forgets_its_former_table() -> None:
+    """By its constructor."""
+    fast, slow = pair(("exact", {}))
+    for one in (fast, slow):
+        assert one.add("a")
+        one.__init__(100, fingerprint_bytes=16)
+        assert "a" not in one
+        assert one.add("b")
+        assert not one.add("b")
+        assert "b" in one
+        assert len(one) == 1
+
+
+def test_an_object_that_is_given_another_class_is_left_to_python() -> None:
+    """Its words mean something else there."""
+    seen: Any = built("cuckoo", 100)
+    other: Any = built("exact", 100)
+    for one in (seen, other):
+        one.add("a")
+    seen.__class__ = type(other)
+    with pytest.raises(AttributeError):
+        seen.add("b")
+
+
+def test_builtins_work_again_after_an_interrupt_in_any_place() -> None:
+    """One may come before the end of a method is noted."""
+    seen = built("bloom", 100)
+    seen.add("a")
+    seen._inside, seen._state[OPEN] = 1, 0
+    assert seen.add("b")
+    assert is_open(seen)

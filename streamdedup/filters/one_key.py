@@ -13,9 +13,7 @@ What a builtin cannot do, it leaves to a method in Python, before it has changed
 or `bytes`, or have no UTF-8; a closed state; a row that its kernel has not done.
 """
 
-import struct
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,34 +34,36 @@ from streamdedup.interpreter import (
 )
 from streamdedup.kernel import Entry, in_entries, inlined
 from streamdedup.keys import murmur, siphash
-from streamdedup.keys.hashing import Hash
-
-# The words of a state that all kinds have; then those of each stage, the oldest first. A filter that does not grow is
-# one stage.
-OPEN = 0  # not 0 if builtins may work
-ROOM = 1  # how many new keys fit for certain, before somebody must look
-STAGE_ROOM = 2  # the same, before a further stage is due
-MUTABLE = 3  # 0 if the table is read-only
-STAGES, STAGE_WORDS = 4, 5  # how many there are, and the words of each
-KEYED, SECRET = 6, 7  # 0 for murmur3; the two words of siphash's secret
-HEAD = 9
-
+from streamdedup.native import (
+    HEAD,
+    KEYED,
+    LAYOUT,
+    MUTABLE,
+    OPEN,
+    ROOM,
+    SECRET,
+    STAGE_ROOM,
+    STAGE_WORDS,
+    STAGES,
+)
 
 # --- what the entries of all kinds do ---
 
 
 @inlined
-def _asked(owner: Address, key: Address) -> tuple[np.uint64, np.uint64, np.uint64]:
+def _asked(owner: Address, key: Address, layout: int) -> tuple[np.uint64, np.uint64, np.uint64]:
     """Return the address of the state and the digest of the key; an address of 0 if Python must answer."""
     at = state_of(owner)
     where, size = text_of(key)
     if at == _0 or size < 0 or word_in(at, OPEN) == _0:
         return _0, _0, _0
+    if word_in(at, LAYOUT) != np.uint64(layout):  # the object was given another class
+        return _0, _0, _0
     text, end = bytes_at(np.uint64(where), size), np.uint64(size)
     if word_in(at, KEYED) == _0:
         a, b = murmur.hashed(text, _0, end)
     else:
-        a, b = siphash.hashed(words_at(at, HEAD)[SECRET:HEAD], text, _0, end)
+        a, b = siphash.hashed(words_at(at, HEAD)[SECRET : SECRET + 2], text, _0, end)
     return at, a, b
 
 
@@ -85,18 +85,18 @@ def _among(at: Address, stages: int, a: np.uint64, b: np.uint64, contains_row: A
 
 
 @in_entries
-def contains(owner: Address, key: Address, contains_row: Any) -> Address:
+def contains(owner: Address, key: Address, layout: int, contains_row: Any) -> Address:
     """In an entry, answer whether the key is present."""
-    at, a, b = _asked(owner, key)
+    at, a, b = _asked(owner, key, layout)
     if at == _0:
         return by_python(owner, key, "___contains___by_python")
     return truth(_among(at, counts_at(at, HEAD)[STAGES], a, b, contains_row))
 
 
 @in_entries
-def add(owner: Address, key: Address, add_row: Any, contains_row: Any) -> Address:
+def add(owner: Address, key: Address, layout: int, add_row: Any, contains_row: Any) -> Address:
     """In an entry, add the key, and answer whether it was absent. `add_row` returns SEEN, NEW or NOT_DONE."""
-    at, a, b = _asked(owner, key)
+    at, a, b = _asked(owner, key, layout)
     if at != _0 and word_in(at, MUTABLE) != _0:
         head = counts_at(at, HEAD)
         number = head[STAGES] - 1
@@ -114,11 +114,17 @@ def add(owner: Address, key: Address, add_row: Any, contains_row: Any) -> Addres
 
 @in_entries
 def add_at(
-    owner: Address, arguments: Address, count: Any, names: Address, add_row: Any, times: Any
+    owner: Address,
+    arguments: Address,
+    count: Any,
+    names: Address,
+    layout: int,
+    add_row: Any,
+    times: Any,
 ) -> Address:
     """Do what `add` does, with a time if `times` of the stage says so. `add_row` takes that time, or 0."""
     if names == _0 and 1 <= np.int64(count) <= 2:
-        at, a, b = _asked(owner, word_in(arguments, 0))
+        at, a, b = _asked(owner, word_in(arguments, 0), layout)
         time, is_number = np.int64(0), np.int64(1)
         if count == np.uint64(2):
             time, is_number = number_of(word_in(arguments, 1))
@@ -133,9 +139,9 @@ def add_at(
 
 
 @in_entries
-def discard(owner: Address, key: Address, remove_row: Any) -> Address:
+def discard(owner: Address, key: Address, layout: int, remove_row: Any) -> Address:
     """In an entry, take the key out, and answer whether it was present. `remove_row` may return NOT_DONE."""
-    at, a, b = _asked(owner, key)
+    at, a, b = _asked(owner, key, layout)
     if at != _0 and word_in(at, MUTABLE) != _0:
         said = remove_row(_stage(at, 0), a, b)
         if said != NOT_DONE:
@@ -146,13 +152,11 @@ def discard(owner: Address, key: Address, remove_row: Any) -> Address:
 _0, _3 = np.uint64(0), np.uint64(3)
 
 
-# --- classes and states ---
-
-
 class Builtins(NamedTuple):
-    """The entries of a kind, and what gives the words of one filter for them; None if they cannot work on it now."""
+    """The entries of a kind, its layout, and what gives the words of a filter: none if Python must answer now."""
 
-    words: Callable[[Any], tuple[Any, ...] | None]
+    layout: int
+    words: Callable[[Any], tuple[Any, ...]]
     contains: Entry
     add: Entry | None = None
     discard: Entry | None = None
@@ -166,32 +170,3 @@ class Builtins(NamedTuple):
         ):
             if entry is not None:
                 yield name, entry
-
-
-def new_state(
-    hash_: Hash, room: int, stage_room: int, stages: Sequence[Sequence[Any]]
-) -> bytearray:
-    """Return an open state over `stages`, each as its words: an array is its address and its rows.
-
-    All arrays must live for as long as the state is open.
-    """
-    words = [[word for value in stage for word in _words_of(value)] for stage in stages]
-    secret = struct.unpack("<QQ", hash_.key) if hash_.key else (0, 0)
-    is_mutable = all(
-        value.flags.writeable
-        for stage in stages
-        for value in stage
-        if isinstance(value, np.ndarray)
-    )
-    head = 1, room, stage_room, is_mutable, len(words), len(words[0]), bool(hash_.key), *secret
-    return bytearray(
-        struct.pack(f"={HEAD}Q{len(words) * len(words[0])}Q", *head, *chain.from_iterable(words))
-    )
-
-
-def _words_of(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, np.ndarray):
-        return (int(value),)
-    if not (value.flags.c_contiguous and value.flags.aligned):
-        raise ValueError("an entry works on aligned, contiguous arrays")
-    return value.ctypes.data, len(value)

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -149,23 +149,25 @@ class Entry:
         self.arguments = function.__code__.co_argcount
         self.is_compiled: bool | None = None
         """Whether this process compiled it, because the cache did not have it; None before it is asked for."""
+        self._made: Any = None
         ENTRIES.append(self)
 
-    @cached_property
+    @property
     def address(self) -> int:
-        """Where the C function is."""
-        return int(self.made.address)
+        """Where the C function is. Only a lock that `forks` knows is held meanwhile."""
+        if self._made is None:
+            with _compiler_lock, LOCK.giving_back():
+                if self._made is None:
+                    self._made = self._compiled()
+        return int(self._made.address)
 
-    @cached_property
-    def made(self) -> Any:  # noqa: ANN401 - numba's
-        """The C function, as numba's object."""
+    def _compiled(self) -> Any:  # noqa: ANN401 - numba's
         made = self.empty()
-        with _compiler_lock, LOCK.giving_back():
-            if _PLACE.directory:
-                with _locating(_PLACE.directory):
-                    made._cache = KernelCache(self.function, _PLACE)
-            made._compile_uncached = _reported(made._compile_uncached)
-            made.compile()
+        if _PLACE.directory:
+            with _locating(_PLACE.directory):
+                made._cache = KernelCache(self.function, _PLACE)
+        made._compile_uncached = _reported(made._compile_uncached)
+        made.compile()
         self.is_compiled = not made.cache_hits
         return made
 

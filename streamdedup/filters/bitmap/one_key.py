@@ -11,7 +11,9 @@ from streamdedup.filters.probes import begin, position
 from streamdedup.filters.stash import NEW, SEEN
 from streamdedup.interpreter import Address, counts_in, word_in, words_in
 from streamdedup.kernel import Entry, inlined
+from streamdedup.native import layout_number
 
+_LAYOUT = layout_number("bitmap")
 _WORDS, _BITS, _DOUBLE, _COUNTS = 0, 2, 3, 4
 _0, _1, _6, _63 = (np.uint64(number) for number in (0, 1, 6, 63))
 
@@ -44,12 +46,12 @@ def _contains(at: Address, a: np.uint64, _b: np.uint64) -> bool:
 
 @Entry
 def _add_key(owner: Address, key: Address) -> Address:
-    return one_key.add(owner, key, _add, _contains)
+    return one_key.add(owner, key, _LAYOUT, _add, _contains)
 
 
 @Entry
 def _contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _contains)
+    return one_key.contains(owner, key, _LAYOUT, _contains)
 
 
-BUILTINS = {"bitmap": Builtins(_words, _contains_key, _add_key)}
+BUILTINS = {"bitmap": Builtins(_LAYOUT, _words, _contains_key, _add_key)}

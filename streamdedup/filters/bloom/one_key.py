@@ -12,7 +12,9 @@ from streamdedup.filters.one_key import Builtins
 from streamdedup.filters.stash import NEW, SEEN
 from streamdedup.interpreter import Address, counts_in, word_in, words_in
 from streamdedup.kernel import Entry, inlined
+from streamdedup.native import layout_number
 
+_BLOOM, _COUNTING, _BLOCKED = map(layout_number, ("bloom", "counting", "blocked"))
 _0 = np.uint64(0)
 
 # --- bloom, and counting, whose words begin in the same way ---
@@ -41,12 +43,12 @@ def _bloom_contains(at: Address, a: np.uint64, b: np.uint64) -> bool:
 
 @Entry
 def _bloom_add_key(owner: Address, key: Address) -> Address:
-    return one_key.add(owner, key, _bloom_add, _bloom_contains)
+    return one_key.add(owner, key, _BLOOM, _bloom_add, _bloom_contains)
 
 
 @Entry
 def _bloom_contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _bloom_contains)
+    return one_key.contains(owner, key, _BLOOM, _bloom_contains)
 
 
 # --- counting ---
@@ -81,17 +83,17 @@ def _counting_remove(at: Address, a: np.uint64, b: np.uint64) -> int:
 
 @Entry
 def _counting_add_key(owner: Address, key: Address) -> Address:
-    return one_key.add(owner, key, _counting_add, _counting_contains)
+    return one_key.add(owner, key, _COUNTING, _counting_add, _counting_contains)
 
 
 @Entry
 def _counting_contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _counting_contains)
+    return one_key.contains(owner, key, _COUNTING, _counting_contains)
 
 
 @Entry
 def _counting_discard_key(owner: Address, key: Address) -> Address:
-    return one_key.discard(owner, key, _counting_remove)
+    return one_key.discard(owner, key, _COUNTING, _counting_remove)
 
 
 # --- blocked ---
@@ -119,18 +121,18 @@ def _blocked_contains(at: Address, a: np.uint64, b: np.uint64) -> bool:
 
 @Entry
 def _blocked_add_key(owner: Address, key: Address) -> Address:
-    return one_key.add(owner, key, _blocked_add, _blocked_contains)
+    return one_key.add(owner, key, _BLOCKED, _blocked_add, _blocked_contains)
 
 
 @Entry
 def _blocked_contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _blocked_contains)
+    return one_key.contains(owner, key, _BLOCKED, _blocked_contains)
 
 
 BUILTINS = {
-    "bloom": Builtins(_bloom_words, _bloom_contains_key, _bloom_add_key),
-    "blocked": Builtins(_blocked_words, _blocked_contains_key, _blocked_add_key),
+    "bloom": Builtins(_BLOOM, _bloom_words, _bloom_contains_key, _bloom_add_key),
+    "blocked": Builtins(_BLOCKED, _blocked_words, _blocked_contains_key, _blocked_add_key),
     "counting": Builtins(
-        _counting_words, _counting_contains_key, _counting_add_key, _counting_discard_key
+        _COUNTING, _counting_words, _counting_contains_key, _counting_add_key, _counting_discard_key
     ),
 }

@@ -12,7 +12,9 @@ from streamdedup.filters.one_key import Builtins
 from streamdedup.filters.stash import NEW, NOT_DONE, ROWS, SEEN, stash_count
 from streamdedup.interpreter import Address, counts_in, places_in, triples_in, word_in, words_in
 from streamdedup.kernel import Entry, inlined
+from streamdedup.native import layout_number
 
+_LAYOUT = layout_number("dleft")
 _WORDS, _FIELDS, _COUNTS, _USED, _STASH, _PLACES, _ONCE = range(0, 14, 2)
 _0 = np.uint64(0)
 
@@ -68,19 +70,19 @@ def _remove(at: Address, a: np.uint64, b: np.uint64) -> int:
 
 @Entry
 def _add_key(owner: Address, key: Address) -> Address:
-    return one_key.add(owner, key, _add, _contains)
+    return one_key.add(owner, key, _LAYOUT, _add, _contains)
 
 
 @Entry
 def _contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _contains)
+    return one_key.contains(owner, key, _LAYOUT, _contains)
 
 
 @Entry
 def _discard_key(owner: Address, key: Address) -> Address:
-    return one_key.discard(owner, key, _remove)
+    return one_key.discard(owner, key, _LAYOUT, _remove)
 
 
 BUILTINS = dict.fromkeys(
-    ("dleft", "dlcbf"), Builtins(_words, _contains_key, _add_key, _discard_key)
+    ("dleft", "dlcbf"), Builtins(_LAYOUT, _words, _contains_key, _add_key, _discard_key)
 )

@@ -16,7 +16,9 @@ from streamdedup.filters.window.placing import CURRENT, Table, in_cells, in_stas
 from streamdedup.filters.window.window import Window
 from streamdedup.interpreter import Address, counts_in, pairs_in, triples_in, words_in
 from streamdedup.kernel import Entry, inlined
+from streamdedup.native import layout_number
 
+_LAYOUT = layout_number("window")
 _WORDS, _FIELDS, _STASH, _USED, _QUEUE, _COUNTS, _STATE = range(0, 14, 2)  # as in a `Table`
 _0 = np.uint64(0)
 
@@ -76,12 +78,12 @@ def _times(at: Address, count: Any, time: int) -> bool:
 
 @Entry
 def _add_key(owner: Address, arguments: Address, count: Any, names: Address) -> Address:
-    return one_key.add_at(owner, arguments, count, names, _add, _times)
+    return one_key.add_at(owner, arguments, count, names, _LAYOUT, _add, _times)
 
 
 @Entry
 def _contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _contains)
+    return one_key.contains(owner, key, _LAYOUT, _contains)
 
 
-BUILTINS = {"window": Builtins(_words, _contains_key, _add_key)}
+BUILTINS = {"window": Builtins(_LAYOUT, _words, _contains_key, _add_key)}
