@@ -8,10 +8,12 @@ once it is back, the newest ids on disk are compared with it: a registry that wa
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 from uuid import UUID
 from weakref import WeakSet
 
 import structlog
+from typing_extensions import override
 
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.client.patience import (
@@ -41,10 +43,18 @@ COMPARED_MAX, COMPARE_S_MAX = 100, 20.0
 class RegistryPatience(Patience):
     """Records who waits for the registry, and since when."""
 
-    awaited, is_away, is_back = "registry", "registry_away", "registry_back"
+    awaited = "registry"
     remedy = (
         "still trying, and nothing is judged meanwhile; if it is up, look at kafka.schema_registry"
     )
+
+    @override
+    def _log_away(self, **fields: Any) -> None:
+        log.warning("registry_away", remedy=self.remedy, **fields)
+
+    @override
+    def _log_back(self, **fields: Any) -> None:
+        log.info("registry_back", **fields)
 
 
 class Registry:

@@ -6,7 +6,7 @@ All users of a cluster share one `Patience`, so that many shards with the same t
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
@@ -47,7 +47,7 @@ class Patience:
     change it, the events that are logged, and the remedy.
     """
 
-    awaited, is_away, is_back = "broker", "broker_away", "broker_back"  # the last two are logged
+    awaited = "broker"
     remedy = (
         "still trying; if it is up, look at kafka.bootstrap_servers and kafka.security_protocol"
     )
@@ -75,12 +75,10 @@ class Patience:
         self._since.setdefault(what, now)
         if now - self._logged_at >= LOG_EVERY_S:
             self._logged_at = now
-            log.warning(
-                self.is_away,
+            self._log_away(
                 what=what,
                 waiting=len(self._since),
                 seconds=round(self.away_s, 1),
-                remedy=self.remedy,
                 **describe_error(error),
             )
 
@@ -92,7 +90,13 @@ class Patience:
         self.forget(what)
         if not self._since and self._logged_at > float("-inf"):
             self._logged_at = float("-inf")
-            log.info(self.is_back, seconds=round(away_s, 1))
+            self._log_back(seconds=round(away_s, 1))
+
+    def _log_away(self, **fields: Any) -> None:
+        log.warning("broker_away", remedy=self.remedy, **fields)
+
+    def _log_back(self, **fields: Any) -> None:
+        log.info("broker_back", **fields)
 
     def forget(self, what: str) -> None:
         """Record that `what` no longer waits, which does not mean that a broker is back."""
