@@ -63,18 +63,27 @@ def test_two_workers_of_one_name_are_told_so(broker: Broker, tmp_path: Path) -> 
     """A `group_instance_id` twice: instead of throwing each other out for ever, one ends with status 1 (rule 16)."""
     deployment = Deployment(broker.bootstrap_servers, tmp_path, partitions=2).create()
     deployment.config["kafka"]["group_instance_id"] = "worker-0"
+    group = deployment.config["kafka"]["group_id"]
     # So long it may take them to throw each other out four times.
     deployment.config["kafka"]["consumer"]["session_timeout_ms"] = 15_000
     deployment.feed(keyed(range(200), 2))
-    with deployment.running("one.log") as one, deployment.running("two.log") as two:
-        wait_until(
-            lambda: {one.process.poll(), two.process.poll()} & {1},
-            DEADLINE_S,
-            lambda: "both go on",
-        )
-        ended = one if one.process.poll() == 1 else two
-        (failed,) = ended.events("worker_failed")
-        assert "kafka.group_instance_id, worker-0" in failed["error"]
+    for attempt in range(3):
+        deployment.group = deployment.config["kafka"]["group_id"] = f"{group}-{attempt}"
+        with deployment.running("one.log") as one, deployment.running("two.log") as two:
+            both = one, two
+            wait_until(
+                lambda both=both: any(  # type: ignore[misc]
+                    each.process.poll() == 1 or each.events("consumer_trouble") for each in both
+                ),
+                DEADLINE_S,
+                lambda: "both go on",
+            )
+            ended = [each for each in both if each.process.poll() == 1]
+            if ended:
+                break
+        # At times a broker answers one of them with its own UnknownError for ever. Then the other one works alone.
+    (failed,) = ended[0].events("worker_failed")
+    assert "kafka.group_instance_id, worker-0" in failed["error"]
     deployment.config["kafka"]["group_instance_id"] = "worker-1"
     deployment.feed(keyed(range(100, 300), 2))
     deployment.run_to_the_end("alone.log")
