@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
-import rbloom
-
 import streamdedup
 from bench.harness import RESULTS, Clock, machine_text, markdown, target, today, turns, verdict
 from streamdedup.filters import GROWABLE, KINDS, STATIC
@@ -103,12 +101,16 @@ def ours(kind: str, size: int, rate: float, **options: Any) -> Any:  # noqa: ANN
 
 def compared(size: int, rate: float, clock: Clock) -> Figures:
     """`bloom` and `cuckoo` beside `set` and rbloom."""
+    import rbloom  # of the extra `bench`
+
     both = {kind: ours(kind, size, rate) for kind in ("bloom", "cuckoo")}
     return measured({"set": set(), "rbloom": rbloom.Bloom(size, rate), **both}, size, clock)
 
 
 def of_kinds(clock: Clock) -> Figures:
     """All kinds that take keys one by one; and a chain that has three stages when it is asked, beside its kind."""
+    import rbloom  # of the extra `bench`
+
     rates = {"bitmap": 0.01}
     found = {
         kind: ours(kind, OF_KINDS, rates.get(kind, 1e-6)) for kind in KINDS if kind not in STATIC

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, wraps
 from importlib import import_module
-from inspect import getattr_static, isfunction
+from inspect import Parameter, Signature, getattr_static, isfunction
 from itertools import chain
 from operator import is_
 from os import PathLike
@@ -43,6 +43,8 @@ FREE = ("digests", "from_parts", "hash")  # they read nothing that changes
 IN_STEPS = ("put_many", "date", "rotate")
 OPERATORS = ("__contains__", "__len__", "__repr__")
 ONE_KEY = ("__contains__", "add", "discard")  # the methods that may become builtins
+# What a builtin of one key takes, and its method before it becomes one.
+ONE_ARGUMENT = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in ("self", "key")]
 ROOM_BYTES, STAGE_ROOM_BYTES = (slice(8 * word, 8 * word + 8) for word in (ROOM, STAGE_ROOM))
 
 
@@ -232,6 +234,9 @@ def _class_over(base: type, kind: str) -> type:
     made._class, made._natives, made._builtins = made, {}, None
     if usable() and kind in KINDS and not hasattr(base, "range"):
         made._builtins = _builtins_of(kind)
+        for name, entry in made._builtins.entries():
+            if name in body and entry.arguments == len(ONE_ARGUMENT):
+                body[name].__signature__ = Signature(ONE_ARGUMENT)
     return cast("type", made)
 
 
