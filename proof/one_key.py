@@ -11,7 +11,6 @@ import copy
 import faulthandler
 import gc
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import streamdedup
-from tests.library import WAYS, built, in_time, no_builtins
+from tests.library import WAYS, built, in_time, no_builtins, pickled
 
 STEPS = 400  # of a program
 CAPACITIES = (20, 300, 3000)
@@ -98,7 +97,7 @@ class Program:
         if way == 0:
             fast = copy.copy(fast)
         elif way == 1:
-            fast = pickle.loads(pickle.dumps(fast))  # noqa: S301 - our own
+            fast = pickled(fast)
         else:
             streamdedup.save(fast, self._directory / "saved")
             fast = streamdedup.load(self._directory / "saved", mmap=way == 2)

@@ -25,13 +25,9 @@ _types: Any = numba.types
 
 Address = Any  # in an entry, uint64
 
-
 _ADDRESS: Any = ir.IntType(8).as_pointer()
 _WORD: Any = ir.IntType(64)
 _LONG: Any = ir.IntType(8 * ctypes.sizeof(ctypes.c_long))
-
-
-# --- what an entry asks of the interpreter ---
 
 
 def _function(builder: Any, name: str, result: Any, *arguments: Any, more: bool = False) -> Any:
@@ -203,22 +199,25 @@ def _by_python_with(
 
 
 by_python_with: Callable[[Any, Any, Any, Any, str], Any] = _extending.intrinsic(_by_python_with)
-"""The same for all arguments of a call: where they are, how many have no name, and the names of the others or 0."""
+"""In an entry, what the method of this name returns if it gets all arguments of a call.
+
+`arguments` is their address, `count` how many come by position, `names` the address of the names of the others, or 0.
+"""
 
 
-def _array_in(dtype: Any, *columns: int, readonly: bool = False) -> Any:
+def _array_in(dtype: Any, *columns: int) -> Any:
     """Return an intrinsic that makes an array of a word, its address, and the next word, its rows.
 
     It counts no references.
     """
-    kind = _types.Array(dtype, 1 + len(columns), "C", readonly=readonly)
+    kind = _types.Array(dtype, 1 + len(columns), "C")
 
     def compiled(context: Any, builder: Any, _s: Any, arguments: Any) -> Any:
         start, index = arguments
         address, rows = (
             builder.load(_word_at(builder, start, builder.add(index, _WORD(i)))) for i in range(2)
         )
-        return array_over(context, builder, kind, address, [rows, *map(_WORD, columns)])
+        return _array_over(context, builder, kind, address, [rows, *map(_WORD, columns)])
 
     def at(_context: object, start: Any, _index: Any) -> Any:
         return kind(start, _types.int64), compiled
@@ -226,7 +225,7 @@ def _array_in(dtype: Any, *columns: int, readonly: bool = False) -> Any:
     return _extending.intrinsic(at)
 
 
-def array_over(context: Any, builder: Any, kind: Any, address: Any, shape: Sequence[Any]) -> Any:
+def _array_over(context: Any, builder: Any, kind: Any, address: Any, shape: Sequence[Any]) -> Any:
     """Make an array of a type in compiled code, which counts no references."""
     array = context.make_array(kind)(context, builder)
     strides = [_WORD(context.get_abi_sizeof(context.get_data_type(kind.dtype)))]
@@ -260,7 +259,7 @@ def _array_at(dtype: Any, *, readonly: bool = False) -> Any:
 
     def compiled(context: Any, builder: Any, _s: Any, arguments: Any) -> Any:
         address, rows = arguments
-        return array_over(context, builder, kind, address, [rows])
+        return _array_over(context, builder, kind, address, [rows])
 
     def at(_context: object, _address: Any, _rows: Any) -> Any:
         return kind(_types.uint64, _types.int64), compiled

@@ -142,9 +142,9 @@ class Shared(Native):
             else:
                 self._known = ()
 
-    def _opens(self, inside: int) -> bool:
+    def _opens(self) -> bool:
         """Let builtins work, from the arrays of now. Return False if they do already, or cannot."""
-        if inside or self._state[OPEN] or self._builtins is None:
+        if self._inside or self._state[OPEN] or self._builtins is None:
             return False
         one, words = cast("Any", self), self._stage_words()
         if not all(words) or type(one.hash) is not Hash:
@@ -242,18 +242,15 @@ def _class_over(base: type, kind: str) -> type:
 
 def _by_python(name: str, method: Method) -> Method:
     """What a builtin calls for help: it lets builtins work, if they can now, or does what `method` does."""
+    locked = _locked(method)
 
     @wraps(method)
     def by_python(self: Any, *key: Any, **named: Any) -> Any:  # noqa: ANN401
-        inside, was_open = self._level(), 0
+        inside = self._level()
         with self._lock:
-            if self._opens(inside):
-                return self._natives[name](self, *key, **named)
-            try:
-                was_open = self._enter(inside)
-                return method(self, *key, **named)
-            finally:
-                self._leave(inside, was_open)
+            self._inside = inside
+            does = self._natives[name] if self._opens() else locked
+            return does(self, *key, **named)
 
     return by_python
 

@@ -1,4 +1,4 @@
-"""Builtins of Python, made at run time: where they find the state of an object, its words, and how they are made.
+"""Methods that are made at run time, and are builtins to Python: how they are made, and the words that they read.
 
 A C function becomes a method of a class as `add` of `set` is one: a method descriptor (`PyDescr_NewMethod`). It reads a
 *state*, which is the first slot of its object, a `Native`: words, among them addresses of arrays. Beside the stable ABI

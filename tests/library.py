@@ -1,5 +1,6 @@
 """The filters of the library that its tests are run over: every kind, as a set, as a multiset, and growing."""
 
+import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -71,3 +72,8 @@ def has_builtins(way: tuple[str, Mapping[str, Any]]) -> bool:
     """All filters have, but those of integers, and windows that grow."""
     kind, options = way
     return "range" not in options and not (kind == "window" and "on_full" in options)
+
+
+def pickled(seen: Any) -> Any:
+    """What another process would get of it."""
+    return pickle.loads(pickle.dumps(seen))  # noqa: S301 - our own

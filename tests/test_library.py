@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import pickle
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -20,15 +19,10 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Removable
 from streamdedup.filters.strain import ChosenKeysError
 from tests.filters.cases import HASH_KEY, random_digests, state
-from tests.library import SETS, WAYS, built, in_time, key_of, keys_of
+from tests.library import SETS, WAYS, built, in_time, key_of, keys_of, pickled
 from tests.rows import every
 
 fixed = pytest.mark.parametrize("kind", SETS)
-
-
-def pickled(seen: Any) -> Any:
-    """What another process would get of it."""
-    return pickle.loads(pickle.dumps(seen))  # noqa: S301 - our own
 
 
 # --- copies ---

@@ -6,7 +6,6 @@ A filter without builtins says what is right. Where `built` is called, the next 
 import copy
 import gc
 import os
-import pickle
 import random
 import sys
 import threading
@@ -28,7 +27,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.memory import READ_ONLY
 from streamdedup.native import OPEN, STAGE_ROOM, new_state
 from tests.filters.cases import HASH_KEY, state
-from tests.library import WAYS, built, has_builtins, in_time, no_builtins
+from tests.library import WAYS, built, has_builtins, in_time, no_builtins, pickled
 from tests.rows import every
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamdedup.FilterFullWarning")
@@ -53,11 +52,6 @@ class Text(str):
 
 class Data(bytes):
     """No plain `bytes`."""
-
-
-def pickled(seen: Any) -> Any:
-    """What another process would get of it."""
-    return pickle.loads(pickle.dumps(seen))  # noqa: S301 - our own
 
 
 WITH_BUILTINS = [way for way in WAYS if has_builtins(way)]

@@ -41,7 +41,6 @@ from streamdedup.rules.lists import (
     Lists,
     Match,
     Matches,
-    NeedsStore,
 )
 from streamdedup.snapshot import files
 from streamdedup.snapshot.format import Sums
@@ -245,8 +244,7 @@ def _through_whole_blocks(
 
 
 async def _on_the_loop(self: Decider, *asked: Any) -> BlockedRows:
-    said = self._services.lists.now.ask(*asked)
-    return said.verified() if isinstance(said, NeedsStore) else said
+    return self._services.lists.now.screen(*asked)
 
 
 def _counted_at_once(self: Shard, *arguments: Any) -> None:

@@ -42,7 +42,7 @@ from streamdedup.metrics.prevalence import EVENTS_MIN, SHARE_MIN, WATCHED
 from streamdedup.repartition.inputs import topics_of
 from streamdedup.repartition.middle import other_partitions
 from streamdedup.repartition.offsets import partitions_of
-from streamdedup.rules.lists import Answer, ListsInForce, Match, NeedsStore
+from streamdedup.rules.lists import Answer, ListsInForce, Match
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import deduplicating
 from streamdedup.threads import Threads
@@ -304,8 +304,7 @@ class _Trying:
         verdicts, rows = verdicts_without_rules(keys, list(rejected))
         column = keys.keys.take(rows)
         digests = self._hash.of_column(column)
-        said = self._lists.now.ask(rows, column, digests, self._hash)
-        blocked = said.verified() if isinstance(said, NeedsStore) else said
+        blocked = self._lists.now.screen(rows, column, digests, self._hash)
         verdicts[blocked.rows] = Verdict.BLOCKED
         found.matched.update(Match(match).name.lower() for match in blocked.matches.tolist())
         found.exempt += len(blocked.exempt)

@@ -6,8 +6,8 @@ a class of filters as a method descriptor, as `add` of a `set` is. It reads a *s
 addresses of its arrays and its sizes as words.
 
 A state is `OPEN` only while nobody works on its filter in another way: whoever takes the filter's lock closes it, and
-only the outermost method of one key opens it again, after it has written all addresses anew. So no builtin meets an
-array that was replaced, nor another thread's half of a change. It holds the GIL for the whole call.
+opens it again only if no array was replaced meanwhile. Otherwise the next method of one key writes a new state. So no
+builtin meets an array that was replaced, nor another thread's half of a change. It holds the GIL for the whole call.
 
 What a builtin cannot do, it leaves to a method in Python, before it has changed anything: keys that are no plain `str`
 or `bytes`, or have no UTF-8; a closed state; a row that its kernel has not done.
@@ -45,6 +45,7 @@ from streamdedup.native import (
     STAGE_ROOM,
     STAGE_WORDS,
     STAGES,
+    layout_number,
 )
 
 # --- what the entries of all kinds do ---
@@ -85,7 +86,7 @@ def _among(at: Address, stages: int, a: np.uint64, b: np.uint64, contains_row: A
 
 
 @in_entries
-def contains(owner: Address, key: Address, layout: int, contains_row: Any) -> Address:
+def _contains_of(owner: Address, key: Address, layout: int, contains_row: Any) -> Address:
     """In an entry, answer whether the key is present."""
     at, a, b = _asked(owner, key, layout)
     if at == _0:
@@ -94,7 +95,7 @@ def contains(owner: Address, key: Address, layout: int, contains_row: Any) -> Ad
 
 
 @in_entries
-def add(owner: Address, key: Address, layout: int, add_row: Any, contains_row: Any) -> Address:
+def _add_of(owner: Address, key: Address, layout: int, add_row: Any, contains_row: Any) -> Address:
     """In an entry, add the key, and answer whether it was absent. `add_row` returns SEEN, NEW or NOT_DONE."""
     at, a, b = _asked(owner, key, layout)
     if at != _0 and word_in(at, MUTABLE) != _0:
@@ -113,7 +114,7 @@ def add(owner: Address, key: Address, layout: int, add_row: Any, contains_row: A
 
 
 @in_entries
-def add_at(
+def _add_at_of(
     owner: Address,
     arguments: Address,
     count: Any,
@@ -139,7 +140,7 @@ def add_at(
 
 
 @in_entries
-def discard(owner: Address, key: Address, layout: int, remove_row: Any) -> Address:
+def _discard_of(owner: Address, key: Address, layout: int, remove_row: Any) -> Address:
     """In an entry, take the key out, and answer whether it was present. `remove_row` may return NOT_DONE."""
     at, a, b = _asked(owner, key, layout)
     if at != _0 and word_in(at, MUTABLE) != _0:
@@ -158,7 +159,7 @@ class Builtins(NamedTuple):
     layout: int
     words: Callable[[Any], tuple[Any, ...]]
     contains: Entry
-    add: Entry | None = None
+    add: Entry
     discard: Entry | None = None
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
@@ -170,3 +171,40 @@ class Builtins(NamedTuple):
         ):
             if entry is not None:
                 yield name, entry
+
+
+def builtins(
+    kind: str,
+    words: Callable[[Any], tuple[Any, ...]],
+    contains: Any,
+    add: Any,
+    remove: Any = None,
+    *,
+    times: Any = None,
+) -> Builtins:
+    """Return the builtins of a kind, which are made of its rows: inlined kernels over an address and a digest (a, b).
+
+    The address is that of the words that `words` gives of a filter. `contains` returns a bool; `add` and `remove`
+    return NEW or SEEN, or NOT_DONE if Python must do it. With `times`, additions may take a time: see `_add_at_of`.
+    """
+    layout = layout_number(kind)
+
+    def contains_key(owner: Address, key: Address) -> Address:
+        return _contains_of(owner, key, layout, contains)
+
+    def add_key(owner: Address, key: Address) -> Address:
+        return _add_of(owner, key, layout, add, contains)
+
+    def add_key_at(owner: Address, given: Address, count: Any, names: Address) -> Address:
+        return _add_at_of(owner, given, count, names, layout, add, times)
+
+    def discard_key(owner: Address, key: Address) -> Address:
+        return _discard_of(owner, key, layout, remove)
+
+    return Builtins(
+        layout,
+        words,
+        Entry(contains_key, f"{kind}_contains"),
+        Entry(add_key if times is None else add_key_at, f"{kind}_add"),
+        None if remove is None else Entry(discard_key, f"{kind}_discard"),
+    )

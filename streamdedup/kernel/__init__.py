@@ -32,6 +32,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.kernel.cache import (
     CACHE_ENV,
     LOCK,
+    EntryCache,
     KernelCache,
     cache_directory,
     cache_root,
@@ -120,31 +121,45 @@ def inlined(function: _Function) -> _Function:
 
 def in_entries(function: _Function) -> _Function:
     """Inline `function` into each entry that calls it. It may take kernels as arguments; it is not kept by itself."""
-    made = _njit(nogil=True, error_model="numpy", forceinline=True, _nrt=False)(function)
-    return cast("_Function", made)
+    return cast("_Function", _dispatcher(function, in_line=True))
 
 
 def _compiled(function: _Function, *, in_line: bool) -> _Function:
-    # All options are stated, since numba would take an option that is left out from the kernel that is
-    # the first to call this one. With the error model "numpy", a division by 0 raises nothing: if a
-    # function could raise, numba would count the references of its arrays for every row.
-    made = _njit(nogil=True, error_model="numpy", forceinline=in_line, _nrt=not in_line)(function)
+    made = _dispatcher(function, in_line=in_line)
     if _PLACE.directory:
-        with _locating(_PLACE.directory):
-            made._cache = KernelCache(function, _PLACE)
+        _keep(made, KernelCache, function, _PLACE.directory)
         made.compile = _giving_back(made.compile)
     KERNELS.append(made)
     return cast("_Function", made)
+
+
+def _dispatcher(function: Callable[..., Any], *, in_line: bool) -> Any:  # noqa: ANN401 - numba's
+    # All options are stated, since numba would take an option that is left out from the kernel that is
+    # the first to call this one. With the error model "numpy", a division by 0 raises nothing: if a
+    # function could raise, numba would count the references of its arrays for every row.
+    return _njit(nogil=True, error_model="numpy", forceinline=in_line, _nrt=not in_line)(function)
+
+
+def _keep(
+    made: Any,  # noqa: ANN401 - numba's
+    cache: type[KernelCache],
+    function: Callable[..., Any],
+    directory: Path,
+) -> None:
+    """Have `made` look into the cache before it compiles `function`, and keep there what it compiles."""
+    with _locating(directory):
+        made._cache = cache(function, _PLACE)
 
 
 class Entry:
     """A C function that calls `function` with so many addresses, and returns the address that it returns.
 
     It raises nothing, and counts no references. It is compiled, or loaded from the cache, when it is first asked for
-    its address.
+    its address. `name` tells it from others that were made of the same function, with other kernels in its closure.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        function.__name__ = function.__qualname__ = name  # in the cache, and to the linker
         self.function = function
         self.arguments = function.__code__.co_argcount
         self.is_compiled: bool | None = None
@@ -164,8 +179,7 @@ class Entry:
     def _compiled(self) -> Any:  # noqa: ANN401 - numba's
         made = self.empty()
         if _PLACE.directory:
-            with _locating(_PLACE.directory):
-                made._cache = KernelCache(self.function, _PLACE)
+            _keep(made, EntryCache, self.function, _PLACE.directory)
         made._compile_uncached = _reported(made._compile_uncached)
         made.compile()
         self.is_compiled = not made.cache_hits

@@ -133,6 +133,13 @@ class KernelCache(_caching.FunctionCache):
                 _REPORTS.unused(f"a compiled kernel cannot be kept ({error.strerror})")
 
 
+class EntryCache(KernelCache):
+    """The same for an entry, whose name alone tells it from others: numba cannot compare the kernels of a closure."""
+
+    def _index_key(self, sig: object, codegen: Any) -> object:  # noqa: ANN401 - numba's
+        return sig, codegen.magic_tuple()
+
+
 class _Files(_caching.IndexDataCacheFile):
     """The files of one function's kernels. Those that another user could have written are not loaded.
 

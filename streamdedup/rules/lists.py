@@ -149,6 +149,11 @@ class Lists:
             return said if len(said.suspects) else said.verified()
         return self.exempted(rows, keys, digests, self.block.match(keys, digests), NOT_VERIFIED)
 
+    def screen(self, rows: Integers, keys: Column, digests: Digests, hash_: Hash) -> BlockedRows:
+        """Do what `ask` does, and ask the exact store at once if it must be asked. This may wait for its disk, too."""
+        said = self.ask(rows, keys, digests, hash_)
+        return said.verified() if isinstance(said, NeedsStore) else said
+
     def exempted(
         self, rows: Integers, keys: Column, digests: Digests, matches: Matches, verified: Verified
     ) -> BlockedRows:

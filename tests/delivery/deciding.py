@@ -7,7 +7,7 @@ import numpy as np
 from streamdedup.delivery.shard import Decided, Shard, verdicts_without_rules
 from streamdedup.events import Column, Integers
 from streamdedup.keys.extract import Keys
-from streamdedup.rules.lists import NO_LISTS, Lists, NeedsStore
+from streamdedup.rules.lists import NO_LISTS, Lists
 
 
 def decided(
@@ -21,8 +21,7 @@ def decided(
     verdicts, rows = verdicts_without_rules(keys, rejected)
     judged, hash_ = keys.keys.take(rows), shard.filter.hash
     digests = hash_.of_column(judged)
-    said = lists.ask(rows, judged, digests, hash_)
-    blocked = said.verified() if isinstance(said, NeedsStore) else said
+    blocked = lists.screen(rows, judged, digests, hash_)
     return shard.decide(verdicts, rows, digests, times, blocked)
 
 

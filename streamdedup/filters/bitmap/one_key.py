@@ -4,16 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.filters import one_key
 from streamdedup.filters.bitmap.hashed import HashedBitmap
-from streamdedup.filters.one_key import Builtins
+from streamdedup.filters.one_key import builtins
 from streamdedup.filters.probes import begin, position
 from streamdedup.filters.stash import NEW, SEEN
 from streamdedup.interpreter import Address, counts_in, word_in, words_in
-from streamdedup.kernel import Entry, inlined
-from streamdedup.native import layout_number
+from streamdedup.kernel import inlined
 
-_LAYOUT = layout_number("bitmap")
 _WORDS, _BITS, _DOUBLE, _COUNTS = 0, 2, 3, 4
 _0, _1, _6, _63 = (np.uint64(number) for number in (0, 1, 6, 63))
 
@@ -44,14 +41,4 @@ def _contains(at: Address, a: np.uint64, _b: np.uint64) -> bool:
     return bool(words_in(at, _WORDS)[place >> _6] >> (place & _63) & _1 != _0)
 
 
-@Entry
-def _add_key(owner: Address, key: Address) -> Address:
-    return one_key.add(owner, key, _LAYOUT, _add, _contains)
-
-
-@Entry
-def _contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _LAYOUT, _contains)
-
-
-BUILTINS = {"bitmap": Builtins(_LAYOUT, _words, _contains_key, _add_key)}
+BUILTINS = {"bitmap": builtins("bitmap", _words, _contains, _add)}

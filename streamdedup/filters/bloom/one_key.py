@@ -4,17 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.filters import one_key
 from streamdedup.filters.bloom import blocked, bloom, counters, counting
 from streamdedup.filters.bloom.bloom import BITS_SET
 from streamdedup.filters.digest_filter import KEYS
-from streamdedup.filters.one_key import Builtins
+from streamdedup.filters.one_key import builtins
 from streamdedup.filters.stash import NEW, SEEN
 from streamdedup.interpreter import Address, counts_in, word_in, words_in
-from streamdedup.kernel import Entry, inlined
-from streamdedup.native import layout_number
+from streamdedup.kernel import inlined
 
-_BLOOM, _COUNTING, _BLOCKED = map(layout_number, ("bloom", "counting", "blocked"))
 _0 = np.uint64(0)
 
 # --- bloom, and counting, whose words begin in the same way ---
@@ -39,16 +36,6 @@ def _bloom_add(at: Address, a: np.uint64, b: np.uint64) -> int:
 def _bloom_contains(at: Address, a: np.uint64, b: np.uint64) -> bool:
     words, double = words_in(at, _WORDS), word_in(at, _DOUBLE) != _0
     return bloom._present(words, word_in(at, _SIZE), word_in(at, _HASHES), double, a, b)
-
-
-@Entry
-def _bloom_add_key(owner: Address, key: Address) -> Address:
-    return one_key.add(owner, key, _BLOOM, _bloom_add, _bloom_contains)
-
-
-@Entry
-def _bloom_contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _BLOOM, _bloom_contains)
 
 
 # --- counting ---
@@ -81,21 +68,6 @@ def _counting_remove(at: Address, a: np.uint64, b: np.uint64) -> int:
     return NEW if counters._count_down(words, size, hashes, double, a, b, counts) else SEEN
 
 
-@Entry
-def _counting_add_key(owner: Address, key: Address) -> Address:
-    return one_key.add(owner, key, _COUNTING, _counting_add, _counting_contains)
-
-
-@Entry
-def _counting_contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _COUNTING, _counting_contains)
-
-
-@Entry
-def _counting_discard_key(owner: Address, key: Address) -> Address:
-    return one_key.discard(owner, key, _COUNTING, _counting_remove)
-
-
 # --- blocked ---
 
 _BLOCKED_COUNTS = 4
@@ -119,20 +91,10 @@ def _blocked_contains(at: Address, a: np.uint64, b: np.uint64) -> bool:
     return blocked._present(words_in(at, _WORDS), base, word_in(at, _HASHES), a, b)
 
 
-@Entry
-def _blocked_add_key(owner: Address, key: Address) -> Address:
-    return one_key.add(owner, key, _BLOCKED, _blocked_add, _blocked_contains)
-
-
-@Entry
-def _blocked_contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _BLOCKED, _blocked_contains)
-
-
 BUILTINS = {
-    "bloom": Builtins(_BLOOM, _bloom_words, _bloom_contains_key, _bloom_add_key),
-    "blocked": Builtins(_BLOCKED, _blocked_words, _blocked_contains_key, _blocked_add_key),
-    "counting": Builtins(
-        _COUNTING, _counting_words, _counting_contains_key, _counting_add_key, _counting_discard_key
+    "bloom": builtins("bloom", _bloom_words, _bloom_contains, _bloom_add),
+    "blocked": builtins("blocked", _blocked_words, _blocked_contains, _blocked_add),
+    "counting": builtins(
+        "counting", _counting_words, _counting_contains, _counting_add, _counting_remove
     ),
 }

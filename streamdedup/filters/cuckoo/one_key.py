@@ -4,18 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.filters import one_key
 from streamdedup.filters.cuckoo import rows
 from streamdedup.filters.cuckoo.buckets import held, layout_of
 from streamdedup.filters.cuckoo.cuckoo import Cuckoo
-from streamdedup.filters.one_key import Builtins
+from streamdedup.filters.one_key import builtins
 from streamdedup.filters.places import place_of
 from streamdedup.filters.stash import NEW, NOT_DONE, ROWS, SEEN, has_room, stash_count
 from streamdedup.interpreter import Address, counts_in, pairs_in, triples_in, word_in, words_in
-from streamdedup.kernel import Entry, inlined
-from streamdedup.native import layout_number
+from streamdedup.kernel import inlined
 
-_LAYOUT = layout_number("cuckoo")
 _WORDS, _FIELDS, _COUNTS, _USED, _STASH, _QUEUE, _ONCE = range(0, 14, 2)
 _0 = np.uint64(0)
 
@@ -56,19 +53,4 @@ def _remove(at: Address, a: np.uint64, b: np.uint64) -> int:
     return NEW if rows._taken(words, layout, stash, used, counts, place, a, b) else SEEN
 
 
-@Entry
-def _add_key(owner: Address, key: Address) -> Address:
-    return one_key.add(owner, key, _LAYOUT, _add, _contains)
-
-
-@Entry
-def _contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _LAYOUT, _contains)
-
-
-@Entry
-def _discard_key(owner: Address, key: Address) -> Address:
-    return one_key.discard(owner, key, _LAYOUT, _remove)
-
-
-BUILTINS = {"cuckoo": Builtins(_LAYOUT, _words, _contains_key, _add_key, _discard_key)}
+BUILTINS = {"cuckoo": builtins("cuckoo", _words, _contains, _add, _remove)}

@@ -4,17 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.filters import one_key
 from streamdedup.filters.dleft import rows
 from streamdedup.filters.dleft.dleft import DLeft
 from streamdedup.filters.dleft.shape import layout_of
-from streamdedup.filters.one_key import Builtins
+from streamdedup.filters.one_key import builtins
 from streamdedup.filters.stash import NEW, NOT_DONE, ROWS, SEEN, stash_count
 from streamdedup.interpreter import Address, counts_in, places_in, triples_in, word_in, words_in
-from streamdedup.kernel import Entry, inlined
-from streamdedup.native import layout_number
+from streamdedup.kernel import inlined
 
-_LAYOUT = layout_number("dleft")
 _WORDS, _FIELDS, _COUNTS, _USED, _STASH, _PLACES, _ONCE = range(0, 14, 2)
 _0 = np.uint64(0)
 
@@ -68,21 +65,4 @@ def _remove(at: Address, a: np.uint64, b: np.uint64) -> int:
     return NEW if gone else SEEN
 
 
-@Entry
-def _add_key(owner: Address, key: Address) -> Address:
-    return one_key.add(owner, key, _LAYOUT, _add, _contains)
-
-
-@Entry
-def _contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _LAYOUT, _contains)
-
-
-@Entry
-def _discard_key(owner: Address, key: Address) -> Address:
-    return one_key.discard(owner, key, _LAYOUT, _remove)
-
-
-BUILTINS = dict.fromkeys(
-    ("dleft", "dlcbf"), Builtins(_LAYOUT, _words, _contains_key, _add_key, _discard_key)
-)
+BUILTINS = dict.fromkeys(("dleft", "dlcbf"), builtins("dleft", _words, _contains, _add, _remove))

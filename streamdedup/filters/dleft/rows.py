@@ -22,6 +22,7 @@ from streamdedup.filters.dleft.shape import PERMUTATIONS, DLeftLayout, layout_of
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.packed_cells import mask
 from streamdedup.filters.probes import finalised, high_word
+from streamdedup.filters.sizing import DLEFT_TABLES
 from streamdedup.filters.stash import (
     COPIES,
     NEW,
@@ -189,7 +190,7 @@ def remove_row(words: Words, fields: Words, counts: Counts, a: int, b: int) -> b
 
 def one_place() -> Words:
     """Return the memory for the places of one digest of any table."""
-    return np.empty((1, 4, 2), np.uint64)
+    return np.empty((1, DLEFT_TABLES, 2), np.uint64)
 
 
 @kernel

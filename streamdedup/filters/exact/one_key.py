@@ -4,16 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.filters import one_key
 from streamdedup.filters.exact import rows
 from streamdedup.filters.exact.exact import Exact
-from streamdedup.filters.one_key import Builtins
+from streamdedup.filters.one_key import builtins
 from streamdedup.filters.stash import NEW, NOT_DONE, SEEN
 from streamdedup.interpreter import Address, counts_in, word_in, words_in
-from streamdedup.kernel import Entry, inlined
-from streamdedup.native import layout_number
+from streamdedup.kernel import inlined
 
-_LAYOUT = layout_number("exact")
 _TABLE, _WIDTH, _SLOTS, _COUNTS = 0, 2, 3, 4
 _1 = np.uint64(1)
 
@@ -47,19 +44,4 @@ def _remove(at: Address, a: np.uint64, b: np.uint64) -> int:
     return NEW if gone else SEEN
 
 
-@Entry
-def _add_key(owner: Address, key: Address) -> Address:
-    return one_key.add(owner, key, _LAYOUT, _add, _contains)
-
-
-@Entry
-def _contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _LAYOUT, _contains)
-
-
-@Entry
-def _discard_key(owner: Address, key: Address) -> Address:
-    return one_key.discard(owner, key, _LAYOUT, _remove)
-
-
-BUILTINS = {"exact": Builtins(_LAYOUT, _words, _contains_key, _add_key, _discard_key)}
+BUILTINS = {"exact": builtins("exact", _words, _contains, _add, _remove)}

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from streamdedup.events import NO_TIMESTAMP
-from streamdedup.filters import one_key
-from streamdedup.filters.one_key import Builtins
+from streamdedup.filters.one_key import builtins
 from streamdedup.filters.places import place_of
 from streamdedup.filters.stash import NEW, NOT_DONE, ROWS, SEEN
 from streamdedup.filters.window import rows
@@ -15,10 +14,8 @@ from streamdedup.filters.window.clock import EARLIEST, FRESH, LATEST, NEVER
 from streamdedup.filters.window.placing import CURRENT, Table, in_cells, in_stash
 from streamdedup.filters.window.window import Window
 from streamdedup.interpreter import Address, counts_in, pairs_in, triples_in, words_in
-from streamdedup.kernel import Entry, inlined
-from streamdedup.native import layout_number
+from streamdedup.kernel import inlined
 
-_LAYOUT = layout_number("window")
 _WORDS, _FIELDS, _STASH, _USED, _QUEUE, _COUNTS, _STATE = range(0, 14, 2)  # as in a `Table`
 _0 = np.uint64(0)
 
@@ -76,14 +73,4 @@ def _times(at: Address, count: Any, time: int) -> bool:
     return bool(count == np.uint64(2) and EARLIEST <= time <= LATEST and time != NO_TIMESTAMP)
 
 
-@Entry
-def _add_key(owner: Address, arguments: Address, count: Any, names: Address) -> Address:
-    return one_key.add_at(owner, arguments, count, names, _LAYOUT, _add, _times)
-
-
-@Entry
-def _contains_key(owner: Address, key: Address) -> Address:
-    return one_key.contains(owner, key, _LAYOUT, _contains)
-
-
-BUILTINS = {"window": Builtins(_LAYOUT, _words, _contains_key, _add_key)}
+BUILTINS = {"window": builtins("window", _words, _contains, _add, times=_times)}
