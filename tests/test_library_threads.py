@@ -343,6 +343,21 @@ def normalized() -> tuple[Callable[[], object], Callable[[], object]]:
     return lambda: seen.digests(keys), lambda: seen.add("ä@bücher.example")
 
 
+def called_first() -> tuple[Callable[[], object], Callable[[], object]]:
+    """The first call of a class, for which its builtin is loaded."""
+    kept = []  # builtins of former classes call it
+
+    def first() -> object:
+        library._class_over.cache_clear()
+        seen = built("cuckoo", 100)
+        for _, entry in seen._builtins.entries():
+            kept.append(entry._made)
+            entry._made = None
+        return seen.add("another"), "another" in seen, seen.discard("another")
+
+    return first, first
+
+
 @pytest.mark.skipif(sys.platform == "darwin", reason="its libraries refuse a fork among threads")
 @pytest.mark.parametrize(
     "uses",
@@ -354,6 +369,7 @@ def normalized() -> tuple[Callable[[], object], Callable[[], object]]:
         filled,
         classic,
         normalized,
+        called_first,
     ],
 )
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # that it has threads
