@@ -311,7 +311,7 @@ def _watching(base: Any) -> dict[str, Any]:  # noqa: ANN401 - any class of filte
     add, header = base.add, base.header
 
     @wraps(add)
-    def add_one(self: Any, key: Any) -> bool:  # noqa: ANN401
+    def add_one(self: Any, key: Any, /) -> bool:  # noqa: ANN401
         if self._room_left < 1:
             self._make_sure(1, lambda room: room > 0 or key in self)
         new: bool = add(self, key)
@@ -319,7 +319,7 @@ def _watching(base: Any) -> dict[str, Any]:  # noqa: ANN401 - any class of filte
         return new
 
     @wraps(add)
-    def add_timed(self: Any, key: Any, time: int | None = None) -> bool:  # noqa: ANN401
+    def add_timed(self: Any, key: Any, /, time: int | None = None) -> bool:  # noqa: ANN401
         if self._room_left < 1:
             self._make_sure(1, lambda room: _fit(self, self.digests([key]), room, time))
         new: bool = add(self, key, time)

@@ -99,7 +99,7 @@ class Filter(Protocol):
     def digests(self, keys: Any) -> Digests:  # noqa: ANN401 - see `Hash.digests`
         """The digests of `keys`: a sequence of `str` or `bytes`, a pyarrow array, or (buffer, offsets)."""
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: Key, /) -> bool:
         """Whether `key` is present. A `str` is encoded as UTF-8."""
 
     def contains_many(self, digests: Digests) -> Mask:
@@ -125,7 +125,7 @@ class Filter(Protocol):
 class Addable(Filter, Protocol):
     """A filter that takes keys one after the other."""
 
-    def add(self, key: Key) -> bool:
+    def add(self, key: Key, /) -> bool:
         """Add one key; return True if it was absent."""
 
     def add_many(self, digests: Digests) -> Mask:
@@ -155,7 +155,7 @@ class Removable(Addable, Protocol):
     def add_absent(self, digests: Digests) -> Mask:
         """Add each digest that is absent, once; return True, shape (n,), for each of those."""
 
-    def discard(self, key: Key) -> bool:
+    def discard(self, key: Key, /) -> bool:
         """Take `key` out, or one of its additions if this is a multiset; return False if it was absent.
 
         Keys whose addition returned False because they looked like this one may be absent afterwards, but in a

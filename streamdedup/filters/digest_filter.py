@@ -87,7 +87,7 @@ class DigestFilter:
         """The digests of `keys`, shape (n, 2)."""
         return self._hash.digests(keys)
 
-    def add(self, key: Key) -> bool:
+    def add(self, key: Key, /) -> bool:
         """Add one key; return True if it was absent."""
         a, b = self._hash.signed(key)
         return self._add_one(a, b)
@@ -95,7 +95,7 @@ class DigestFilter:
     def __repr__(self) -> str:
         return describe(cast("Filter", self), self.kind)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: Key, /) -> bool:
         """Whether `key` is present."""
         a, b = self._hash.signed(key)
         return self._contains_one(a, b)

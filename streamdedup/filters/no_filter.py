@@ -24,7 +24,7 @@ class NoFilter:
     def __len__(self) -> int:
         return 0
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: Key, /) -> bool:
         return False
 
     def expected_error(self, _keys: int) -> float:
@@ -39,7 +39,7 @@ class NoFilter:
         """False for each digest, shape (n,)."""
         return np.zeros(len(digests), dtype=np.bool_)
 
-    def add(self, _key: Key) -> bool:
+    def add(self, _key: Key, /) -> bool:
         """True: the key was absent. It is not kept."""
         return True
 

@@ -118,14 +118,14 @@ class DirectBitmap(BitTable):
             raise self._out_of_range()
         return values
 
-    def add(self, key: SupportsIndex) -> bool:
+    def add(self, key: SupportsIndex, /) -> bool:
         """Add one integer. Return True if it was absent."""
         return self._set_one(self._place(key))
 
-    def __contains__(self, key: SupportsIndex) -> bool:
+    def __contains__(self, key: SupportsIndex, /) -> bool:
         return self._is_set(self._place(key))
 
-    def discard(self, key: SupportsIndex) -> bool:
+    def discard(self, key: SupportsIndex, /) -> bool:
         """Remove one integer. Return False if it was absent."""
         return self._clear_one(self._place(key))
 

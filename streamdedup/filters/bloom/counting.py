@@ -128,7 +128,7 @@ class Counting(DigestFilter):
         writable(self._words)
         return ask_in_slices(digests, partial(remove_rows, *self._table, self._counts), self._rows)
 
-    def discard(self, key: Key) -> bool:
+    def discard(self, key: Key, /) -> bool:
         """Take `key` out, or one of its additions if this is a multiset. Return False if it was absent.
 
         A set may lose keys whose addition returned False, because other keys had set all of their counters. A multiset

@@ -120,7 +120,7 @@ class DLeft(DigestFilter):
         """
         return self._table.remove(digests)
 
-    def discard(self, key: Key) -> bool:
+    def discard(self, key: Key, /) -> bool:
         """Take `key` out, or one of its additions if this is a multiset. Return False if it was absent.
 
         A set may lose keys whose addition returned False, because they had the same fingerprint. A multiset of kind

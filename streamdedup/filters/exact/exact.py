@@ -161,7 +161,7 @@ class Exact(DigestFilter):
         """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
         return ask_in_slices(digests, partial(contains_rows, self._words, self._w, self._m))
 
-    def discard(self, key: Key) -> bool:
+    def discard(self, key: Key, /) -> bool:
         """Remove `key`. Return False if it was absent."""
         writable(self._words)
         a, b = self._hash.signed(key)

@@ -181,7 +181,7 @@ class InTime(DigestFilter):
         return self._table.current - self._table.waits, self._table.loads, most
 
     @override
-    def add(self, key: Key, time: int | None = None) -> bool:
+    def add(self, key: Key, /, time: int | None = None) -> bool:
         """Add one key at its `time` in ms since 1970; by count there is none.
 
         Returns True if the key was absent; if it is also late, only if `late` is "pass". Raises ConfigError if `time`

@@ -62,7 +62,7 @@ class Windowed(Addable, Protocol):
         """The current generation; the keys of each live one, shape (G,), int64, the oldest first; the most in all."""
 
     @override
-    def add(self, key: Key, time: int | None = None) -> bool:
+    def add(self, key: Key, /, time: int | None = None) -> bool:
         """Add one key at its event time in ms since 1970; return True if it was absent.
 
         A window by count takes no `time`.
