@@ -2,19 +2,19 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 
-from streamdedup import filters
+from streamdedup import filters, library
 from streamdedup.filters.base import Addable, Filter, Removable, Unionable
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.hashing import Digests, Hash
 
 HASH_KEY = bytes(range(16))
-Row = TypeVar("Row")
+Made = TypeVar("Made", bound=Filter)
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Case:
     error_rates: tuple[float, ...] = (1e-2, 1e-3)
     exact_below: float = 1e-9  # an error rate at which a small test meets no false positive
     growth: int = 1  # how many times what it is first made for a filter that grows holds in a test
+    for_programs: bool = False  # made as the library makes it: its methods of one key are builtins
 
     def __str__(self) -> str:
         told = (
@@ -33,13 +34,13 @@ class Case:
             for name, value in self.options.items()
             if name != "hash_key"
         )
-        return "-".join([self.kind, *told])
+        return "-".join([self.kind, *told, *(["library"] if self.for_programs else [])])
 
     def build(self, capacity: int, error_rate: float | None = None) -> Addable:
         """An empty filter; at `exact_below` unless told otherwise."""
         first = -(-capacity // self.growth)
         config = {"kind": self.kind, "capacity": first, **self.options}
-        return filters.build({**config, "error_rate": error_rate or self.exact_below})
+        return self._given(filters.build({**config, "error_rate": error_rate or self.exact_below}))
 
     def holding(self, count: int, capacity: int) -> Filter:
         """A filter for so many keys with `count` of them; one that is static is made of these."""
@@ -54,7 +55,10 @@ class Case:
     def restore(self, header: Mapping[str, Any], buffers: list[memoryview]) -> Filter:
         """Return the filter of these parts, under the hash key of this case."""
         hash_ = Hash.under(self.options.get("hash_key", b""))
-        return filters.from_parts(header, buffers, hash_)
+        return self._given(filters.from_parts(header, buffers, hash_))
+
+    def _given(self, made: Made) -> Made:
+        return library.shared(made, library.WARNED) if self.for_programs else made
 
     @property
     def abilities(self) -> list[type]:
@@ -98,6 +102,11 @@ KEEPING = [case for case in CASES if Windowed not in case.abilities]  # whatever
 REMOVABLE = [case for case in CASES if Removable in case.abilities]
 MULTISETS = [case for case in CASES if "multiset" in case.options]
 UNIONABLE = [case for case in CASES if Unionable in case.abilities]
+
+
+def both(cases: Sequence[Case]) -> list[Case]:
+    """For claims about single keys: each with its methods in Python, and with the builtins that programs get."""
+    return [*cases, *(replace(case, for_programs=True) for case in cases)]
 
 
 @cache
