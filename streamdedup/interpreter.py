@@ -248,9 +248,10 @@ counts_in = _array_in(_types.int64)
 pairs_in = _array_in(_types.uint64, 2)
 triples_in = _array_in(_types.uint64, 3)
 places_in = _array_in(_types.uint64, 4, 2)
+parts_in = _array_in(_types.uint64, 5)
 """In an entry, the array whose address is one of the words that begin at an address, and its rows the next one.
 
-Of uint64, of int64, and of rows of two or three uint64.
+Of uint64, of int64, and of rows of so many uint64.
 """
 
 

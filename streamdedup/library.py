@@ -15,7 +15,7 @@ from inspect import Parameter, Signature, getattr_static, isfunction
 from itertools import chain
 from operator import is_
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from typing_extensions import override
@@ -75,14 +75,11 @@ def save(filter_: Filter, path: "str | PathLike[str]") -> None:
 def shared(filter_: F, on_full: str = WARN) -> F:
     """Return `filter_`, made so that threads may share it; it warns, or stops, at a key beyond its capacity.
 
-    The argument must not be used any more. A filter that takes no keys never changes, and is returned as it is.
+    The argument must not be used any more.
     """
-    if not isinstance(filter_, Addable):
-        return filter_
     class_: Any = _class_over(type(filter_), getattr(filter_, "_of", filter_.kind))
     made: Any = class_.__new__(class_)
-    made._state, made._inside, made._known = bytearray(8 * HEAD), 0, ()
-    made._lock, made._on_full = forks.lock(forks.FILTER), on_full
+    made._on_full = on_full
     for name, value in vars(
         filter_
     ).items():  # one by one, since Python reads attributes faster then
@@ -99,6 +96,12 @@ class Shared(Native):
     _known: tuple[Any, ...]  # what the state was made of
     _builtins: ClassVar[Any]  # of its kind; None if there can be none
     _natives: ClassVar[dict[str, Any]]  # the builtins of its class that were made
+
+    def __new__(cls, *_: object, **_named: object) -> Self:  # noqa: D102 - no public name
+        made = super().__new__(cls)
+        made._state, made._inside, made._known = bytearray(8 * HEAD), 0, ()
+        made._lock, made._on_full = forks.lock(forks.FILTER), WARN
+        return made
 
     @property
     def _room_left(self) -> int:
@@ -158,16 +161,12 @@ class Shared(Native):
 
     def _stage_words(self) -> list[tuple[Any, ...]]:
         """The words of each stage, as builtins take them; empty if they cannot work now."""
-        one: Any = self
-        stages = one._stages if one.kind == "chain" else [one]
-        return [self._builtins.words(stage) for stage in stages]
+        return [self._builtins.words(stage) for stage in getattr(self, "_stages", [self])]
 
     @property
     def _stage_room(self) -> int:
         """How many new keys the newest stage takes."""
-        one: Any = self
-        room: int = one._room if one.kind == "chain" else UNWATCHED
-        return room
+        return getattr(self, "_room", UNWATCHED)
 
     def __copy__(self) -> Any:  # noqa: ANN401 - of its own class
         one = cast("Filter", self)
@@ -215,10 +214,13 @@ class Shared(Native):
 
 
 @cache
-def _class_over(base: type, kind: str) -> type:
-    """The subclass of `base`, a class of filters, whose public methods hold the lock. `kind` is that of its stages."""
+def _class_over(base: Any, kind: str) -> type:  # noqa: ANN401 - any class of filters
+    """The subclass of `base`, a class of filters, whose public methods hold the lock. `kind` is that of its stages.
+
+    A filter that is built at once never changes, and needs no lock.
+    """
     body: dict[str, Any] = {"__doc__": base.__doc__, "__module__": base.__module__}
-    for name in dir(base):
+    for name in () if kind in STATIC else dir(base):
         found = getattr_static(base, name)
         if name in FREE or (name.startswith("_") and name not in OPERATORS):
             continue
@@ -226,7 +228,7 @@ def _class_over(base: type, kind: str) -> type:
             body[name] = property(_locked(found.fget))
         elif isfunction(found):
             body[name] = (_in_locked_steps if name in IN_STEPS else _locked)(found)
-    body |= _watching(base)
+    body |= {"__contains__": base.__contains__} if kind in STATIC else _watching(base)
     for name in filter(body.__contains__, ONE_KEY):
         body[f"_{name}_by_python"] = by_python = _by_python(name, body[name])
         body[name] = _of_one_key(name, by_python)
@@ -296,10 +298,9 @@ def _builtins_of(kind: str) -> "Builtins":
 
 def warm_up() -> None:
     """Compile what the methods of one key are made of, for each kind, or load it from the cache."""
-    for kind in KINDS:
-        if kind not in STATIC and usable():
-            for _, entry in _builtins_of(kind).entries():
-                entry.address  # noqa: B018 - made when it is asked for
+    for kind in KINDS if usable() else ():
+        for _, entry in _builtins_of(kind).entries():
+            entry.address  # noqa: B018 - made when it is asked for
 
 
 def _same(words: tuple[Any, ...], known: tuple[Any, ...]) -> bool:

@@ -69,9 +69,8 @@ def no_builtins() -> Iterator[None]:
 
 
 def has_builtins(way: tuple[str, Mapping[str, Any]]) -> bool:
-    """All filters have, but those of integers, and windows that grow."""
-    kind, options = way
-    return "range" not in options and not (kind == "window" and "on_full" in options)
+    """All filters have, but those of integers."""
+    return "range" not in way[1]
 
 
 def pickled(seen: Any) -> Any:

@@ -83,7 +83,9 @@ def holds_live_addresses(seen: Any) -> bool:
     """Whether an open state is what would be made of the arrays of now."""
     layout, secret, words = seen._builtins.layout, seen.hash.key, seen._stage_words()
     now = new_state(layout, secret, seen._room_left, seen._stage_room, words)
-    first = STAGE_ROOM if seen.kind == "chain" else STAGE_ROOM + 1  # else it has no room to count
+    first = (
+        STAGE_ROOM if hasattr(seen, "stages") else STAGE_ROOM + 1
+    )  # else it has no room to count
     return not is_open(seen) or bytes(seen._state)[8 * first :] == bytes(now)[8 * first :]
 
 
@@ -188,6 +190,28 @@ def test_a_filter_that_grows_goes_on_as_builtin() -> None:
         assert holds_live_addresses(fast)
 
     every(["bloom", "blocked", "counting", "cuckoo", "dleft", "dlcbf", "exact"], check)
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+def test_a_window_that_grows_goes_on_as_builtin(refresh: bool) -> None:
+    """Its stages come and go; keys of any of them come again, late and early ones, too."""
+    hour, draw = 3_600_000, random.Random(3)
+    grows = {"on_full": "grow", "max_size": "1MiB", "retention": "1d", "generations": 4}
+    fast, slow = pair(("window", {**grows, "refresh": refresh}))
+    time, calls, stages = 10**12, 0, set()
+    for number in range(20_000):
+        time += hour // (20 if number % 8000 < 4000 else 800)
+        at = max(0, time + draw.choice((0, 0, 0, -hour, -40 * hour, hour, 7 * hour)))
+        key = f"{number - draw.choice((0, 0, draw.randrange(4000)))}"
+        assert fast.add(key, at) == slow.add(key, at)
+        assert (f"{number - 500}" in fast) == (f"{number - 500}" in slow)
+        calls += is_open(fast)
+        stages.add(fast.stages)
+        if number % 100 == 0:
+            assert holds_live_addresses(fast)
+    assert calls > 19_000
+    assert len(stages) > 2
+    assert state(fast) == state(slow)
 
 
 def test_they_are_builtins_and_say_what_they_take() -> None:

@@ -121,21 +121,32 @@ def _add_at_of(
     names: Address,
     layout: int,
     add_row: Any,
-    times: Any,
+    contains_row: Any,
+    timed: Any,
 ) -> Address:
-    """Do what `add` does, with a time if `times` of the stage says so. `add_row` takes that time, or 0."""
+    """Do what `add` does, with a time if `timed` says so, or 0, which `add_row` takes, too.
+
+    `timed` is called with a stage, the number of arguments, the time, and whether another stage holds the key. It
+    returns SEEN if that is all, NEW if the key goes to this stage, and NOT_DONE.
+    """
     if names == _0 and 1 <= np.int64(count) <= 2:
         at, a, b = _asked(owner, word_in(arguments, 0), layout)
         time, is_number = np.int64(0), np.int64(1)
         if count == np.uint64(2):
             time, is_number = number_of(word_in(arguments, 1))
-        if at != _0 and is_number != 0 and times(_stage(at, 0), count, time):
+        if at != _0 and is_number != 0:
             head = counts_at(at, HEAD)
-            if head[MUTABLE] != 0 and head[ROOM] > 0:
-                said = add_row(_stage(at, 0), a, b, time)
-                if said != NOT_DONE:
-                    head[ROOM] -= said == NEW
-                    return truth(said == NEW)
+            number = head[STAGES] - 1
+            newest, said = _stage(at, number), NOT_DONE
+            if head[MUTABLE] != 0 and head[ROOM] > 0 and head[STAGE_ROOM] > 0:
+                elsewhere = _among(at, number, a, b, contains_row)
+                said = timed(newest, count, time, elsewhere)
+                if said == NEW:
+                    said = add_row(newest, a, b, time)
+            if said != NOT_DONE:
+                head[ROOM] -= said == NEW
+                head[STAGE_ROOM] -= said == NEW
+                return truth(said == NEW)
     return by_python_with(owner, arguments, count, names, "_add_by_python")
 
 
@@ -159,8 +170,8 @@ class Builtins(NamedTuple):
     layout: int
     words: Callable[[Any], tuple[Any, ...]]
     contains: Entry
-    add: Entry
-    discard: Entry | None = None
+    add: Entry | None
+    discard: Entry | None
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
         """The name of each method, and its entry."""
@@ -177,15 +188,15 @@ def builtins(
     kind: str,
     words: Callable[[Any], tuple[Any, ...]],
     contains: Any,
-    add: Any,
+    add: Any = None,
     remove: Any = None,
     *,
-    times: Any = None,
+    timed: Any = None,
 ) -> Builtins:
     """Return the builtins of a kind, which are made of its rows: inlined kernels over an address and a digest (a, b).
 
     The address is that of the words that `words` gives of a filter. `contains` returns a bool; `add` and `remove`
-    return NEW or SEEN, or NOT_DONE if Python must do it. With `times`, additions may take a time: see `_add_at_of`.
+    return NEW or SEEN, or NOT_DONE if Python must do it. With `timed`, additions may take a time: see `_add_at_of`.
     """
     layout = layout_number(kind)
 
@@ -196,7 +207,7 @@ def builtins(
         return _add_of(owner, key, layout, add, contains)
 
     def add_key_at(owner: Address, given: Address, count: Any, names: Address) -> Address:
-        return _add_at_of(owner, given, count, names, layout, add, times)
+        return _add_at_of(owner, given, count, names, layout, add, contains, timed)
 
     def discard_key(owner: Address, key: Address) -> Address:
         return _discard_of(owner, key, layout, remove)
@@ -205,6 +216,6 @@ def builtins(
         layout,
         words,
         Entry(contains_key, f"{kind}_contains"),
-        Entry(add_key if times is None else add_key_at, f"{kind}_add"),
+        None if add is None else Entry(add_key if timed is None else add_key_at, f"{kind}_add"),
         None if remove is None else Entry(discard_key, f"{kind}_discard"),
     )

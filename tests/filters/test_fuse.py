@@ -3,9 +3,11 @@
 Nothing but the set of keys decides the table. Whoever gives hostile keys or parts gets an error, not a wrong answer.
 """
 
+import copy
 import json
 import math
-from typing import Any
+import pickle
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamdedup
-from streamdedup import filters
+from streamdedup import filters, library
 from streamdedup.errors import ConfigError
 from streamdedup.filters.fuse import fuse, peel
 from streamdedup.filters.fuse.fuse import (
@@ -24,6 +26,7 @@ from streamdedup.filters.fuse.fuse import (
 from streamdedup.filters.fuse.peel import build_part
 from streamdedup.filters.sizing import fuse_size
 from streamdedup.keys.hashing import MURMUR3
+from streamdedup.native import OPEN
 from tests.filters.cases import copies, random_digests, state
 from tests.rows import table
 
@@ -64,6 +67,21 @@ def test_keys_are_found_one_by_one_and_all_at_once(keys: list[bytes]) -> None:
     expected = [True] * len(keys) + [False] * len(keys)
     assert seen.contains_many(seen.digests(asked)).tolist() == expected
     assert [key in seen for key in asked] == expected
+    ours = library.shared(seen)
+    for one in (ours, copy.copy(ours), pickle.loads(pickle.dumps(ours))):  # noqa: S301 - our own
+        assert [key in one for key in asked] == expected
+        assert not asked or cast("Any", one)._state[OPEN]
+
+
+def test_what_a_program_makes_of_a_class_answers() -> None:
+    """Whichever way it is made."""
+    ours: Any = library.shared(made(5))
+    for one in (
+        type(ours).from_digests(random_digests(1, 50), 0.01),
+        type(ours).from_parts(ours.header(), ours.buffers()),
+    ):
+        assert "a key" not in one
+        assert one.contains_many(random_digests(1, 5)).all()
 
 
 def test_an_empty_list_has_no_key() -> None:

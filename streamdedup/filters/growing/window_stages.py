@@ -172,7 +172,13 @@ class StagedTable(TableInTime):
         return self.tables[self.newest]
 
     @property
-    def _room(self) -> int:
+    def newest_last(self) -> list[WindowTable]:
+        """All tables, the newest at the end."""
+        others = [table for index, table in self.tables.items() if index != self.newest]
+        return [*others, self._newest]
+
+    @property
+    def room(self) -> int:
         """How many keys the newest stage takes before another one follows; any number if there is none."""
         room = self._newest.room
         if room > 0:
@@ -296,7 +302,7 @@ class StagedTable(TableInTime):
         `latest` is the latest generation of the rows. If one begins, the first stage alone has nothing else to do.
         """
         stays = latest <= self.current or (self.newest == 0 and not self._ahead)
-        return stays and len(self.tables) == 1 and rows <= self._room
+        return stays and len(self.tables) == 1 and rows <= self.room
 
     def _add_some(self, digests: Digests, moments: Times, fresh: Mask) -> int:
         """Add the first rows, up to one that needs another stage or generation; that one alone. Returns how many."""
@@ -368,7 +374,7 @@ class StagedTable(TableInTime):
 
         If that is none, the next stage becomes the newest.
         """
-        room = self._room
+        room = self.room
         if len(takes) <= room:
             return len(takes)
         count = int(np.searchsorted(np.cumsum(takes), room, side="right"))

@@ -27,6 +27,7 @@ from streamdedup.filters.kinds import KINDS, WINDOW_TABLE
 from streamdedup.filters.sizing import WINDOW_GENERATIONS, any_of
 from streamdedup.filters.window.in_time import InTime
 from streamdedup.filters.window.rules import Rules, rules_for, stated_rules
+from streamdedup.filters.window.table import WindowTable
 from streamdedup.filters.window.window import (
     check_oldest,
     check_table,
@@ -46,6 +47,7 @@ class GrowingWindow(InTime):
     """
 
     kind = "windows"
+    _of = "window"
     _table: StagedTable
 
     def __init__(
@@ -74,7 +76,7 @@ class GrowingWindow(InTime):
     def permit(self, max_size: int | str | None) -> None:
         """Set another `max_size`, from now on. Existing stages stay. Raises ConfigError if the first would not fit."""
         plan = self._permitted(self._table.rules, max_size)
-        there = islice(self._stages(self._table.rules), max(self._table.tables) + 1)
+        there = islice(self._planned(self._table.rules), max(self._table.tables) + 1)
         self._plan = max(plan, tuple(there), key=len)
         self._table.most = len(self._plan)
 
@@ -89,8 +91,16 @@ class GrowingWindow(InTime):
             ) from None
         return within(max_size, "window", *self._stated, options)
 
-    def _stages(self, rules: Rules) -> Iterator[Stage]:
+    def _planned(self, rules: Rules) -> Iterator[Stage]:
         return stages("window", *self._stated, _options(rules))
+
+    @property
+    def _stages(self) -> list[WindowTable]:
+        return self._table.newest_last
+
+    @property
+    def _room(self) -> int:
+        return self._table.room
 
     @property
     def _stated(self) -> tuple[int, float]:

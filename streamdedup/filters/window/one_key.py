@@ -12,6 +12,7 @@ from streamdedup.filters.window import rows
 from streamdedup.filters.window.cells import layout_at
 from streamdedup.filters.window.clock import EARLIEST, FRESH, LATEST, NEVER
 from streamdedup.filters.window.placing import CURRENT, Table, in_cells, in_stash
+from streamdedup.filters.window.table import WindowTable
 from streamdedup.filters.window.window import Window
 from streamdedup.interpreter import Address, counts_in, pairs_in, triples_in, words_in
 from streamdedup.kernel import inlined
@@ -20,8 +21,9 @@ _WORDS, _FIELDS, _STASH, _USED, _QUEUE, _COUNTS, _STATE = range(0, 14, 2)  # as 
 _0 = np.uint64(0)
 
 
-def _words(one: Window) -> tuple[Any, ...]:
-    table = one._table
+def _words(one: Window | WindowTable) -> tuple[Any, ...]:
+    """Those of a window, or of a stage of one that grows."""
+    table = one._table if isinstance(one, Window) else one
     if table._due or table.waits:
         return ()
     return table._table
@@ -66,11 +68,17 @@ def _add(at: Address, a: np.uint64, b: np.uint64, time: int) -> int:
 
 
 @inlined
-def _times(at: Address, count: Any, time: int) -> bool:
-    """Whether so many arguments fit: a time by time, none by count."""
-    if counts_in(at, _STATE)[rows.BY_COUNT] != 0:
-        return bool(count == np.uint64(1))
-    return bool(count == np.uint64(2) and EARLIEST <= time <= LATEST and time != NO_TIMESTAMP)
+def _timed(at: Address, count: Any, time: int, elsewhere: bool) -> int:
+    """Whether so many arguments fit: a time by time, none by count. A key of another stage may stay there."""
+    state = counts_in(at, _STATE)
+    clock, _, refresh = rows.rules_in(state)
+    if clock.by_count:
+        return NEW if count == np.uint64(1) else NOT_DONE
+    if count != np.uint64(2) or not EARLIEST <= time <= LATEST or time == NO_TIMESTAMP:
+        return NOT_DONE
+    if not elsewhere:
+        return NEW
+    return SEEN if not refresh and time // clock.slot <= state[CURRENT] else NOT_DONE
 
 
-BUILTINS = {"window": builtins("window", _words, _contains, _add, times=_times)}
+BUILTINS = {"window": builtins("window", _words, _contains, _add, timed=_timed)}

@@ -41,7 +41,6 @@ from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import Digests
 
 _RULES = 4  # from this element of a state on, the clock and what happens to late and to known keys
-BY_COUNT = _RULES + 3
 # How many buckets one call may search: a few ms, even if each is a cache miss.
 SEARCHED_A_CALL = 1 << 15
 # A flag, besides those of `decided`: not added yet. The key needs another generation or the stash, or is refused.
@@ -62,7 +61,7 @@ def add_rows(table: Table, digests: Digests, times: Times, start: int, fresh: Ma
     (REACHED) and the row's generation (GENERATION). Otherwise REACHED is NEVER: the stash is full, the row is refused,
     or the call has searched so long that other threads should run.
     """
-    state, (clock, late_passes, refresh) = table.state, _rules(table.state)
+    state, (clock, late_passes, refresh) = table.state, rules_in(table.state)
     layout = layout_at(table.fields, state[CURRENT])
     state[REACHED] = NEVER
     searched_in_all, rows = 0, digests.shape[0]
@@ -143,7 +142,7 @@ def add_row(
 
     Returns its flags, or LATER, and then nothing has changed.
     """
-    clock, late_passes, refresh = _rules(state)
+    clock, late_passes, refresh = rules_in(state)
     layout, watermark = layout_at(fields, state[CURRENT]), state[WATERMARK]
     place = place_of(np.uint64(a), np.uint64(b), layout)
     spot = looked_up(words, layout, place)
@@ -175,6 +174,7 @@ def contains_row(words: Words, fields: Words, state: State, a: int, b: int) -> b
 
 
 @inlined
-def _rules(state: State) -> tuple[Clock, bool, bool]:
+def rules_in(state: State) -> tuple[Clock, bool, bool]:
+    """The clock of a state, whether late keys pass, and whether a key that is found is renewed."""
     clock = Clock(state[_RULES], state[_RULES + 1], state[_RULES + 2], state[_RULES + 3] != 0)
     return clock, state[_RULES + 4] != 0, state[_RULES + 5] != 0
