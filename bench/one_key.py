@@ -15,7 +15,11 @@ from typing import Any
 
 import streamdedup
 from bench.harness import RESULTS, Clock, machine_text, markdown, target, today, turns, verdict
+from streamdedup import library
 from streamdedup.filters import GROWABLE, KINDS, STATIC
+from streamdedup.filters.base import Static
+from streamdedup.filters.fuse.fuse import Fuse
+from streamdedup.keys.hashing import Hash
 
 TURN = 1000  # keys
 ASKED = 100  # turns, of keys that are known, found or absent
@@ -70,8 +74,12 @@ def measured(contenders: dict[str, Any], size: int, clock: Clock) -> Figures:
     drawn, times = Random(size), defaultdict[tuple[str, str], list[float]](list)
 
     def play(what: str, number: int, some: list[str]) -> None:
-        way = asking if what in ("hit", "miss") else adding
-        for name in turns([*contenders], number):
+        adds = what in ("new", "known")
+        way = adding if adds else asking
+        taking = [
+            name for name, one in contenders.items() if not (adds and isinstance(one, Static))
+        ]
+        for name in turns(taking, number):
             seconds, _ = clock.once(way(contenders[name], some))
             times[name, what].append(seconds / len(some) * 1e9)
 
@@ -85,7 +93,7 @@ def measured(contenders: dict[str, Any], size: int, clock: Clock) -> Figures:
     found: Figures = {name: {} for name in contenders}
     for (name, what), took in times.items():
         found[name][what] = statistics.median(took)
-    for name in contenders:
+    for name in [name for name, what in times if what == "new"]:
         took = times[name, "new"]
         tenth = max(1, len(took) // 10)
         found[name]["half full"] = statistics.median(took[4 * tenth : 5 * tenth])
@@ -99,6 +107,12 @@ def ours(kind: str, size: int, rate: float, **options: Any) -> Any:  # noqa: ANN
     return streamdedup.build({"kind": kind, "capacity": size, **rated, **options})
 
 
+def built_at_once(size: int, rate: float) -> Any:  # noqa: ANN401
+    """The kind that takes no further key, of all keys."""
+    digests = Hash().digests([text(number) for number in range(size)])
+    return library.shared(Fuse.from_digests(digests, rate))
+
+
 def compared(size: int, rate: float, clock: Clock) -> Figures:
     """`bloom` and `cuckoo` beside `set` and rbloom."""
     import rbloom  # of the extra `bench`
@@ -108,12 +122,15 @@ def compared(size: int, rate: float, clock: Clock) -> Figures:
 
 
 def of_kinds(clock: Clock) -> Figures:
-    """All kinds that take keys one by one; and a chain that has three stages when it is asked, beside its kind."""
+    """All kinds; and a chain that has three stages when it is asked, beside its kind."""
     import rbloom  # of the extra `bench`
 
     rates = {"bitmap": 0.01}
     found = {
-        kind: ours(kind, OF_KINDS, rates.get(kind, 1e-6)) for kind in KINDS if kind not in STATIC
+        kind: built_at_once(OF_KINDS, 1e-6)
+        if kind in STATIC
+        else ours(kind, OF_KINDS, rates.get(kind, 1e-6))
+        for kind in KINDS
     }
     chains = {
         f"{kind}, three stages": ours(kind, OF_KINDS // 5, 1e-6, on_full="grow")
@@ -127,7 +144,10 @@ def of_kinds(clock: Clock) -> Figures:
 
 def table(found: Figures) -> str:
     """As markdown."""
-    rows = [[name, *(f"{ns[what]:.0f}" for what in OPERATIONS)] for name, ns in found.items()]
+    rows = [
+        [name, *(f"{ns[what]:.0f}" if what in ns else "" for what in OPERATIONS)]
+        for name, ns in found.items()
+    ]
     return markdown(["ns a key", *OPERATIONS], rows)
 
 
