@@ -75,6 +75,13 @@ def _stage(at: Address, number: int) -> Address:
 
 
 @in_entries
+def _look_ahead(at: Address, a: np.uint64, b: np.uint64, ahead_row: Any) -> None:
+    """Let all stages fetch at once what their rows will read."""
+    for number in range(counts_at(at, HEAD)[STAGES]):
+        ahead_row(_stage(at, number), a, b)
+
+
+@in_entries
 def _among(at: Address, stages: int, a: np.uint64, b: np.uint64, contains_row: Any) -> bool:
     """Return whether one of the first `stages` holds the digest. The newest is asked first: it has half of the keys."""
     number = stages
@@ -86,19 +93,25 @@ def _among(at: Address, stages: int, a: np.uint64, b: np.uint64, contains_row: A
 
 
 @in_entries
-def _contains_of(owner: Address, key: Address, layout: int, contains_row: Any) -> Address:
+def _contains_of(
+    owner: Address, key: Address, layout: int, ahead_row: Any, contains_row: Any
+) -> Address:
     """In an entry, answer whether the key is present."""
     at, a, b = _asked(owner, key, layout)
     if at == _0:
         return by_python(owner, key, "___contains___by_python")
+    _look_ahead(at, a, b, ahead_row)
     return truth(_among(at, counts_at(at, HEAD)[STAGES], a, b, contains_row))
 
 
 @in_entries
-def _add_of(owner: Address, key: Address, layout: int, add_row: Any, contains_row: Any) -> Address:
+def _add_of(
+    owner: Address, key: Address, layout: int, ahead_row: Any, add_row: Any, contains_row: Any
+) -> Address:
     """In an entry, add the key, and answer whether it was absent. `add_row` returns SEEN, NEW or NOT_DONE."""
     at, a, b = _asked(owner, key, layout)
     if at != _0 and word_in(at, MUTABLE) != _0:
+        _look_ahead(at, a, b, ahead_row)
         head = counts_at(at, HEAD)
         number = head[STAGES] - 1
         if _among(at, number, a, b, contains_row):
@@ -151,10 +164,13 @@ def _add_at_of(
 
 
 @in_entries
-def _discard_of(owner: Address, key: Address, layout: int, remove_row: Any) -> Address:
+def _discard_of(
+    owner: Address, key: Address, layout: int, ahead_row: Any, remove_row: Any
+) -> Address:
     """In an entry, take the key out, and answer whether it was present. `remove_row` may return NOT_DONE."""
     at, a, b = _asked(owner, key, layout)
     if at != _0 and word_in(at, MUTABLE) != _0:
+        _look_ahead(at, a, b, ahead_row)
         said = remove_row(_stage(at, 0), a, b)
         if said != NOT_DONE:
             return truth(said == NEW)
@@ -184,6 +200,11 @@ class Builtins(NamedTuple):
                 yield name, entry
 
 
+@inlined
+def _nothing(_at: Address, _a: np.uint64, _b: np.uint64) -> None:
+    """For rows that fetch what they read by themselves."""
+
+
 def builtins(
     kind: str,
     words: Callable[[Any], tuple[Any, ...]],
@@ -191,26 +212,28 @@ def builtins(
     add: Any = None,
     remove: Any = None,
     *,
+    ahead: Any = _nothing,
     timed: Any = None,
 ) -> Builtins:
     """Return the builtins of a kind, which are made of its rows: inlined kernels over an address and a digest (a, b).
 
     The address is that of the words that `words` gives of a filter. `contains` returns a bool; `add` and `remove`
-    return NEW or SEEN, or NOT_DONE if Python must do it. With `timed`, additions may take a time: see `_add_at_of`.
+    return NEW or SEEN, or NOT_DONE if Python must do it. `ahead` is called before all of them, with each stage: it
+    prefetches what they read. With `timed`, additions may take a time: see `_add_at_of`.
     """
     layout = layout_number(kind)
 
     def contains_key(owner: Address, key: Address) -> Address:
-        return _contains_of(owner, key, layout, contains)
+        return _contains_of(owner, key, layout, ahead, contains)
 
     def add_key(owner: Address, key: Address) -> Address:
-        return _add_of(owner, key, layout, add, contains)
+        return _add_of(owner, key, layout, ahead, add, contains)
 
     def add_key_at(owner: Address, given: Address, count: Any, names: Address) -> Address:
         return _add_at_of(owner, given, count, names, layout, add, contains, timed)
 
     def discard_key(owner: Address, key: Address) -> Address:
-        return _discard_of(owner, key, layout, remove)
+        return _discard_of(owner, key, layout, ahead, remove)
 
     return Builtins(
         layout,

@@ -31,13 +31,20 @@ def _words(one: DLeft) -> tuple[Any, ...]:
 
 
 @inlined
-def _add(at: Address, a: np.uint64, b: np.uint64) -> int:
+def _ahead(at: Address, a: np.uint64, b: np.uint64) -> None:
+    """Find the places of the digest, which the other rows read."""
+    layout, places = layout_of(words_in(at, _FIELDS)), places_in(at, _PLACES)
+    rows._permute(layout, a, b, places, 0)
+    rows._prefetch(words_in(at, _WORDS), layout, places, 0)
+
+
+@inlined
+def _add(at: Address, _a: np.uint64, _b: np.uint64) -> int:
     """While the stash is empty, and if a cell is free."""
     words, counts, places = words_in(at, _WORDS), counts_in(at, _COUNTS), places_in(at, _PLACES)
     layout = layout_of(words_in(at, _FIELDS))
     if counts_in(at, _USED)[ROWS] != 0:
         return NOT_DONE
-    rows._permute(layout, a, b, places, 0)
     known, counted = rows._counted(words, layout, places, 0, word_in(at, _ONCE) != _0)
     if not counted and not rows._placed(words, layout, places, 0, counts, known):
         return NOT_DONE
@@ -47,7 +54,6 @@ def _add(at: Address, a: np.uint64, b: np.uint64) -> int:
 @inlined
 def _contains(at: Address, a: np.uint64, b: np.uint64) -> bool:
     layout, places = layout_of(words_in(at, _FIELDS)), places_in(at, _PLACES)
-    rows._permute(layout, a, b, places, 0)
     found = rows._held(words_in(at, _WORDS), layout, places, 0)
     if not found and counts_in(at, _USED)[ROWS] != 0:
         found = stash_count(triples_in(at, _STASH), a, b) != _0
@@ -55,14 +61,15 @@ def _contains(at: Address, a: np.uint64, b: np.uint64) -> bool:
 
 
 @inlined
-def _remove(at: Address, a: np.uint64, b: np.uint64) -> int:
+def _remove(at: Address, _a: np.uint64, _b: np.uint64) -> int:
     """While the stash is empty."""
     if counts_in(at, _USED)[ROWS] != 0:
         return NOT_DONE
     layout, places = layout_of(words_in(at, _FIELDS)), places_in(at, _PLACES)
-    rows._permute(layout, a, b, places, 0)
     gone = rows._taken(words_in(at, _WORDS), layout, places, 0, counts_in(at, _COUNTS))
     return NEW if gone else SEEN
 
 
-BUILTINS = dict.fromkeys(("dleft", "dlcbf"), builtins("dleft", _words, _contains, _add, _remove))
+BUILTINS = dict.fromkeys(
+    ("dleft", "dlcbf"), builtins("dleft", _words, _contains, _add, _remove, ahead=_ahead)
+)

@@ -204,16 +204,19 @@ def _places(layout: DLeftLayout, rows: int) -> Words:
 
 @inlined
 def _locate(words: Words, layout: DLeftLayout, digests: Digests, places: Words) -> None:
-    """Write the places of each digest into `places`, and prefetch their buckets.
-
-    A bucket may lie in two cache lines, so the kernel asks for both of its ends.
-    """
+    """Write the places of each digest into `places`, and prefetch their buckets."""
     for row in range(digests.shape[0]):
         _permute(layout, digests[row, 0], digests[row, 1], places, row)
-        for i in range(layout.tables):
-            at = places[row, i, BUCKET] * layout.bucket_bits
-            prefetch(words, at >> _6)
-            prefetch(words, (at + layout.bucket_bits) >> _6)
+        _prefetch(words, layout, places, row)
+
+
+@inlined
+def _prefetch(words: Words, layout: DLeftLayout, places: Words, row: int) -> None:
+    """Prefetch both ends of each bucket of a row: it may lie in two cache lines."""
+    for i in range(layout.tables):
+        at = places[row, i, BUCKET] * layout.bucket_bits
+        prefetch(words, at >> _6)
+        prefetch(words, (at + layout.bucket_bits) >> _6)
 
 
 @inlined
