@@ -225,7 +225,8 @@ class Lookaside(Guard[K], Generic[K, V]):
         if self._is_absent(key):
             return None
         value = self._get(key)
-        self._found([value])
+        if value is None:
+            self._found([value])
         return value
 
     def get_many(self, keys: Iterable[K]) -> list[V | None]:
@@ -260,7 +261,8 @@ class AsyncLookaside(Guard[K], Generic[K, V]):
         if self._is_absent(key):
             return None
         value = await self._get(key)
-        self._found([value])
+        if value is None:
+            self._found([value])
         return value
 
     async def get_many(self, keys: Iterable[K]) -> list[V | None]:
