@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import streamdedup
-from streamdedup import library
 from streamdedup.filters import GROWABLE, KINDS, STATIC
+from streamdedup.library import subclass
 
 SETS = sorted(set(KINDS) - STATIC)
 HOLDING: list[tuple[str, Mapping[str, Any]]] = [
@@ -29,7 +29,7 @@ def config_of(kind: str, capacity: int, options: Mapping[str, Any]) -> dict[str,
     rate = {"bitmap": 1e-5, "blocked": 1e-7}.get(kind, 1e-9)
     config: dict[str, Any] = {"kind": kind, "capacity": capacity, **options}
     if kind == "exact":
-        config["fingerprint_bytes"] = 16
+        config.setdefault("fingerprint_bytes", 16)
     if "range" not in config:
         config["error_rate"] = rate
     if kind == "window" and "retention" not in config:
@@ -63,8 +63,8 @@ def key_of(seen: Any, number: int) -> Any:
 def no_builtins() -> Iterator[None]:
     """Within this context, filters of the library are made as where there can be no builtins: all is Python's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "usable", lambda: False)
-        patch.setattr(library, "_class_over", cache(library._class_over.__wrapped__))
+        patch.setattr(subclass, "usable", lambda: False)
+        patch.setattr(subclass, "class_over", cache(subclass.class_over.__wrapped__))
         yield
 
 

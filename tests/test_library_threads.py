@@ -15,19 +15,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, partial, wraps
 from inspect import Parameter, getattr_static, signature
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
 import pytest
 from typing_extensions import override
 
 import streamdedup
 from streamdedup import ClassicBloom, filters, forks, library
 from streamdedup.filters.base import Growing
-from streamdedup.native import OPEN
+from streamdedup.library import subclass
+from streamdedup.library.content import Content
+from streamdedup.native import OPEN, Native
 from tests.broker.base import DEADLINE_S
 from tests.library import WAYS, built, config_of, has_builtins, in_time, key_of
 from tests.rows import every
@@ -37,6 +40,8 @@ UNIONABLE = [
     for way in WAYS
     if way[0] in {"bitmap", "blocked", "bloom", "counting"} and "on_full" not in way[1]
 ]
+OTHERWISE = {"__init__", "__repr__"}  # what the library does by other methods
+NO_KEYS = np.empty((0, 2), np.uint64)
 STABLE = {"digests", "from_parts", "hash"}  # they read nothing that changes
 
 
@@ -132,7 +137,7 @@ def beside(first: Call, second: Call) -> str:
 def inner_methods(base: type) -> dict[str, Any]:
     """All that a program can ask a filter for, by name: whatever is no constant, nor one of `STABLE`."""
     own = [one for one in base.__mro__ if one.__module__.startswith("streamdedup.")]
-    operators = {name for one in own for name in vars(one) if name.startswith("__")} - {"__init__"}
+    operators = {name for one in own for name in vars(one) if name.startswith("__")} - OTHERWISE
     names = {name for name in dir(base) if not name.startswith("_")} - STABLE | operators
     found = {name: getattr_static(base, name) for name in sorted(names)}
     return {name: one for name, one in found.items() if callable(one) or isinstance(one, property)}
@@ -159,9 +164,11 @@ def watched(name: str, inner: Any) -> Any:
             reach(f"a step of {name}")
             yield
 
-        return lambda *_: reach(name) and steps()
+        return wraps(inner)(lambda *_: reach(name) and steps())
     wrap = Table if name == "buffers" else lambda found: found
-    return lambda *arguments, **named: reach(name) and wrap(inner(*arguments, **named))
+    return wraps(inner)(
+        lambda *arguments, **named: reach(name) and wrap(inner(*arguments, **named))
+    )
 
 
 def in_steps(inner: Any) -> bool:
@@ -190,16 +197,22 @@ def watched_filter(kind: str, options: Mapping[str, Any]) -> Any:
     return library.shared(inner)
 
 
+def of_the_kind(seen: Any) -> type:
+    """The class of the worker's filters over which the library has made that of `seen`."""
+    mro = type(seen).__mro__
+    return mro[mro.index(Native) + 2]  # after the watched one
+
+
 def calls_of(seen: Any) -> list[Call]:
     """One of each method, operator and property. What they are given does not matter: none gets to work with it."""
     calls = []
-    for name, inner in inner_methods(type(seen).__mro__[4]).items():
+    for name, inner in inner_methods(of_the_kind(seen)).items():
         if isinstance(inner, property):
             calls.append(Call(name, partial(getattr, seen, name)))
             continue
         taken = list(signature(inner).parameters.values())[1:]
         required = [one for one in taken if one.default is Parameter.empty]
-        run = partial(getattr(type(seen), name), seen, *[None] * len(required))
+        run = partial(getattr(type(seen), name), seen, *[NO_KEYS] * len(required))
         calls.append(Call(name, run))
         if in_steps(inner):
             calls.append(Call(f"a step of {name}", lambda run=run: next(run())))  # type: ignore[misc]
@@ -226,6 +239,51 @@ def test_no_two_calls_are_inside_a_filter_at_one_time() -> None:
         assert together == []
 
     every(WAYS, check)
+
+
+# What each method that only the library has does first with the table, and what else it is given.
+OF_A_SET: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "__and__": ("the first of the table", ()),
+    "__copy__": ("the first of the table", ()),
+    "__deepcopy__": ("the first of the table", ({},)),
+    "__eq__": ("header", ()),
+    "__or__": ("the first of the table", ()),
+    "__reduce__": ("the first of the table", ()),
+    "__repr__": ("__len__", ()),
+    "clear": ("the end of the table", ()),
+    "copy": ("the first of the table", ()),
+    "update": ("add_many", ([],)),
+}
+REFUSED = {"difference", "intersection", "isdisjoint", "issubset", "issuperset"}
+
+
+@pytest.mark.usefixtures("waiting")
+def test_no_method_of_a_set_works_beside_another_call() -> None:
+    """Found by introspection, too. Of two filters, both are held."""
+    found = {
+        name
+        for one in Content.__mro__
+        if one.__module__.startswith("streamdedup.library.")
+        for name, method in vars(one).items()
+        if callable(method) and (name.startswith("__") or not name.startswith("_"))
+    }
+    assert found | {"__reduce__"} == {*OF_A_SET, *REFUSED}
+
+    def check(row: tuple[tuple[str, Mapping[str, Any]], str]) -> None:
+        (kind, options), name = row
+        seen, other = (watched_filter(kind, options) for _ in range(2))
+        to, given = OF_A_SET[name]
+        both = (other,) if name in {"__and__", "__eq__", "__or__"} else ()
+        call = Call(to, partial(getattr(type(seen), name), seen, *both, *given))
+        if name in {"__and__", "__or__"} and not hasattr(seen, f"__i{name[2:]}"):
+            with pytest.raises(TypeError, match="has no "):
+                call.run()
+            return
+        HERE.at = {}
+        for one in (seen, *(both if name == "__eq__" else ())):
+            assert beside(call, Call("add_many", partial(one.add_many, NO_KEYS))) == "waits"
+
+    every(itertools.product(WAYS, OF_A_SET), check)
 
 
 def test_builtins_leave_all_to_python_while_a_call_is_inside() -> None:
@@ -263,7 +321,7 @@ def test_nobody_adds_while_a_filter_is_copied_or_saved(tmp_path: Path) -> None:
     def check(row: tuple[tuple[str, Mapping[str, Any]], str]) -> None:
         (kind, options), at = row
         seen = watched_filter(kind, options)
-        add = Call("add_many", lambda: seen.add_many(None))
+        add = Call("add_many", lambda: seen.add_many(NO_KEYS))
         for way in (copy.copy, copy.deepcopy, pickle.dumps):
             assert beside(Call(at, lambda way=way: way(seen)), add) == "waits"  # type: ignore[misc]
         save = Call(at, lambda: streamdedup.save(seen, tmp_path / "saved"))
@@ -282,7 +340,7 @@ def test_a_union_holds_both_filters_in_one_order(kind: str, options: Mapping[str
     for left, right in ((one, other), (other, one), (one, one)):
         unite = Call("__ior__", partial(type(left).__ior__, left, right))
         for seen in (left, right):
-            assert beside(unite, Call("add_many", partial(seen.add_many, None))) == "waits"
+            assert beside(unite, Call("add_many", partial(seen.add_many, NO_KEYS))) == "waits"
         HERE.taken = []
         assert beside(unite, Call("__len__", partial(len, left))) == "waits"
         orders.append(list(dict.fromkeys(HERE.taken)))
@@ -348,7 +406,7 @@ def called_first() -> tuple[Callable[[], object], Callable[[], object]]:
     kept = []  # builtins of former classes call it
 
     def first() -> object:
-        library._class_over.cache_clear()
+        subclass.class_over.cache_clear()
         seen = built("cuckoo", 100)
         for _, entry in seen._builtins.entries():
             kept.append(entry._made)

@@ -22,9 +22,10 @@ import numpy as np
 import pytest
 
 import streamdedup
-from streamdedup import library, native
+from streamdedup import native
 from streamdedup.errors import ConfigError
 from streamdedup.filters.memory import READ_ONLY
+from streamdedup.library import subclass
 from streamdedup.native import OPEN, STAGE_ROOM, new_state
 from tests.filters.cases import HASH_KEY, state
 from tests.library import WAYS, built, has_builtins, in_time, no_builtins, pickled
@@ -464,7 +465,7 @@ def test_where_there_can_be_none_python_answers() -> None:
 def test_a_bound_method_that_was_taken_before_calls_the_builtin() -> None:
     """As in `add = seen.add` before a loop."""
     kind: Any = type(built("exact", 100))
-    kind.add = library._of_one_key("add", kind._add_by_python)
+    kind.add = subclass.of_one_key("add", kind._add_by_python)
     seen = built("exact", 100)
     add = seen.add
     assert add("a")
@@ -477,7 +478,7 @@ def test_a_bound_method_that_was_taken_before_calls_the_builtin() -> None:
 def test_what_a_program_puts_in_place_of_a_method_stays() -> None:
     """Also if it calls the former one, which would become a builtin."""
     kind: Any = type(built("exact", 100))
-    before = library._of_one_key("add", kind._add_by_python)
+    before = subclass.of_one_key("add", kind._add_by_python)
     kind.add = before
     calls = []
 

@@ -218,14 +218,16 @@ def ask_in_slices(
     return answers
 
 
-def check_unionable(one: Parts, other: object, *sizes: str) -> None:
+def check_alike(joined: str, one: Parts, other: object, *sizes: str) -> None:
     """Raise ConfigError unless two filters agree in kind, hash and `sizes`; TypeError if `other` is not a filter.
 
-    The message names an option that was asked for, if one differs, and otherwise a size that followed from the options.
+    The message names what is to be `joined`, a union or an intersection, and an option that was asked for, if one
+    differs; otherwise a size that followed from the options.
     """
     if not isinstance(other, Parts):
         raise TypeError(
-            f"a union needs another filter, not {named(other)}; add keys with f.add_many(f.digests(keys))"
+            f"a filter has a {joined} with another filter, not with what is {named(other)}; add keys by"
+            " f.update(keys)"
         )
     mine, theirs = ({"multiset": False, **each.header()} for each in (one, other))
     due = ("kind", "hash", "hash_check", "normalize", "multiset", *sizes)
@@ -233,11 +235,11 @@ def check_unionable(one: Parts, other: object, *sizes: str) -> None:
         return
     differing = [name for name in (*ASKED, *sizes) if mine.get(name) != theirs.get(name)]
     if not differing:
-        raise ConfigError("the filters have no union: hash_key differs; build both alike")
+        raise ConfigError(f"the filters have no {joined}: hash_key differs; build both alike")
     difference = (
         f"{differing[0]} differs ({mine.get(differing[0])!r}, {theirs.get(differing[0])!r})"
     )
-    raise ConfigError(f"the filters have no union: {difference}; build both alike")
+    raise ConfigError(f"the filters have no {joined}: {difference}; build both alike")
 
 
 def one_row(a: int, b: int) -> Digests:

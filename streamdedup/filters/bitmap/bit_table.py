@@ -55,6 +55,12 @@ class BitTable:
         np.bitwise_or(self._words, other, out=self._words)
         self._recount()
 
+    def _keep(self, other: Words) -> None:
+        """Clear every bit that is clear in `other`, a table of the same size."""
+        writable(self._words)
+        np.bitwise_and(self._words, other, out=self._words)
+        self._recount()
+
     def _recount(self) -> None:
         self._counts[0] = ones_in(self._words)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Mask
 from streamdedup.filters.bitmap.bit_table import BitPositions, BitTable
-from streamdedup.filters.digest_filter import ROWS_A_CALL, check_unionable, describe
+from streamdedup.filters.digest_filter import ROWS_A_CALL, check_alike, describe
 from streamdedup.filters.sizing import TABLE_BITS_MAX
 from streamdedup.keys.hashing import MURMUR3, Hash
 
@@ -146,8 +146,14 @@ class DirectBitmap(BitTable):
         return self._clear_all(self._places(values), len(values))
 
     def __ior__(self, other: Self) -> Self:
-        check_unionable(self, other, "range")
+        check_alike("union", self, other, "range")
         self._take_in(other._words)
+        return self
+
+    def __iand__(self, other: Self) -> Self:
+        """Keep what both hold. Raises ConfigError if the two filters do not fit together."""
+        check_alike("intersection", self, other, "range")
+        self._keep(other._words)
         return self
 
     def header(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing_extensions import override
 from streamdedup.filters.base import Mask
 from streamdedup.filters.bitmap.bit_table import BitPositions, BitTable
 from streamdedup.filters.bitmap.kinds import BITMAP
-from streamdedup.filters.digest_filter import DigestFilter, check_unionable, number, slices
+from streamdedup.filters.digest_filter import DigestFilter, check_alike, number, slices
 from streamdedup.filters.probes import PROBES, begin, is_double, position, stated_probe
 from streamdedup.filters.sizing import TABLE_BITS_MAX, beside, bitmap_size, bloom_error
 from streamdedup.kernel import kernel
@@ -56,7 +56,7 @@ class HashedBitmap(BitTable, DigestFilter):
         return self._look_up(self._places(digests), len(checked(digests)))
 
     def __ior__(self, other: Self) -> Self:
-        check_unionable(self, other, "bits", "probe", "range")
+        check_alike("union", self, other, "bits", "probe", "range")
         self._take_in(other._words)
         return self
 

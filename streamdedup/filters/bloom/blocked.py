@@ -18,7 +18,7 @@ from streamdedup.filters.digest_filter import (
     KEYS,
     DigestFilter,
     ask_in_slices,
-    check_unionable,
+    check_alike,
     number,
     sizes_from_header,
 )
@@ -93,7 +93,7 @@ class BlockedBloom(DigestFilter):
         return ask_in_slices(digests, partial(_contains, self._words, self._m, self._k))
 
     def __ior__(self, other: Self) -> Self:
-        check_unionable(self, other, "blocks", "hashes")
+        check_alike("union", self, other, "blocks", "hashes")
         writable(self._words)
         np.bitwise_or(self._words, other._words, out=self._words)
         self._recount()

@@ -15,7 +15,7 @@ from streamdedup.filters.digest_filter import (
     ROWS_A_CALL,
     DigestFilter,
     ask_in_slices,
-    check_unionable,
+    check_alike,
     number,
     sizes_from_header,
 )
@@ -94,7 +94,7 @@ class Bloom(DigestFilter):
         return ask_in_slices(digests, partial(_contains, *self._table), self._rows)
 
     def __ior__(self, other: Self) -> Self:
-        check_unionable(self, other, "bits", "hashes", "probe")
+        check_alike("union", self, other, "bits", "hashes", "probe")
         writable(self._words)
         np.bitwise_or(self._words, other._words, out=self._words)
         self._recount()

@@ -31,7 +31,7 @@ from streamdedup.filters.digest_filter import (
     PROBES_A_CALL,
     DigestFilter,
     ask_in_slices,
-    check_unionable,
+    check_alike,
     number,
     one_row,
     sizes_from_header,
@@ -144,7 +144,7 @@ class Counting(DigestFilter):
         So a key that two sets held takes two removals: fewer could take out other keys.
         After it, `len` is an estimate. Raises ConfigError if the two filters do not fit together.
         """
-        check_unionable(self, other, "counters", "hashes", "probe")
+        check_alike("union", self, other, "counters", "hashes", "probe")
         writable(self._words)
         add_counts(self._words, other._words)
         self._recount()

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamdedup.filters.packed_cells import NOWHERE, mask, read, write
 from streamdedup.filters.places import reach_of
+from streamdedup.filters.probes import partner
 from streamdedup.filters.sizing import CUCKOO_CELLS
 from streamdedup.instructions import bits_set
 from streamdedup.kernel import Words, inlined, kernel, unpacked
@@ -95,10 +96,16 @@ def spare_cell(words: Words, layout: CuckooLayout, one: np.uint64, other: np.uin
 @inlined
 def free(words: Words, layout: CuckooLayout, bucket: np.uint64) -> np.uint64:
     """Return how many cells of a bucket are free."""
+    return np.uint64(_count(words, layout, bucket, _0))
+
+
+@inlined
+def _count(words: Words, layout: CuckooLayout, bucket: np.uint64, mark: np.uint64) -> np.uint64:
+    """Return how many cells of a bucket hold `mark`."""
     cell, count = bucket * _CELLS, _0
     end = cell + _CELLS
     while cell < end:
-        holding = _holding(words, layout, cell, _0)
+        holding = _holding(words, layout, cell, mark)
         count += bits_set(holding)
         cell += layout.group
     return count
@@ -134,3 +141,27 @@ def free_cells(words: Words, fields: Words, start: int, end: int) -> np.uint64:
     for bucket in range(start, end):
         count += free(words, layout, np.uint64(bucket))
     return count
+
+
+@kernel
+def held_as_often(words: Words, others: Words, fields: Words, start: int, end: int) -> bool:
+    """Return whether `others` holds each fingerprint of `words` as often in its two buckets as `words` does.
+
+    It looks at the buckets of `words` from `start` to `end`, `end` excluded. If this is true of all buckets, and both
+    tables have as many cells in use, they hold the same.
+    """
+    layout = layout_of(fields)
+    for i in range(start, end):
+        one = np.uint64(i)
+        for j in range(_CELLS):
+            mark = get(words, layout, one * _CELLS + np.uint64(j))
+            if mark == _0:
+                continue
+            other = partner(mark, one, layout.buckets)
+            mine, theirs = _count(words, layout, one, mark), _count(others, layout, one, mark)
+            if other != one:
+                mine += _count(words, layout, other, mark)
+                theirs += _count(others, layout, other, mark)
+            if mine != theirs:
+                return False
+    return True

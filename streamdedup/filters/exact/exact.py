@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from typing_extensions import override
@@ -21,6 +21,7 @@ from streamdedup.filters.digest_filter import (
     KEYS,
     DigestFilter,
     ask_in_slices,
+    check_alike,
     empty_mask,
     number,
     slices,
@@ -175,6 +176,21 @@ class Exact(DigestFilter):
         writable(self._words)
         table = self._words, self._w, self._m, self._counts
         return ask_in_slices(digests, partial(remove_rows, *table))
+
+    def __iand__(self, other: Self) -> Self:
+        """Keep what both hold. Raises ConfigError if the two filters do not fit together."""
+        check_alike("intersection", self, other, "fingerprint_bytes")
+        held = self.fingerprints()
+        if self._width == 1:  # the second word of a digest is not in the table
+            held = np.stack([held, np.zeros_like(held)], axis=1)
+        self.remove_many(held[~other.contains_many(held)])
+        return self
+
+    def fingerprints(self) -> Words:
+        """Return all fingerprints, in ascending order: of 8 bytes, shape (n,), or of 16, shape (n, 2), dtype uint64."""
+        rows = self._words.reshape(-1, self._width)
+        held: Words = rows[rows[:, 0] != 0]
+        return held[:, 0] if self._width == 1 else held
 
     def header(self) -> dict[str, Any]:
         """Return the kind, the parameters, the sizes and the number of keys."""

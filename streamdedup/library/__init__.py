@@ -1,0 +1,45 @@
+"""Filters as programs get them: sets that threads may share, and that are never full without a word.
+
+The worker's filters need neither, and pay for neither. So `shared` makes each a filter of a class of its own.
+"""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from os import PathLike
+from typing import Any, cast
+
+from streamdedup import filters
+from streamdedup.filters.base import Addable, Filter, Growing
+from streamdedup.filters.kinds import STATIC
+from streamdedup.library.classic import ClassicBloom
+from streamdedup.library.full import STOP, WARN, WARNED
+from streamdedup.library.locked import naming_options
+from streamdedup.library.subclass import Shared, restored, shared, warm_up
+from streamdedup.snapshot import files
+
+__all__ = ["WARNED", "ClassicBloom", "build", "load", "save", "shared", "warm_up"]
+
+
+@naming_options
+def build(config: Mapping[str, Any]) -> Addable:
+    """Do what `streamdedup.build` documents."""
+    on_full = WARN
+    if isinstance(config, Mapping) and config.get("kind") not in tuple(STATIC):
+        given = dict(config)
+        if given.get("on_full") in (WARN, STOP):
+            on_full, config = given.pop("on_full"), given
+    return shared(filters.build(config), on_full)
+
+
+def load(path: "str | PathLike[str]", *, mmap: bool, hash_key: bytes, verify: bool) -> Filter:
+    """Do what `streamdedup.load` documents."""
+    return files.load(path, mmap=mmap, hash_key=hash_key, verify=verify, make=restored)
+
+
+def save(filter_: Filter, path: "str | PathLike[str]") -> None:
+    """Do what `streamdedup.save` documents. Other threads wait if they could do more than set bits meanwhile."""
+    waits = isinstance(filter_, Shared) and (
+        isinstance(filter_, Growing) or not cast("Filter", filter_).only_sets_bits
+    )
+    with cast("Shared", filter_)._alone() if waits else nullcontext():
+        files.save(filter_, path)

@@ -1,0 +1,221 @@
+"""What a filter of the library has of a Python set, beyond its keys one by one and in batches.
+
+A filter does not list its keys, so it refuses by name what only a list of them could answer.
+"""
+
+from collections.abc import Iterable
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from itertools import islice
+from typing import Any, NoReturn, Self, cast
+
+import numpy as np
+from typing_extensions import override
+
+from streamdedup import filters
+from streamdedup.errors import ConfigError, MalformedError
+from streamdedup.filters.base import Filter, Growing
+from streamdedup.filters.kinds import KINDS, STATIC
+from streamdedup.filters.memory import READ_ONLY, aligned_bytes, fill
+from streamdedup.keys.hashing import named
+from streamdedup.library.equality import hold_the_same
+from streamdedup.library.full import Watched
+from streamdedup.library.locked import Method, both_alone
+
+KEYS_A_BATCH = 1 << 12  # of `update`: they wait in a list, and are then added at once
+# The methods that take a batch as their first argument.
+BATCHES = (
+    "add_many",
+    "add_absent",
+    "contains_many",
+    "generations_many",
+    "put_many",
+    "remove_many",
+)
+UNIONABLE = [kind.name for kind in KINDS.values() if "union" in kind.abilities]
+NO_LIST = "a filter cannot list its keys"
+REFUSED = {
+    "difference": f"{NO_LIST}; ask for each of yours: [key for key in keys if key not in f]",
+    "intersection": f"{NO_LIST}; ask for each of yours: [key for key in keys if key in f]",
+    "isdisjoint": "a key that only looks present would make it wrong; ask for each of yours: f.contains_many(keys)",
+    "issubset": f"{NO_LIST}; ask a filter for each key that you have: f.contains_many(keys)",
+    "issuperset": "a key that only looks present would count; ask for each of yours: f.contains_many(keys).all()",
+}
+
+
+class Content(Watched):
+    """What a filter has more if it is used as a set."""
+
+    def update(self, *iterables: Any) -> None:
+        """Add all keys of `iterables`, as `set.update` does.
+
+        An iterable is taken in batches of 4,096 keys; the lock is held for one batch at a time. Keys before one that is
+        refused are added, then its error is raised. FilterFullError: the batch has more new keys than fit; those before
+        it were added. What `add_many` takes at once, digests or a pyarrow column, is one batch.
+
+        A key costs about as much as in `add_many`, and what the iterable takes.
+        """
+        one = cast("Any", self)
+        for keys in iterables:
+            if isinstance(keys, np.ndarray) or type(keys).__module__.startswith("pyarrow"):
+                one.add_many(keys)
+                continue
+            if isinstance(keys, str | bytes | bytearray | memoryview):
+                raise TypeError(
+                    f"update takes iterables of keys, not {named(keys)}; of a single key: f.add(key)"
+                )
+            waiting, some = iter(keys), [None]
+            while some:
+                some = []
+                try:
+                    some.extend(islice(waiting, KEYS_A_BATCH))
+                finally:
+                    self._add_batch(some)
+
+    def _add_batch(self, keys: list[Any]) -> None:
+        one = cast("Any", self)
+        try:
+            digests = one.digests(keys)
+        except (TypeError, ValueError, MalformedError):
+            for key in keys:  # up to the one that is refused
+                one.add(key)
+        else:
+            one.add_many(digests)
+
+    def clear(self) -> None:
+        """Forget all keys: the filter is as it was built, with the same options and the same secret.
+
+        It costs as much as to build it. A filter that has grown gives its memory back. ConfigError: it is a read-only
+        view of a file.
+        """
+        one = cast("Any", self)
+        with self._alone():
+            if any(buffer.readonly for buffer in one.buffers()):
+                raise ConfigError(READ_ONLY)
+            own = {name: vars(self)[name] for name in ("_lock", "_inside", "_on_full_at_first")}
+            own |= {"_on_full": self._on_full_at_first, "_known": ()}
+            # At once, whenever an interrupt comes. What builtins read of the former arrays is closed, and stays so.
+            self.__dict__ = {**vars(_empty_like(one)), **own}
+            self._room_left = 0
+
+    def copy(self) -> Self:
+        """Return a filter of its own with the same content, options and secret.
+
+        It costs as much as a copy of the table. A copy of a filter that is mapped from a file can change.
+        """
+        return self.__copy__()
+
+    def __copy__(self) -> Self:
+        one = cast("Any", self)
+        if one.kind in STATIC:  # it never changes
+            return self
+        with self._alone():
+            return cast("Self", one.from_parts(one.header(), copies(one.buffers()), one.hash))
+
+    def __deepcopy__(self, _known: object) -> Self:
+        return self.__copy__()
+
+    def __or__(self, other: object) -> Self:
+        """Return a new filter with the keys of both, as `|=` makes one of them."""
+        if not hasattr(self, "__ior__"):
+            raise TypeError(
+                f"{self._named} has no union: its table does not list its keys; add the keys to one filter, or take"
+                f" another kind: {', '.join(UNIONABLE)}"
+            )
+        made: Any = self.copy()
+        made |= other
+        return cast("Self", made)
+
+    def __and__(self, other: object) -> Self:
+        """Return a new filter with the keys that are in both, as `&=` makes one of them."""
+        if not hasattr(self, "__iand__"):
+            raise TypeError(
+                f"{self._named} has no intersection: two keys, one of either, can look like one that is in both, so it"
+                " would err more than both; ask both: key in a and key in b, or take kind exact"
+            )
+        made: Any = self.copy()
+        made &= other
+        return cast("Self", made)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are of one kind, with the same options and hash, and hold the same."""
+        if not isinstance(other, Content):
+            return NotImplemented
+        with both_alone(self, other):
+            return self is other or hold_the_same(cast("Filter", self), cast("Filter", other))
+
+    __hash__ = None  # type: ignore[assignment] # as a set, which can change, too
+
+    @override
+    def __repr__(self) -> str:
+        one = cast("Filter", self)
+        with self._alone():
+            grown = f" {one.stages.partition(' ')[2]}," if isinstance(one, Growing) else ""
+            return (
+                f"<{_class_name(one)}{grown} {len(one):,} of {one.capacity:,} keys,"
+                f" error {one.error_rate_now:.2g}>"
+            )
+
+    @property
+    def _named(self) -> str:
+        one = cast("Filter", self)
+        return (
+            f"a filter that grows, of {one.stages},"
+            if isinstance(one, Growing)
+            else f"a filter of kind {one.kind}"
+        )
+
+
+def _refused(name: str, why: str) -> Method:
+    def refused(_self: object, *_others: object) -> NoReturn:
+        raise TypeError(f"{name} is not for filters: {why}")
+
+    refused.__name__, refused.__qualname__ = name, f"Content.{name}"
+    refused.__doc__ = f"Raise TypeError: {why}."
+    return refused
+
+
+for _name, _why in REFUSED.items():
+    setattr(Content, _name, _refused(_name, _why))
+
+
+def of_keys(method: Method) -> Method:
+    """Return the method of a batch, which then takes keys as well as digests."""
+
+    @wraps(method)
+    def batch(self: Any, keys: Any, /, *more: Any, **named: Any) -> Any:
+        if not isinstance(keys, np.ndarray):
+            keys = self.digests(keys)
+        return method(self, keys, *more, **named)
+
+    own, _, *rest = signature(method).parameters.values()
+    keys = Parameter("keys", Parameter.POSITIONAL_ONLY)
+    batch.__signature__ = Signature([own.replace(kind=Parameter.POSITIONAL_ONLY), keys, *rest])  # type: ignore[attr-defined]
+    return batch
+
+
+def copies(buffers: Iterable[memoryview]) -> list[memoryview]:
+    """Return copies, each aligned as a table is."""
+    made = []
+    for buffer in buffers:
+        made.append(aligned_bytes(buffer.nbytes))
+        fill(made[-1], buffer)
+    return made
+
+
+def _class_name(one: Filter) -> str:
+    return KINDS[getattr(one, "_of", one.kind)].path.rpartition(":")[2]
+
+
+def _empty_like(one: Any) -> Any:
+    """Return a filter of the worker that is as `one` was when it was built."""
+    header = one.header()
+    kind = getattr(one, "_of", one.kind)
+    stated = one._options if one.kind == "chain" else header
+    given = {name: stated[name] for name in KINDS[kind].options if stated.get(name) is not None}
+    if isinstance(one, Growing):
+        most = sum(stage.size_bytes + stage.spare_bytes for stage in cast("Any", one)._plan)
+        given |= {"on_full": "grow", "max_size": most}
+    if "range" not in given:
+        given["error_rate"] = header["error_rate"]
+    return filters.build({"kind": kind, "capacity": header["capacity"], **given}, one.hash)

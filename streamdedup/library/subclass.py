@@ -1,0 +1,235 @@
+"""The classes of the filters that programs get: for each class of filters a subclass, made once.
+
+There all public methods hold the filter's lock (`locked`), additions watch the capacity (`full`), and there is what a
+set has besides (`content`). The methods of one key become builtins when they are first called (`filters.one_key`).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache, wraps
+from importlib import import_module
+from inspect import Parameter, Signature, cleandoc, getattr_static, isfunction
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+from streamdedup import filters, forks
+from streamdedup.filters.base import Filter
+from streamdedup.filters.kinds import KINDS, STATIC
+from streamdedup.keys.hashing import MURMUR3, Hash
+from streamdedup.library.content import BATCHES, Content, copies, of_keys
+from streamdedup.library.full import (
+    STOP,
+    WARN,
+    adding_many,
+    adding_one,
+    adding_timed,
+    meeting,
+    uniting,
+)
+from streamdedup.library.locked import Method, in_locked_steps, locked, naming_options
+from streamdedup.native import HEAD, as_builtin, usable
+
+if TYPE_CHECKING:  # it brings numba
+    from streamdedup.filters.one_key import Builtins
+
+F = TypeVar("F", bound=Filter)
+
+FREE = ("digests", "from_parts", "hash")  # they read nothing that changes
+# They return iterators; between two steps others may work.
+IN_STEPS = ("put_many", "date", "rotate")
+OPERATORS = ("__contains__", "__len__")
+ONE_KEY = ("__contains__", "add", "discard")  # the methods that may become builtins
+# What a builtin of one key takes, and its method before it becomes one.
+ONE_ARGUMENT = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in ("self", "key")]
+
+
+class Shared(Content):
+    """What a filter has more if programs have it."""
+
+    def __new__(cls, *_: object, **_named: object) -> Self:  # noqa: D102 - no public name
+        made = super().__new__(cls)
+        made._state, made._inside, made._known = bytearray(8 * HEAD), 0, ()
+        made._lock = forks.lock(forks.FILTER)
+        made._on_full = made._on_full_at_first = WARN
+        return made
+
+    def __reduce__(self) -> tuple[object, ...]:
+        one = cast("Filter", self)
+        with self._alone():
+            parts = [bytes(buffer) for buffer in one.buffers()]
+            return _unpickled, (one.header(), parts, one.hash.name, one.hash.key, one.hash.drawn)
+
+
+def shared(filter_: F, on_full: str = WARN) -> F:
+    """Return `filter_`, made so that threads may share it; it warns, or stops, at a key beyond its capacity.
+
+    The argument must not be used any more.
+    """
+    class_: Any = class_over(type(filter_), getattr(filter_, "_of", filter_.kind))
+    made: Any = class_.__new__(class_)
+    made._on_full = made._on_full_at_first = on_full
+    for name, value in vars(
+        filter_
+    ).items():  # one by one, since Python reads attributes faster then
+        setattr(made, name, value)
+    return cast("F", made)
+
+
+def restored(
+    header: Mapping[str, Any], buffers: Sequence[memoryview], hash_: Hash = MURMUR3
+) -> Filter:
+    """Return the filter of these parts, which says itself what it does if it is full.
+
+    Raises ValueError if they do not fit.
+    """
+    on_full = header.get("on_full", WARN)
+    if on_full not in (WARN, STOP):
+        raise ValueError(f"on_full {on_full!r} is not {WARN} or {STOP}")
+    return shared(filters.from_parts(header, buffers, hash_), on_full)
+
+
+def _unpickled(
+    header: Mapping[str, Any], parts: Sequence[bytes], name: str, key: bytes, drawn: bool
+) -> Filter:
+    return restored(header, copies(map(memoryview, parts)), Hash(name, key, drawn))
+
+
+# What `help` says of a method beside what the class of filters says of it: what it takes, and what it costs.
+A_KEY = (
+    "A key is a `str`, of which the UTF-8 counts, or `bytes`. It takes about as long as in a `set`; docs/library.md has"
+    " the exceptions."
+)
+SOME_KEYS = (
+    "`keys` are what `digests` takes, such as a list of `str` or `bytes`, a pyarrow column or (buffer, offsets); or"
+    " what it returns, which saves to hash them again. A batch takes a fraction of the time of its keys one by one."
+)
+NOTES = dict.fromkeys(ONE_KEY, A_KEY) | dict.fromkeys(BATCHES, SOME_KEYS)
+STOPS = (
+    "FilterFullError, with `on_full: stop`: there is no room for what is new; nothing was added."
+)
+OF_DIGESTS = re.compile(r"`digests`(?: \(n, 2\))?")
+
+
+@cache
+def class_over(base: Any, kind: str) -> type:
+    """Return the subclass of `base`, a class of filters, that programs get. `kind` is that of its stages.
+
+    A filter that is built at once never changes, and needs no lock.
+    """
+    asked: dict[str, Any] = {
+        name: naming_options(getattr(base, name)) for name in ("__contains__", "contains_many")
+    }
+    body = asked if kind in STATIC else _locking(base)
+    body |= {"__doc__": base.__doc__, "__module__": base.__module__}
+    body["from_parts"] = staticmethod(restored)
+    for name in filter(body.__contains__, BATCHES):
+        body[name] = of_keys(body[name])
+    for name in filter(body.__contains__, NOTES):
+        body[name].__doc__ = _told(name, body[name].__doc__ or "", base)
+    for name in filter(body.__contains__, ONE_KEY):
+        body[f"_{name}_by_python"] = by_python = _by_python(name, body[name])
+        body[name] = of_one_key(name, by_python)
+    made: Any = type(base.__name__, (Shared, base), body)
+    made._class, made._natives, made._builtins = made, {}, None
+    if usable() and kind in KINDS and not hasattr(base, "range"):
+        made._builtins = _builtins_of(kind)
+        for name, entry in made._builtins.entries():
+            if name in body and entry.arguments == len(ONE_ARGUMENT):
+                body[name].__signature__ = Signature(ONE_ARGUMENT)
+    return cast("type", made)
+
+
+def _locking(base: Any) -> dict[str, Any]:
+    """Return the public methods of a class of filters as programs get them, by name."""
+    body: dict[str, Any] = {}
+    for name in dir(base):
+        found = getattr_static(base, name)
+        if name in FREE or (name.startswith("_") and name not in OPERATORS):
+            continue
+        if isinstance(found, property) and found.fget:
+            body[name] = property(locked(found.fget))
+        elif isfunction(found):
+            body[name] = (in_locked_steps if name in IN_STEPS else locked)(found)
+    add, header = base.add, base.header
+
+    @wraps(header)
+    def stating(self: Any) -> dict[str, Any]:
+        with self._alone():
+            return {**header(self), **({"on_full": STOP} if self._on_full == STOP else {})}
+
+    body |= {
+        "__init__": locked(base.__init__),
+        "add": locked(adding_timed(add) if hasattr(base, "clock") else adding_one(add)),
+        "add_many": adding_many(base.add_many),
+        "digests": naming_options(base.digests),
+        "header": stating,
+    }
+    if hasattr(base, "add_absent"):
+        body["add_absent"] = adding_many(base.add_absent)
+        body["discard"] = locked(base.discard)
+    if hasattr(base, "__ior__"):
+        body["__ior__"] = uniting(base.__ior__)
+    if hasattr(base, "__iand__"):
+        body["__iand__"] = meeting(base.__iand__)
+    return body
+
+
+def _told(name: str, of_worker: str, base: Any) -> str:
+    """Return the docstring of a method, of which the class of filters has its own."""
+    parts = [OF_DIGESTS.sub("`keys`", cleandoc(of_worker)).replace("each digest", "each")]
+    if not hasattr(base, "range"):  # there, keys are integers
+        parts.append(NOTES[name])
+    if name.startswith("add"):
+        parts.append(STOPS)
+    return "\n\n".join(filter(None, parts))
+
+
+def _by_python(name: str, by_lock: Method) -> Method:
+    """What a builtin calls for help: it lets builtins work, if they can now, or does what `by_lock` does."""
+
+    @wraps(by_lock)
+    def by_python(self: Any, *key: Any, **named: Any) -> Any:
+        inside = self._level()
+        with self._lock:
+            self._inside = inside
+            does = self._natives[name] if self._opens() else by_lock
+            return does(self, *key, **named)
+
+    return by_python
+
+
+def of_one_key(name: str, by_python: Method) -> Method:
+    """Return the method until it is first called: then it becomes a builtin, unless a program has put another there.
+
+    A caller that has taken it before, as a bound method, calls the builtin through it.
+    """
+
+    @wraps(by_python)
+    def until_called(self: Any, *key: Any, **named: Any) -> Any:
+        builtin = self._natives.get(name) or _builtin(self._class, name)
+        if vars(self._class).get(name) is until_called:
+            setattr(self._class, name, builtin)
+        return builtin(self, *key, **named)
+
+    return until_called
+
+
+def _builtin(class_: Any, name: str) -> Any:
+    """Make the builtin of a class; the method in Python if there can be none. Two threads may do this at once."""
+    like = getattr(class_, f"_{name}_by_python")
+    entry = dict(class_._builtins.entries() if class_._builtins else ()).get(name)
+    made = like if entry is None else as_builtin(class_, name, entry.address, entry.arguments, like)
+    class_._natives[name] = made
+    return made
+
+
+def _builtins_of(kind: str) -> "Builtins":
+    family = KINDS[kind].path.partition(".")[0]
+    found: Builtins = import_module(f"streamdedup.filters.{family}.one_key").BUILTINS[kind]
+    return found
+
+
+def warm_up() -> None:
+    """Compile what the methods of one key are made of, for each kind, or load it from the cache."""
+    for kind in KINDS if usable() else ():
+        for _, entry in _builtins_of(kind).entries():
+            entry.address  # noqa: B018 - made when it is asked for
