@@ -9,7 +9,7 @@ import ctypes
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from itertools import chain
 from typing import Any
 
@@ -137,4 +137,4 @@ def as_builtin(
 def _without_types(method: Callable[..., Any]) -> str:
     """Return what the method takes after `self`, as text."""
     _, *taken = signature(method).parameters.values()
-    return ", ".join(str(one.replace(annotation=Parameter.empty)) for one in taken)
+    return str(Signature([one.replace(annotation=Parameter.empty) for one in taken]))[1:-1]
