@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -181,7 +182,8 @@ def test_reasons_are_bounded() -> None:
     """Each may name a place in its line."""
     summary = Summary()
     rows = {row: f"reason {row}" for row in range(1000)}
-    summary.note(Chunk([b"x"] * 1000, Column.of([b"x"] * 1000), rows, 5), rows)
+    text, bounds = b"x\n" * 1000, np.arange(0, 2001, 2)
+    summary.note(Chunk(text, bounds, Column.of([b"x"] * 1000), rows, 5), rows)
     assert sum(summary.reasons.values()) == summary.malformed == 1000
     assert len(summary.first) == 101
     assert summary.first["reason 7"] == 12

@@ -208,6 +208,7 @@ def _add_compile(commands: Commands) -> None:
 def _compile(_arguments: argparse.Namespace) -> int:
     from streamdedup import kernel, library
     from streamdedup.kafka.records import encoding, origin_header
+    from streamdedup.keys.formats import line_column
     from streamdedup.rules import warm_up_all
 
     with compiling():
@@ -215,6 +216,7 @@ def _compile(_arguments: argparse.Namespace) -> int:
         library.warm_up()
         encoding.warm_up()
         origin_header.warm_up()
+        line_column.warm_up()
     compiled = kernel.compiled()
     put(f"{compiled} loops were compiled\n" if compiled else "all loops were compiled already\n")
     if compiled and kernel.kept_in() is None:

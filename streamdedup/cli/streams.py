@@ -27,7 +27,7 @@ def put(text: str) -> None:
         write(text)
 
 
-def write(data: str | bytes) -> None:
+def write(data: str | Buffer) -> None:
     """Write all of `data` to standard output. Of a text, what its encoding lacks is escaped.
 
     StreamdedupError if that fails, BrokenPipeError if its reader has gone. If a signal handler raises meanwhile, a part
@@ -61,7 +61,7 @@ def compiling() -> Iterator[None]:
         yield
 
 
-def _write(stream: TextIO, data: str | bytes) -> None:
+def _write(stream: TextIO, data: str | Buffer) -> None:
     try:
         descriptor = stream.fileno()
     except io.UnsupportedOperation:  # the caller of `main` collects the output in memory

@@ -5,18 +5,18 @@ chunk, and a line or record of at most `texts.LINE_BYTES_MAX`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import BinaryIO, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from streamdedup.errors import ConfigError, StreamdedupError
-from streamdedup.events import Column
+from streamdedup.events import Column, Integers
 from streamdedup.keys.extract import json_keys
 from streamdedup.keys.formats.csv_records import (
     NO_RECORD,
@@ -26,6 +26,7 @@ from streamdedup.keys.formats.csv_records import (
     column_in,
     numbered,
 )
+from streamdedup.keys.formats.line_column import bounds_of
 from streamdedup.keys.formats.texts import BYTE_ORDER_MARK, Lines, texts
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.join import joined
@@ -48,25 +49,29 @@ class LineSource(Protocol):
         """Return at most `size` bytes, as soon as there are any; empty at the end."""
 
 
-class Chunk(NamedTuple):
-    """Lines without their newlines, and their `keys` (n,). `malformed` has the reason of each that has none.
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Lines in one `text`, with their `bounds` (n + 1,), and their `keys` (n,).
 
-    A record of several lines is one of `lines`. `first` is the number of the first line, from 1. `ends_open`: the
-    input ends with the last of these lines, without a newline. `is_header`: this is one line, without a key. `within`
-    has the number of lines within a record that could be records (`CsvRecord.within`), by its row.
+    `malformed` has the reason of each line that has no key. A record of several lines counts as one. `first` is the
+    number of the first line, from 1. `is_header`: this is one line, without a key. `within` has the number of lines
+    within a record that could be records (`CsvRecord.within`), by its row.
     """
 
-    lines: list[bytes]
+    text: bytes
+    bounds: Integers
     keys: Column
     malformed: dict[int, str]
     first: int
-    ends_open: bool = False
     is_header: bool = False
-    within: Mapping[int, int] = MappingProxyType({})
+    within: Mapping[int, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.keys)
 
     def number(self, row: int) -> int:
         """Return the number of the line at which a row begins."""
-        return self.first + sum(line.count(b"\n") + 1 for line in self.lines[:row])
+        return self.first + self.text.count(b"\n", 0, int(self.bounds[row]))
 
 
 LineReader = Callable[[LineSource], Iterator[Chunk]]
@@ -134,24 +139,27 @@ def url_rules(
 
 def digests_of(chunk: Chunk, hash_: Hash) -> LineDigests:
     """Return the digests of the keys of a chunk."""
-    rows = np.ones(len(chunk.lines), dtype=np.bool_)
-    rows[list(chunk.malformed)] = False
-    return LineDigests(hash_.of_column(chunk.keys.take(np.flatnonzero(rows))), rows)
+    rows, keys = np.ones(len(chunk), dtype=np.bool_), chunk.keys
+    if chunk.malformed:
+        rows[list(chunk.malformed)] = False
+        keys = keys.take(np.flatnonzero(rows))
+    return LineDigests(hash_.of_column(keys), rows)
 
 
 def _plain(
     take: Callable[[Column], tuple[Column, dict[int, str]]] | None, source: LineSource
 ) -> Iterator[Chunk]:
     first = 1
-    for text, ends_open in texts(_chunks(source)):
-        newlines = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
-        starts = np.concatenate(([0], newlines + 1))
-        ends = np.append(newlines, len(text))
+    for text in texts(_chunks(source)):
+        bounds = bounds_of(text, b"\n")
+        starts, sizes = bounds[:-1].copy(), np.diff(bounds) - 1
+        sizes[-1] += not text.endswith(b"\n")
         if first == 1 and text.startswith(BYTE_ORDER_MARK):
-            starts[0] = len(BYTE_ORDER_MARK)
-        lines = Column(text, starts, ends - starts)
+            starts[0] += len(BYTE_ORDER_MARK)
+            sizes[0] -= len(BYTE_ORDER_MARK)
+        lines = Column(text, starts, sizes)
         keys, malformed = (lines, {}) if take is None else take(lines)
-        yield Chunk(text.split(b"\n"), keys, malformed, first, ends_open)
+        yield Chunk(text, bounds, keys, malformed, first)
         first += len(lines)
 
 
@@ -177,8 +185,9 @@ def _csv(
         for name, number in zip(names, numbers, strict=True)
     ]
     if header.lines:
-        line, none = b"\n".join(header.lines), Column.of([None])
-        yield Chunk([line], none, {0: "a header"}, 1, lines.ends_open, is_header=True)
+        text = _text(header.lines, ends_open=lines.ends_open)
+        bounds = np.array([0, len(text)])
+        yield Chunk(text, bounds, Column.of([None]), {0: "a header"}, 1, is_header=True)
     read = list[CsvRecord]()
     for record in records:
         read.append(record)
@@ -205,10 +214,16 @@ def _chunk(
         parts.append(keys)
         malformed = reasons | malformed  # the first column that is missing is named
     keys = parts[0] if len(parts) == 1 else joined(parts)
-    lines = [b"\n".join(record.lines) for record in records]
+    text = _text((line for record in records for line in record.lines), ends_open=ends_open)
+    sizes = [sum(map(len, record.lines)) + len(record.lines) for record in records]
+    bounds = np.minimum(np.cumsum([0, *sizes]), len(text))
     within = {row: record.within for row, record in enumerate(records) if record.within}
     malformed = dict(sorted(malformed.items()))
-    return Chunk(lines, keys, malformed, records[0].number, ends_open, within=within)
+    return Chunk(text, bounds, keys, malformed, records[0].number, within=within)
+
+
+def _text(lines: Iterable[bytes], *, ends_open: bool) -> bytes:
+    return b"\n".join(lines) + (b"" if ends_open else b"\n")
 
 
 def _chunks(source: LineSource) -> Iterator[bytes]:

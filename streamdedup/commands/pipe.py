@@ -6,9 +6,8 @@ chunk, and a line of at most `texts.LINE_BYTES_MAX`.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import compress
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from streamdedup.filters.options import can_grow
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.formats.csv_records import swallowed
 from streamdedup.keys.formats.json_kinds import without_place
+from streamdedup.keys.formats.line_column import chosen
 from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import adder, room_of, rows_that_fit
 from streamdedup.units import counted, sized
@@ -121,7 +121,7 @@ class FullError(StreamdedupError):
 
 def deduplicate(
     source: LineSource,
-    write: Callable[[bytes], object],
+    write: Callable[[bytes | memoryview], object],
     filter_: Addable,
     *,
     read: LineReader = whole_lines,
@@ -182,7 +182,7 @@ def _remedy(filter_: Addable, on_full: str) -> str:
 
 @dataclass(frozen=True)
 class _Sieve:
-    write: Callable[[bytes], object]
+    write: Callable[[bytes | memoryview], object]
     filter_: Addable
     add: Callable[[Digests], Mask]
     stops_when_full: bool
@@ -190,11 +190,10 @@ class _Sieve:
 
     def pass_fresh(self, chunk: Chunk) -> bool:
         """Judge and write the lines of `chunk`. False if the filter became full before the last of them."""
-        lines = chunk.lines
-        count = len(lines)
         if chunk.is_header:
-            self._write(lines, ends_open=chunk.ends_open)
+            self.write(chunk.text)
             return True
+        count = len(chunk)
         hashed, rows = digests_of(chunk, self.filter_.hash)
         room = room_of(self.filter_)
         if self.stops_when_full and len(hashed) > room:
@@ -204,16 +203,12 @@ class _Sieve:
                 hashed, rows = hashed[:fitting], rows[:count]
         passes = ~rows
         passes[rows] = self.add(hashed)
-        out = list(compress(lines, passes))
         self.summary.lines += count
-        self.summary.passed += len(out)
+        self.summary.passed += int(np.count_nonzero(passes))
         malformed = chunk.malformed
-        if count < len(lines):
+        if count < len(chunk):
             malformed = {row: reason for row, reason in malformed.items() if row < count}
         self.summary.note(chunk, malformed)
-        self._write(out, ends_open=chunk.ends_open and bool(passes[-1]))
-        return count == len(lines)
-
-    def _write(self, lines: Sequence[bytes], *, ends_open: bool) -> None:
-        if lines:
-            self.write(b"\n".join(lines) + (b"" if ends_open else b"\n"))
+        if out := chosen(chunk.text, chunk.bounds, passes):
+            self.write(out)
+        return count == len(chunk)

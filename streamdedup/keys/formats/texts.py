@@ -21,33 +21,33 @@ def refuse_utf16(first: bytes) -> None:
         raise ConfigError(f"the input {UTF_16}")
 
 
-def texts(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yield whole lines, without the newline of the last. The flag is True if the input ends without a newline.
+def texts(chunks: Iterable[bytes], end: bytes = b"\n") -> Iterator[bytes]:
+    """Yield whole lines, each with the byte `end`, but for the last of the input if it has none.
 
     StreamdedupError if a line is longer than LINE_BYTES_MAX, ConfigError if the input is UTF-16.
     """
-    found = _texts(chunks)
+    found = _texts(chunks, end)
     for first in islice(found, 1):
-        refuse_utf16(first[0])
+        refuse_utf16(first)
         yield first
     yield from found
 
 
-def _texts(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    pieces: list[bytes] = []
+def _texts(chunks: Iterable[bytes], end: bytes) -> Iterator[bytes]:
+    pieces: list[memoryview] = []
     held = 0
     for chunk in chunks:
-        head, newline, tail = chunk.rpartition(b"\n")
-        if newline:
-            yield b"".join([*pieces, head]), False
+        cut, view = chunk.rfind(end) + 1, memoryview(chunk)
+        if cut:
+            yield b"".join([*pieces, view[:cut]])
             pieces, held = [], 0
-        if tail:
-            pieces.append(tail)
-            held += len(tail)
+        if cut < len(chunk):
+            pieces.append(view[cut:])
+            held += len(chunk) - cut
         if held > LINE_BYTES_MAX:
             raise StreamdedupError(f"a line is longer than {LINE_BYTES_MAX:,} bytes; is this text?")
     if pieces:
-        yield b"".join(pieces), True
+        yield b"".join(pieces)
 
 
 class Lines(Iterator[bytes]):
@@ -59,8 +59,9 @@ class Lines(Iterator[bytes]):
 
     def __next__(self) -> bytes:
         while not self._waiting:
-            text, self._ends_open = next(self._texts)
-            self._waiting.extend(text.split(b"\n"))
+            text = next(self._texts)
+            self._ends_open = not text.endswith(b"\n")
+            self._waiting.extend(text.removesuffix(b"\n").split(b"\n"))
         self.number += 1
         return self._waiting.popleft()
 
