@@ -20,6 +20,7 @@ TOOLS = {
     "lasting": Tool("Memory beside filters that grow, for an hour", "bench.worker.lasting"),
     "lists": Tool("Lists of 100 million addresses; with --exact, the store", "bench.lists"),
     "one-key": Tool("One key at a time, beside `set` and rbloom; minutes", "bench.one_key"),
+    "pipe": Tool("`streamdedup pipe` beside huniq and awk; minutes", "bench.pipe"),
     "repartition": Tool(
         "The stages of source.repartition", "bench.worker.repartition", parses=False
     ),

@@ -1,12 +1,11 @@
 """`python -m bench pipe`: `streamdedup pipe` beside huniq, awk and another checkout of ours, by turns.
 
-All copy the same lines, from a file to a file, and from a pipe to a pipe. What each lets pass is compared with the
-others', byte for byte, before its time counts. huniq (`cargo install huniq`) keeps 64 bits a line in memory, awk the
-lines. With `--beside DIR`, the checkout there, with its own .venv, has its turn, too.
+All copy the same lines, from a file to a file, and from a pipe to a pipe. What each lets pass is counted before its
+time counts. huniq (`cargo install huniq`) keeps 64 bits a line in memory, awk the lines. With `--beside DIR`, the
+checkout there, with its own .venv, has its turn, too.
 """
 
 import argparse
-import hashlib
 import os
 import shutil
 import statistics
@@ -24,15 +23,18 @@ import numpy as np
 from bench.harness import RESULTS, ROOT, machine_text, markdown, target, targets_table, today, turns
 from bench.samples import digits
 
-LINES, DRAWN_FROM = 20_000_000, 10_000_000  # 8.65 M of these come
+LINES = 20_000_000
+SIZE_BYTES = 26  # of a line
 CHUNK = 1_000_000
+LACKING_MAX = 40  # lines of 8.65 M, at an error rate of 1e-6
 ROUNDS = 3
 PAGE = RESULTS / "pipe.md"
 ABOUT = """Made by `python -m bench pipe`: lines of 26 bytes, drawn from half as many, so that 43 % of them are new.
 Each command copies the first of equal lines, from a file to a file, and from a pipe to a pipe; the median of {rounds}
-rounds in which they take turns. All outputs were equal, byte for byte. CPU is that of the command alone, and memory the
-most that its process took. `streamdedup pipe` runs with its defaults: SipHash under a secret, a filter of 10M keys at
-an error rate of 1e-6. huniq drops a new line where 64 bits of two hashes are equal; awk keeps all lines."""
+rounds in which they take turns. CPU is that of the command alone, and memory the most that its process took.
+`streamdedup pipe` runs with its defaults: SipHash under a secret, a filter of 10M keys at an error rate of 1e-6, which
+dropped {lacking} of {new:,} new lines wrongly, at most. huniq errs where two of its hashes of 64 bits are equal. It
+calls the system for each line that it writes."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,12 @@ class Took(NamedTuple):
     peak_bytes: int
 
 
-Measured = Mapping[tuple[str, str], list[Took]]
+class Measured(NamedTuple):
+    """What each run took, by its way and name; the number of new lines, and how many of them did not pass, at most."""
+
+    took: Mapping[tuple[str, str], list[Took]]
+    new: int
+    lacking: int
 
 
 def main() -> int:
@@ -67,9 +74,8 @@ def main() -> int:
     }
     with tempfile.TemporaryDirectory(prefix="streamdedup-bench-") as name:
         lines, out = Path(name) / "lines.txt", Path(name) / "out.txt"
-        write(lines, asked.lines)
-        measured = rounds(found, lines, out, asked.rounds)
-    targets = list(judged(measured))
+        measured = rounds(found, lines, out, asked.rounds, write(lines, asked.lines))
+    targets = list(judged(measured.took))
     text = page(measured, targets, asked.lines, asked.rounds)
     print(text, end="")
     if asked.lines == LINES and not (asked.beside or asked.without):
@@ -89,36 +95,39 @@ def contenders(beside: Path | None) -> dict[str, Contender]:
     }
 
 
-def write(path: Path, count: int) -> None:
-    """The file of so many lines."""
-    drawn = np.random.default_rng(1)
+def write(path: Path, count: int) -> int:
+    """The file of so many lines; returns how many of them are new."""
+    drawn, known = np.random.default_rng(1), np.zeros(count // 2, np.bool_)
     with path.open("wb") as file:
         for start in range(0, count, CHUNK):
-            numbers = drawn.integers(count // 2, size=min(CHUNK, count - start))
-            row = np.empty((len(numbers), 26), np.uint8)
+            numbers = drawn.integers(len(known), size=min(CHUNK, count - start))
+            known[numbers] = True
+            row = np.empty((len(numbers), SIZE_BYTES), np.uint8)
             row[:] = np.frombuffer(b"u000000000000@example.org\n", np.uint8)
             row[:, 1:13] = digits(numbers * 7919 % 10**12)
             file.write(row.tobytes())
+    return int(np.count_nonzero(known))
 
 
-def rounds(found: Mapping[str, Contender], lines: Path, out: Path, number: int) -> Measured:
-    """What each took, by its way and name, round by round. The first run of each, which may compile, does not count."""
+def rounds(
+    found: Mapping[str, Contender], lines: Path, out: Path, number: int, new: int
+) -> Measured:
+    """Measure all by turns. The first run of each, which may compile, does not count."""
     took: dict[tuple[str, str], list[Took]] = {}
+    lacking = 0
     for one in found.values():
         subprocess.run(
             one.command, cwd=one.directory, input=b"a\nb\na\n", capture_output=True, check=True
         )
-    expected = ""
     for turn in range(number):
         for name in turns([*found], turn):
             took.setdefault(("file", name), []).append(from_file(found[name], lines, out))
-            with out.open("rb") as copied:
-                digest = hashlib.file_digest(copied, "blake2b").hexdigest()
-            expected = expected or digest
-            if digest != expected:
-                raise SystemExit(f"{name} let other lines pass")
+            lacks = new - out.stat().st_size // SIZE_BYTES
+            if not 0 <= lacks <= LACKING_MAX:
+                raise SystemExit(f"{name} let other lines pass: {lacks} of {new} are missing")
+            lacking = max(lacking, lacks)
             took.setdefault(("pipe", name), []).append(from_pipe(found[name], lines))
-    return took
+    return Measured(took, new, lacking)
 
 
 def from_file(one: Contender, lines: Path, out: Path) -> Took:
@@ -163,7 +172,7 @@ def median(took: Sequence[Took]) -> Took:
     return Took(*(statistics.median(figures) for figures in zip(*took, strict=True)))
 
 
-def judged(measured: Measured) -> Iterator[dict[str, Any]]:
+def judged(measured: Mapping[tuple[str, str], list[Took]]) -> Iterator[dict[str, Any]]:
     """What is to be reached, beside whatever took part."""
     ours = "streamdedup pipe"
     for (way, name), took in measured.items():
@@ -179,7 +188,7 @@ def judged(measured: Measured) -> Iterator[dict[str, Any]]:
 def page(measured: Measured, targets: Sequence[dict[str, Any]], lines: int, number: int) -> str:
     """What was measured, as a page."""
     rows = []
-    for (way, name), took in measured.items():
+    for (way, name), took in measured.took.items():
         one = median(took)
         speed = f"{one.cpu_s / lines * 1e9:.0f}", f"{lines / one.wall_s:,.0f}"
         memory = f"{one.peak_bytes / 1e6:.0f}"
@@ -187,7 +196,7 @@ def page(measured: Measured, targets: Sequence[dict[str, Any]], lines: int, numb
     heads = ["Command", "From and to a", "Wall s", "CPU s", "CPU ns a line", "Lines a second", "MB"]
     parts = [
         "# Lines, as measured",
-        ABOUT.format(rounds=number),
+        ABOUT.format(rounds=number, new=measured.new, lacking=measured.lacking),
         machine_text("numba", "numpy"),
         f"Measured on {today()}: {lines:,} lines.",
         markdown(heads, sorted(rows, key=lambda row: row[1])),

@@ -37,7 +37,8 @@ from streamdedup.keys.steps import drained
 from streamdedup.named_files import open_stream
 from streamdedup.units import quote
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 19
+KEPT_BYTES = 16 << 20  # the arrays of a chunk take less
 STDIN = "-"
 RECORDS_MAX = 20_000  # in a chunk; each is some Python objects
 
@@ -227,7 +228,17 @@ def _text(lines: Iterable[bytes], *, ends_open: bool) -> bytes:
 
 
 def _chunks(source: LineSource) -> Iterator[bytes]:
+    _keep_memory()
     return iter(partial(_read, source), b"")
+
+
+def _keep_memory() -> None:
+    """Have this process use the memory of one chunk for the next.
+
+    Otherwise glibc gives it back, and to get each page anew takes as long as half of the work on a chunk. It keeps as
+    much as the largest block that it has given back (M_MMAP_THRESHOLD in mallopt(3)), which need not be written to.
+    """
+    np.empty(KEPT_BYTES, dtype=np.uint8)
 
 
 @contextmanager
