@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # these import numpy and numba, which importing this package 
 
     from streamdedup.errors import FilterFullError, FilterFullWarning
     from streamdedup.filters.base import Addable, Filter
+    from streamdedup.kept.kept import Kept
     from streamdedup.keys.key_normalizer import KeyNormalizer
     from streamdedup.library import ClassicBloom
     from streamdedup.lookaside import AsyncLookaside, Lookaside
@@ -20,11 +21,13 @@ __all__ = [
     "ClassicBloom",
     "FilterFullError",
     "FilterFullWarning",
+    "Kept",
     "Lookaside",
     "__version__",
     "build",
     "load",
     "normalizer",
+    "open",
     "save",
 ]
 
@@ -33,6 +36,7 @@ _CLASSES = {
     "ClassicBloom": "streamdedup.library",
     "FilterFullError": "streamdedup.errors",
     "FilterFullWarning": "streamdedup.errors",
+    "Kept": "streamdedup.kept.kept",
     "Lookaside": "streamdedup.lookaside",
 }
 
@@ -142,3 +146,26 @@ def load(
     from streamdedup import library
 
     return library.load(path, mmap=mmap, hash_key=hash_key, verify=verify)
+
+
+def open(  # noqa: A001 - as `gzip.open`
+    directory: "str | os.PathLike[str]",
+    **options: "Any",  # noqa: ANN401 - those of `build`
+) -> "Kept":
+    """Return the filter that is kept in `directory`; if there is none, make one, with the options of `build`. Blocking.
+
+    Its `add`, `update`, `discard` and `clear` change the filter at once, and a thread writes each change to the
+    directory: it is on the disk, by fsync, within a second, or when `flush` returns. If the process is killed, or the
+    power is lost, the next call returns the filter with all that was there. Use it as a context manager, or call
+    `close`; at the end of the process that is called, too. One process at a time has a directory.
+
+    Every kind but `fuse`, and every option of `build`, can be kept; `max_size` may be another each time. Options that
+    are given again must be the same, and those that are left out are as they were. Unless `hash` is given, it is
+    siphash under a new secret, which is saved in the directory; a `hash_key` is not saved, and is given each time.
+
+    ConfigError if an option does not fit or is not the one with which the filter was made, if a new one lacks its kind,
+    or if the directory is in use. SnapshotError if it cannot be read or written, or what is in it is damaged.
+    """
+    from streamdedup.kept.kept import kept
+
+    return kept(directory, options)

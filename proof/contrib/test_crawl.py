@@ -8,10 +8,11 @@ import pytest
 
 from bench.crawl.run import OURS, crawl
 from bench.crawl.site import Site, serving
-from streamdedup.contrib.seen_log import DIGEST_BYTES
 
+LOG = "streamdedup/00000001.log"
 PAGES = 150
 PART = 50  # pages, after which a crawl is stopped or killed
+DIGEST_BYTES = 16
 DELAY_S = 0.02  # between two requests, so that the log is written before the site is done
 
 
@@ -42,7 +43,7 @@ def test_a_killed_crawl_finds_its_pages_again_or_keeps_what_it_saw(
 ) -> None:
     """`forget`, the default, fetches all pages; `keep` fetches nothing that was queued. Both open, and warn."""
     killed, kept = tmp_path / "killed", tmp_path / "kept"
-    log = killed / "streamdedup" / "seen.log"
+    log = killed / LOG
 
     def has_logged() -> bool:
         return len(site.fetched) >= PART and log.stat().st_size > (PART + 10) * DIGEST_BYTES
@@ -68,13 +69,16 @@ def test_a_crawl_that_is_killed_after_it_had_gone_on_starts_again(
     site: Site, tmp_path: Path
 ) -> None:
     """Scrapy's queue of the stop does not fit what was taken out since, so it is moved away: all pages are fetched."""
-    log = tmp_path / "streamdedup" / "seen.log"
+    log = tmp_path / LOG
     settings = {**OURS, "JOBDIR": tmp_path, "DOWNLOAD_DELAY": DELAY_S}
     crawl(site, {**settings, "CLOSESPIDER_PAGECOUNT": PART})
-    fetched = len(site.fetched)
+    fetched, size_bytes = len(site.fetched), log.stat().st_size
 
     def has_gone_on() -> bool:
-        return len(site.fetched) >= fetched + 10 and log.stat().st_size > 10 * DIGEST_BYTES
+        return (
+            len(site.fetched) >= fetched + 10
+            and log.stat().st_size > size_bytes + 10 * DIGEST_BYTES
+        )
 
     crawl(site, settings, kill_when=has_gone_on)
     site.fetched.clear()
@@ -89,5 +93,5 @@ def test_two_crawls_in_a_process_share_nothing(site: Site, tmp_path: Path) -> No
     crawl(site, {**OURS, "JOBDIR": tmp_path, "CRAWLS": 2})
     assert set(site.fetched) == set(range(1, PAGES + 1))
     assert {page for page, fetches in site.fetched.items() if fetches != 2} <= {1}
-    assert (tmp_path / "0" / "streamdedup" / "seen.filter").exists()
-    assert (tmp_path / "1" / "streamdedup" / "seen.filter").exists()
+    assert (tmp_path / "0" / "streamdedup" / "00000001.filter").exists()
+    assert (tmp_path / "1" / "streamdedup" / "00000001.filter").exists()

@@ -7,7 +7,7 @@ import pytest
 from scrapy import Request
 from scrapy.dupefilters import RFPDupeFilter
 
-from streamdedup import load
+import streamdedup
 from streamdedup.contrib.scrapy import REPORT_EVERY, DupeFilter
 from streamdedup.errors import ConfigError
 from tests.contrib.test_scrapy import (
@@ -68,11 +68,12 @@ class TestLog:
 class TestJobDirectory:
     """What was seen is found again in `JOBDIR`."""
 
-    def test_the_file_is_one_of_the_library(self, tmp_path: Path) -> None:
-        """`streamdedup.load` reads it; the fingerprints are its keys."""
+    def test_the_files_are_those_of_the_library(self, tmp_path: Path) -> None:
+        """`streamdedup.open` reads them; the fingerprints are the keys."""
         stopped(tmp_path, FIRST)
         fingerprint = RFPDupeFilter().request_fingerprint(FIRST)
-        assert fingerprint in load(tmp_path / "streamdedup" / "seen.filter")
+        with streamdedup.open(tmp_path / "streamdedup") as seen:
+            assert fingerprint in seen
 
     def test_a_new_max_size_is_taken(self, tmp_path: Path) -> None:
         """A crawl whose filter is full goes on with more memory."""
@@ -134,7 +135,7 @@ class TestAfterAKill:
         """It is not even read."""
         leave_queues(tmp_path, written=False)
         killed(tmp_path, FIRST)
-        (tmp_path / "streamdedup" / "seen.filter").write_bytes(b"damaged")
+        (tmp_path / "streamdedup" / "00000001.filter").write_bytes(b"damaged")
         dupefilter = opened(JOBDIR=str(tmp_path))
         assert not dupefilter.request_seen(FIRST)
         dupefilter.close("finished")

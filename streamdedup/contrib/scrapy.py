@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.utils.job import job_dir
@@ -26,8 +26,11 @@ if TYPE_CHECKING:  # our own import numba, for which `open` is early enough
     from scrapy.statscollectors import StatsCollector
     from scrapy.utils.request import RequestFingerprinterProtocol
 
-    from streamdedup.contrib.seen import Seen
-    from streamdedup.filters.base import Addable
+    from streamdedup.filters.base import Addable, Filter
+    from streamdedup.kept.directory import Directory
+    from streamdedup.kept.kept import Kept
+
+F = TypeVar("F", bound="Filter")
 
 PREFIX = "STREAMDEDUP_"
 KINDS = tuple(kind for kind in GROWABLE if kind != "window")
@@ -124,10 +127,10 @@ class DupeFilter(RFPDupeFilter):
         self._queue_is_lost = False
         self._filter: Addable | None = None
         self._add: Callable[[str], bool] = _not_open
-        self._append: Callable[[str], None] = _drop
         self._said_full = False
-        self._seen = _seen_in(Path(path)) if path else None
-        self._moved = self._move_lost_queue(self._seen) if self._seen is not None else None
+        self._directory = _directory_in(Path(path)) if path else None
+        self._kept: Kept | None = None
+        self._moved = self._move_lost_queue(self._directory) if self._directory else None
 
     @classmethod
     @override
@@ -152,17 +155,15 @@ class DupeFilter(RFPDupeFilter):
     @override
     def open(self) -> None:
         """Make the filter, or load it from `JOBDIR`, and compile what is not in the cache of kernels. Blocking."""
-        if self._seen is not None:
-            self._queue_is_lost = self._moved is not None or self._finds_no_queue(self._seen)
+        if self._directory:
+            self._queue_is_lost = self._moved is not None or self._finds_no_queue(self._directory)
         _warm_up(self._options)
-        filter_ = self._options.empty()
-        if self._seen is not None:
-            filter_ = self._resumed(self._seen, filter_)
-        filter_ = _with_builtins(filter_)
-        if self._seen is not None:
-            self._append = self._seen.begin(filter_)
+        empty = _with_builtins(self._options.empty())
+        if self._directory:
+            self._kept = self._resumed(self._directory, empty)
             self._forget_stop()
-        self._filter, self._add = filter_, filter_.add
+        filter_ = empty if self._kept is None else self._kept.filter
+        self._filter, self._add = filter_, (filter_ if self._kept is None else self._kept).add
         self._keys_before = len(filter_)
         self._room = filter_.capacity - len(filter_)
         self._report()
@@ -173,7 +174,6 @@ class DupeFilter(RFPDupeFilter):
         fingerprint = self.request_fingerprint(request)
         if not self._add(fingerprint):
             return True
-        self._append(fingerprint)
         self._room -= 1
         if self._room % REPORT_EVERY == 0 or self._room == -1:
             self._report()
@@ -181,62 +181,64 @@ class DupeFilter(RFPDupeFilter):
 
     @override
     def close(self, reason: str) -> None:
-        """Save what was seen, and let go of `JOBDIR`. Blocking. SnapshotError if it cannot be saved."""
+        """Write what was seen, and let go of `JOBDIR`. Blocking. SnapshotError if the disk refuses it."""
         try:
             if self._filter is not None:
                 self._report()
-                if self._seen is not None:
-                    self._seen.save(self._filter)
             elif self._queue_is_lost:
                 # `open` failed, and Scrapy has written that nothing is queued.
                 self._forget_stop()
         finally:
-            if self._seen is not None:
-                self._seen.close()
+            if self._kept is not None:
+                self._kept.close()
+            elif self._directory:
+                self._directory.close()
 
-    def _resumed(self, seen: "Seen", empty: "Addable") -> "Addable":
-        """Return the filter of what was seen before; `empty` if nothing was, or `after_crash` has it forgotten."""
+    def _resumed(self, directory: "Directory", empty: "Addable") -> "Kept":
+        """Keep the filter of what was seen before; `empty` if nothing was, or `after_crash` has it forgotten."""
         from streamdedup.filters.base import Growing
+        from streamdedup.kept.kept import Kept
+        from streamdedup.snapshot import files
 
-        if not seen.exists:
-            return empty
+        if not directory.exists:
+            return Kept.begun(directory, empty)
         if self._queue_is_lost:
             forgets = self._options.after_crash == "forget"
             moved = MOVED % self._moved if self._moved else ""
             _log.warning(LOST, self._queue, FORGOTTEN if forgets else KEPT, moved)
             if forgets:
-                return empty
-        filter_ = seen.load()
+                return Kept.begun(directory, empty)
+        filter_ = directory.load(lambda path: _with_builtins(files.load(path)))
         _check_made_alike(filter_, empty)
         if isinstance(filter_, Growing):
             filter_.permit(self._options.max_size or MAX_SIZE)
-        return filter_
+        return Kept.resumed(directory, filter_)
 
-    def _move_lost_queue(self, seen: "Seen") -> Path | None:
+    def _move_lost_queue(self, directory: "Directory") -> Path | None:
         """Before Scrapy opens it, move what a killed crawl left of its queue; return where to, None if nothing is left.
 
         Scrapy would take some of it for requests, and wait for ever for others.
         """
         queue = self._queue
-        if queue is None or not self._finds_no_queue(seen) or not any(queue.iterdir()):
+        if queue is None or not self._finds_no_queue(directory) or not any(queue.iterdir()):
             return None
         moved = queue.with_name("requests.queue.lost")
         try:
             shutil.rmtree(moved, ignore_errors=True)
             return queue.rename(moved)
         except OSError as error:
-            seen.close()
+            directory.close()
             raise ConfigError(
                 f"cannot move {queue}, which a killed crawl left: {error.strerror}; remove it"
             ) from error
 
-    def _finds_no_queue(self, seen: "Seen") -> bool:
+    def _finds_no_queue(self, directory: "Directory") -> bool:
         """Whether something was seen, and Scrapy did not write the queue that belongs to it.
 
         Without `requests.queue`, another scheduler is in use, which knows of its queues itself.
         """
         queue = self._queue
-        if queue is None or not queue.is_dir() or not seen.exists:
+        if queue is None or not queue.is_dir() or not directory.exists:
             return False
         return not (queue / "active.json").exists()
 
@@ -277,20 +279,21 @@ KEPT = (
 MOVED = " What is left of that queue is moved to %s."
 
 
-def _seen_in(job: Path) -> "Seen":
-    from streamdedup.contrib.seen import Seen
+def _directory_in(job: Path) -> "Directory":
+    from streamdedup.kept.directory import Directory, InUseError
 
-    return Seen(job / "streamdedup")
+    try:
+        return Directory(job / "streamdedup")
+    except InUseError:
+        raise ConfigError(
+            f"JOBDIR {job} is in use by another crawl; end that one, or give each a JOBDIR of its own"
+        ) from None
 
 
 def _not_open(_fingerprint: str) -> bool:
     raise RuntimeError(
         "DupeFilter is not open, so it has no filter yet; call open() before request_seen(request)"
     )
-
-
-def _drop(_fingerprint: str) -> None:
-    """Do nothing: without a JOBDIR there is no log."""
 
 
 def _setting(name: str) -> str:
@@ -309,7 +312,7 @@ def _warm_up(options: Options) -> None:
         adder(small)(small.digests([str(number) for number in range(15, 50)]))
 
 
-def _with_builtins(filter_: "Addable") -> "Addable":
+def _with_builtins(filter_: "F") -> "F":
     """Return the filter as the library gives it, without its warning: DupeFilter reports itself that one is full."""
     from streamdedup import library
 
@@ -318,24 +321,15 @@ def _with_builtins(filter_: "Addable") -> "Addable":
 
 def _check_made_alike(filter_: "Addable", empty: "Addable") -> None:
     """ConfigError unless both were made with the same settings, except for the greatest size, which is set anew."""
-    there, here = _stated(filter_), _stated(empty)
-    for name, value in here.items():
-        if there[name] != value:
+    from streamdedup.kept.options import stated
+
+    there, here = stated(filter_), stated(empty)
+    for name in ("kind", "on_full", "capacity", "error_rate"):
+        if there[name] != (value := here[name]):
             raise ConfigError(
                 f"{_setting(name)} is {value}, but the filter in this JOBDIR was made with {there[name]}; set it back,"
                 " or begin a new JOBDIR"
             )
-
-
-def _stated(filter_: "Addable") -> dict[str, object]:
-    header = filter_.header()
-    grows = "stages" in header
-    return {
-        "kind": header["stages"][0]["kind"] if grows else header["kind"],
-        "on_full": "grow" if grows else "warn",
-        "capacity": header["capacity"],
-        "error_rate": header["error_rate"],
-    }
 
 
 def _errors_between(filter_: "Addable", first: int, last: int) -> float:

@@ -11,24 +11,37 @@ from typing import Any, cast
 from streamdedup import filters
 from streamdedup.filters.base import Addable, Filter, Growing
 from streamdedup.filters.kinds import STATIC
+from streamdedup.keys.hashing import Hash
 from streamdedup.library.classic import ClassicBloom
+from streamdedup.library.content import add_all, options_of
 from streamdedup.library.full import STOP, WARN, WARNED
 from streamdedup.library.locked import naming_options
 from streamdedup.library.subclass import Shared, restored, shared, warm_up
 from streamdedup.snapshot import files
 
-__all__ = ["WARNED", "ClassicBloom", "build", "load", "save", "shared", "warm_up"]
+__all__ = [
+    "WARN",
+    "WARNED",
+    "ClassicBloom",
+    "add_all",
+    "build",
+    "load",
+    "options_of",
+    "save",
+    "shared",
+    "warm_up",
+]
 
 
 @naming_options
-def build(config: Mapping[str, Any]) -> Addable:
-    """Do what `streamdedup.build` documents."""
+def build(config: Mapping[str, Any], hash_: Hash | None = None) -> Addable:
+    """Do what `streamdedup.build` documents; `hash_` takes the place of the options `hash` and `hash_key`."""
     on_full = WARN
     if isinstance(config, Mapping) and config.get("kind") not in tuple(STATIC):
         given = dict(config)
         if given.get("on_full") in (WARN, STOP):
             on_full, config = given.pop("on_full"), given
-    return shared(filters.build(config), on_full)
+    return shared(filters.build(config, hash_), on_full)
 
 
 def load(path: "str | PathLike[str]", *, mmap: bool, hash_key: bytes, verify: bool) -> Filter:

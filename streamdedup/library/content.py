@@ -55,32 +55,7 @@ class Content(Watched):
 
         A key costs about as much as in `add_many`, and what the iterable takes.
         """
-        one = cast("Any", self)
-        for keys in iterables:
-            if isinstance(keys, np.ndarray) or type(keys).__module__.startswith("pyarrow"):
-                one.add_many(keys)
-                continue
-            if isinstance(keys, str | bytes | bytearray | memoryview):
-                raise TypeError(
-                    f"update takes iterables of keys, not {named(keys)}; of a single key: f.add(key)"
-                )
-            waiting, some = iter(keys), [None]
-            while some:
-                some = []
-                try:
-                    some.extend(islice(waiting, KEYS_A_BATCH))
-                finally:
-                    self._add_batch(some)
-
-    def _add_batch(self, keys: list[Any]) -> None:
-        one = cast("Any", self)
-        try:
-            digests = one.digests(keys)
-        except (TypeError, ValueError, MalformedError):
-            for key in keys:  # up to the one that is refused
-                one.add(key)
-        else:
-            one.add_many(digests)
+        add_all(self, iterables)
 
     def clear(self) -> None:
         """Forget all keys: the filter is as it was built, with the same options and the same secret.
@@ -194,6 +169,35 @@ def of_keys(method: Method) -> Method:
     return batch
 
 
+def add_all(one: Any, iterables: Iterable[Any]) -> None:
+    """Do what `update` documents, by `digests`, `add` and `add_many` of `one`."""
+    for keys in iterables:
+        if isinstance(keys, np.ndarray) or type(keys).__module__.startswith("pyarrow"):
+            one.add_many(keys)
+            continue
+        if isinstance(keys, str | bytes | bytearray | memoryview):
+            raise TypeError(
+                f"update takes iterables of keys, not {named(keys)}; of a single key: f.add(key)"
+            )
+        waiting, some = iter(keys), [None]
+        while some:
+            some = []
+            try:
+                some.extend(islice(waiting, KEYS_A_BATCH))
+            finally:
+                _add_batch(one, some)
+
+
+def _add_batch(one: Any, keys: list[Any]) -> None:
+    try:
+        digests = one.digests(keys)
+    except (TypeError, ValueError, MalformedError):
+        for key in keys:  # up to the one that is refused
+            one.add(key)
+    else:
+        one.add_many(digests)
+
+
 def copies(buffers: Iterable[memoryview]) -> list[memoryview]:
     """Return copies, each aligned as a table is."""
     made = []
@@ -207,15 +211,23 @@ def _class_name(one: Filter) -> str:
     return KINDS[getattr(one, "_of", one.kind)].path.rpartition(":")[2]
 
 
-def _empty_like(one: Any) -> Any:
-    """Return a filter of the worker that is as `one` was when it was built."""
+def options_of(one: Any) -> dict[str, Any]:
+    """Return the options of `build` with which `one` was built, but for those of its hash, and for its `max_size`."""
     header = one.header()
     kind = getattr(one, "_of", one.kind)
     stated = one._options if one.kind == "chain" else header
-    given = {name: stated[name] for name in KINDS[kind].options if stated.get(name) is not None}
+    own = {name: stated[name] for name in KINDS[kind].options if stated.get(name) is not None}
+    if "range" not in own:
+        own["error_rate"] = header["error_rate"]
+    if isinstance(one, Growing):
+        own["on_full"] = "grow"
+    return {"kind": kind, "capacity": header["capacity"], **own}
+
+
+def _empty_like(one: Any) -> Any:
+    """Return a filter of the worker that is as `one` was when it was built."""
+    given = options_of(one)
     if isinstance(one, Growing):
         most = sum(stage.size_bytes + stage.spare_bytes for stage in cast("Any", one)._plan)
-        given |= {"on_full": "grow", "max_size": most}
-    if "range" not in given:
-        given["error_rate"] = header["error_rate"]
-    return filters.build({"kind": kind, "capacity": header["capacity"], **given}, one.hash)
+        given["max_size"] = most
+    return filters.build(given, one.hash)

@@ -37,6 +37,7 @@ from streamdedup.units import can_be_path
 from streamdedup.version import __version__
 
 NO_FILE = "it is no regular file"
+TEMPORARY = ".streamdedup-{}.tmp"
 
 Content = Iterator[bytes | memoryview]
 Made = TypeVar("Made")
@@ -110,7 +111,7 @@ def save(
     target = Path(path)
     check_target(target)
     # Each save has a temporary file of its own, so two saves to one path do not mix. The last one stays, intact.
-    temporary = target.with_name(f".streamdedup-{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(TEMPORARY.format(secrets.token_hex(8)))
     publish(fs, temporary, target, content_of(filter_, wall_clock()), "save it elsewhere")
 
 

@@ -59,8 +59,8 @@ def killed(job: Path, *requests: Request, **settings: Any) -> None:
     dupefilter = opened(JOBDIR=str(job), **settings)
     for request in requests:
         dupefilter.request_seen(request)
-    assert dupefilter._seen is not None
-    dupefilter._seen.close()
+    assert dupefilter._kept is not None
+    dupefilter._kept.close()
 
 
 def leave_queues(job: Path, *, written: bool) -> None:

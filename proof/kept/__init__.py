@@ -1,0 +1,1 @@
+"""What takes long to claim of `streamdedup/kept/`; the rest is in tests/kept."""
