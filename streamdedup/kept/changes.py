@@ -57,7 +57,7 @@ class Changes:
     def of(self, digests: Digests, times: Times | None = None) -> Rows:
         """The rows of `digests`, (n, 2), or of the integers of a range, (n,), each with its time if there are times."""
         rows = digests.astype(np.uint64, copy=False)
-        rows = rows.reshape(len(rows), -1)
+        rows = rows.reshape(len(rows), self.words - self.timed)
         if times is None:
             return rows
         return np.column_stack([rows, times.view(np.uint64)])

@@ -96,10 +96,9 @@ class Kept:
         digests = self.digests(keys)
         with self._changing():
             fresh: Mask = self.filter.add_many(digests, *([] if times is None else [times]))
-            if self._logs_all:
-                self._journal.append_rows(ADDED, self._changes.of(digests.copy(), times))
-            elif fresh.any():
-                self._journal.append_rows(ADDED, self._changes.of(digests[fresh]))
+            changed = digests.copy() if self._logs_all else digests[fresh]
+            if len(changed):
+                self._journal.append_rows(ADDED, self._changes.of(changed, times))
         return fresh
 
     def update(self, *iterables: Any) -> None:  # noqa: ANN401 - of keys
