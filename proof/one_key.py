@@ -16,10 +16,12 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -30,6 +32,15 @@ STEPS = 400  # of a program
 CAPACITIES = (20, 300, 3000)
 MOST = 8  # filters at once
 NOW = 10**12
+KEYS: tuple[Callable[[str], Any], ...] = (
+    str,
+    str.encode,
+    lambda text: b"\xff" + text.encode(),
+    lambda text: int.from_bytes(text.encode()),
+    lambda text: (text, (len(text), text.encode())),
+    lambda text: UUID(bytes=text.encode()[-16:].rjust(16)),
+)
+"""From a text to a key."""
 
 
 class Program:
@@ -61,7 +72,7 @@ class Program:
     def _key(self) -> Any:
         text = "k" * self._draw.choice((0, 0, 3, 9, 40)) + "é" * self._draw.randrange(2)
         text += str(self._draw.randrange(500))
-        return text.encode() if self._draw.random() < 0.3 else text
+        return self._draw.choices(KEYS, (10, 4, 1, 1, 1, 1))[0](text)
 
     def _one(self) -> None:
         fast, slow = self._draw.choice(self._pairs)

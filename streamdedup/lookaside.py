@@ -18,7 +18,8 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Filter, Key, Removable
 from streamdedup.filters.kinds import STATIC
 from streamdedup.filters.window.protocol import Windowed
-from streamdedup.keys.hashing import Digests, named
+from streamdedup.keys.encoding import named
+from streamdedup.keys.hashing import Digests
 
 K = TypeVar("K", bound=Key)
 V = TypeVar("V")
@@ -46,7 +47,7 @@ class Fill:
         self._put = filter_.add_absent if isinstance(filter_, Removable) else filter_.add_many
 
     def add_many(self, keys: Any) -> None:  # noqa: ANN401 - see `Hash.digests`
-        """Add `keys`: a sequence of `str` or `bytes`, a pyarrow array, or (buffer, offsets), as `digests` takes them.
+        """Add `keys`: a sequence of these, a pyarrow array, or (buffer, offsets), as `digests` takes them.
 
         Lookups and writers of other threads have their turn in between.
         """

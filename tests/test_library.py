@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import pytest
 import streamdedup
 from streamdedup import FilterFullError, FilterFullWarning
 from streamdedup.errors import ConfigError
+from streamdedup.events import Column
 from streamdedup.filters.base import Removable
 from streamdedup.filters.strain import ChosenKeysError
 from tests.filters.cases import HASH_KEY, random_digests, state
@@ -76,6 +78,38 @@ def test_a_copy_keeps_hash_and_policy(normalize: str | None, tmp_path: Path) -> 
         assert other.add("b")
         with pytest.raises(FilterFullError):
             other.add("c")
+
+
+# --- keys ---
+
+
+def test_keys_of_all_types_are_keys_of_all_kinds(tmp_path: Path) -> None:
+    """One by one, in batches, in columns as the worker's, and from a file; none is taken for another."""
+    texts = [str(number) for number in range(100)]
+    keys: list[Any] = [
+        key for text in texts for key in (text, int(text), (text,), (int(text), text))
+    ]
+    keys += [UUID(int=number) for number in range(100)]
+    keys += [b"\xff" + text.encode() for text in texts]
+
+    def check(way: tuple[str, Mapping[str, Any]]) -> None:
+        seen = built(way[0], 1000, **way[1])
+        at = in_time(seen, 0)
+        assert all(seen.add(key, *at) for key in keys[::2])
+        fresh = seen.add_many(seen.digests(keys), *in_time(seen, np.zeros(len(keys), np.int64)))
+        assert fresh.tolist() == [False, True] * (len(keys) // 2)
+        streamdedup.save(seen, tmp_path / "saved")
+        for each in (seen, streamdedup.load(tmp_path / "saved")):
+            assert all(key in each for key in keys)
+            assert -1 not in each
+            assert b"\xffi\x05" not in each
+            assert each.contains_many(each.hash.of_column(Column.of(keys[-100:]))).all()
+        if hasattr(seen, "discard"):
+            copies = keys[::2] if seen.multiset else []
+            assert all(seen.discard(key) for key in [*keys, *copies])
+            assert not any(key in seen for key in keys)
+
+    every([way for way in WAYS if "range" not in way[1]], check)
 
 
 # --- a full filter ---

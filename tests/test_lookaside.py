@@ -150,11 +150,11 @@ def test_keys_are_the_same_before_a_filter_is_complete(complete: bool) -> None:
         assert users.get_many(keys) == [1, None]
     store.calls.clear()
     counted = users.lookups
-    wrong: list[Any] = ["ab", b"ab", pa.array(["a", "b"]), (b"ab", np.array([0, 1, 2])), [1], 1]
+    wrong: list[Any] = ["ab", b"ab", pa.array(["a", "b"]), (b"ab", np.array([0, 1, 2])), [1.5], 1]
     for keys in wrong:
         with pytest.raises(TypeError):
             users.get_many(keys)
-    for key in (1, None, b"a".join):
+    for key in (1.5, None, b"a".join):
         with pytest.raises(TypeError):
             users.get(cast("str", key))
     assert (store.calls, users.lookups) == ([], counted)
@@ -248,6 +248,23 @@ def test_before_it_is_complete_every_lookup_reaches_the_store() -> None:
     assert users.complete
     assert store.calls == [["a"], ["b"], ["a", "b"]]
     assert users.lookups == Lookups(asked=4, saved=0, false_positives=0)
+
+
+def test_keys_need_not_be_texts() -> None:
+    """As they need not be in the filter, and the type of a look-aside says which they are."""
+    values: dict[tuple[str, int], str] = {("a", 1): "one", ("a", 2): "two"}
+    asked = list[tuple[str, int]]()
+
+    def get(key: tuple[str, int]) -> str | None:
+        asked.append(key)
+        return values.get(key)
+
+    users = Lookaside(BLOOM.build(10), get)
+    with users.fill() as fill:
+        fill.add_many([("a", 1)])
+    users.add(("a", 2))
+    assert users.get_many([("a", 1), ("a", 2), ("a", 3)]) == ["one", "two", None]
+    assert asked == [("a", 1), ("a", 2)]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from inspect import signature
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -42,7 +43,17 @@ ALPHABETS = (
     "😀😁🎉🚀",
     "a\0é日😀",
 )
-WRONG = (None, 1, 1.5, ("a",), ["a"], bytearray(b"a"), memoryview(b"a"), "\ud800", "a\udfffb")
+WRONG = (
+    None,
+    True,
+    1.5,
+    ("a", 1.5),
+    ["a"],
+    bytearray(b"a"),
+    memoryview(b"a"),
+    "\ud800",
+    "a\udfffb",
+)
 
 
 class Text(str):
@@ -55,16 +66,24 @@ class Data(bytes):
     """No plain `bytes`."""
 
 
+OF: tuple[Callable[[str], Any], ...] = (
+    *(str, str, str, str.encode, Text),
+    lambda text: Data(text.encode()),
+    lambda text: b"\xff" + text.encode(),
+    len,
+    lambda text: (text, len(text), UUID(int=len(text))),
+)
+"""From a text to a key of any type."""
+
 WITH_BUILTINS = [way for way in WAYS if has_builtins(way)]
 
 
 def random_key(draw: random.Random) -> Any:
-    """A key of any width and length, some of them of subclasses."""
+    """A key of any width and length, some of them of subclasses, or no texts."""
     size = draw.choice((0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100, 3000))
     key = "".join(draw.choices(draw.choice(ALPHABETS), k=min(size, draw.randrange(101))))
     key += str(draw.randrange(300))
-    of = draw.choice((str, str, str, str.encode, Text, lambda text: Data(text.encode())))
-    return of(key)
+    return draw.choice(OF)(key)
 
 
 def said(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -384,7 +403,7 @@ def test_no_reference_is_lost_or_kept() -> None:
     """Of the key, the answer or the filter, whether the builtin answers, Python does, or the call fails."""
     seen: Any = built("cuckoo", 100_000)
     window: Any = built("window", 100_000)
-    for key in ("abc", b"abc", "é" * 30, Text("x"), 5, "\ud800"):
+    for key in ("abc", b"abc", "é" * 30, Text("x"), 5, ("x", 5), 1.5, "\ud800"):
         for _ in range(2):  # the first round makes what is made once
             gc.collect()
             before = [sys.getrefcount(one) for one in (key, True, False, None, seen, window)]

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from streamdedup.keys import encoding
 from streamdedup.keys.hashing import Digests, Hash
 
-Key = str | bytes
+Key = encoding.Key
 Mask = npt.NDArray[np.bool_]
 Times = npt.NDArray[np.int64]
 
@@ -97,10 +98,10 @@ class Filter(Protocol):
         """The error rate that theory predicts for this table with `keys` keys in it."""
 
     def digests(self, keys: Any) -> Digests:  # noqa: ANN401 - see `Hash.digests`
-        """The digests of `keys`: a sequence of `str` or `bytes`, a pyarrow array, or (buffer, offsets)."""
+        """The digests of `keys`: a sequence of these, a pyarrow array, or (buffer, offsets)."""
 
     def __contains__(self, key: Key, /) -> bool:
-        """Whether `key` is present. A `str` is encoded as UTF-8."""
+        """Whether `key` is present. A `str` and its UTF-8 are one key; `keys.encoding` says what others are."""
 
     def contains_many(self, digests: Digests) -> Mask:
         """Whether each digest is present, shape (n,)."""

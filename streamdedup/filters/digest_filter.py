@@ -11,7 +11,8 @@ from streamdedup.filters.base import Filter, Key, Mask, Parts
 from streamdedup.filters.memory import Counts
 from streamdedup.filters.sizing import beside
 from streamdedup.kernel import Words
-from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked, named
+from streamdedup.keys.encoding import named
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
 
 ROWS_A_CALL = 1 << 15  # of a kernel: it takes less than 10 ms if a key takes less than 300 ns
 PROBES_A_CALL = 1 << 17  # the same limit, if each probe waits for memory twice

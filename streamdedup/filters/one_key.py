@@ -10,7 +10,7 @@ opens it again only if no array was replaced meanwhile. Otherwise the next metho
 builtin meets an array that was replaced, nor another thread's half of a change. It holds the GIL for the whole call.
 
 What a builtin cannot do, it leaves to a method in Python, before it has changed anything: keys that are no plain `str`
-or `bytes`, or have no UTF-8; a closed state; a row that its kernel has not done.
+or `bytes`, or have no UTF-8, or begin as a tag; a closed state; a row that its kernel has not done.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,6 +34,7 @@ from streamdedup.interpreter import (
 )
 from streamdedup.kernel import Entry, in_entries, inlined
 from streamdedup.keys import murmur, siphash
+from streamdedup.keys.words import lacks_tag
 from streamdedup.native import (
     HEAD,
     KEYED,
@@ -61,6 +62,8 @@ def _asked(owner: Address, key: Address, layout: int) -> tuple[np.uint64, np.uin
     if word_in(at, LAYOUT) != np.uint64(layout):  # the object was given another class
         return _0, _0, _0
     text, end = bytes_at(np.uint64(where), size), np.uint64(size)
+    if lacks_tag(text, 0, size):
+        return _0, _0, _0
     if word_in(at, KEYED) == _0:
         a, b = murmur.hashed(text, _0, end)
     else:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
 from typing import Any, NamedTuple, Self
+from uuid import UUID
 
 import mmh3
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
 from streamdedup.events import Column
+from streamdedup.keys.encoding import TAG, TAG_BYTES, Key, encoded, named, utf8
 
 Bytes = npt.NDArray[np.uint8]
 Digests = npt.NDArray[np.uint64]
@@ -81,27 +83,28 @@ class Hash:
         """What a filter saves of it besides its name and check, as plain JSON values."""
         return {}
 
-    def digest(self, key: str | bytes) -> tuple[int, int]:
-        """Return the digest of one key as two unsigned integers; a `str` is hashed as UTF-8."""
+    def digest(self, key: Key) -> tuple[int, int]:
+        """Return the digest of one key as two unsigned integers. Raises what `encoded` does."""
         a, b = self.signed(key)
         return a & _WORD, b & _WORD
 
-    def signed(self, key: str | bytes) -> tuple[int, int]:
+    def signed(self, key: Key) -> tuple[int, int]:
         """Return the digest of one key as two signed integers, so that a kernel needs only one signature."""
-        if type(key) is not bytes:
-            key = utf8(key)
-        return self._signed(key)
+        return self._signed(encoded(key))
 
     def digests(self, keys: Any) -> Digests:  # noqa: ANN401 - a pyarrow array has no type without pyarrow
         """Return the digests of `keys`, shape (n, 2), dtype uint64.
 
-        `keys` is a sequence of `str` (hashed as UTF-8) or `bytes`; a pyarrow (large) string or binary
+        `keys` is a sequence of keys, each as `digest` takes it; a pyarrow (large) string or binary
         array, chunked or not; or a tuple of a buffer and n + 1 ascending offsets into it, which are an
         array of int32 or int64, or a list. Raises TypeError for anything else, and ValueError if a key is
-        null, is not within its buffer, or has no UTF-8.
+        null, is not within its buffer, has no UTF-8, or is beyond the limits of `encoded`.
         """
         if self.name == "murmur3" and isinstance(keys, list) and len(keys) < KERNEL_FROM:
-            return digests(_all_bytes(keys))
+            found, is_encoded = _all_bytes(keys)
+            if not is_encoded and max(found, default=b"") >= TAG:
+                found = list(map(encoded, found))
+            return digests(found)
         return self._of_chunks(*columns_of(keys))
 
     def of_column(self, keys: Column) -> Digests:
@@ -136,8 +139,8 @@ class Hash:
         buffer, at = frozen(column.buffer, np.uint8), 0
         while at < len(made):
             part = slice(at, at + ROWS_A_CALL)
-            starts, ends = (frozen(column[i][part], np.int64) for i in (1, 2))
-            done = self._fill(buffer, starts, ends, made[part])
+            starts, ends = (frozen(each[part], np.int64) for each in (column.starts, column.ends))
+            done = self._fill(buffer, starts, ends, made[part], column.is_encoded)
             if not done:
                 raise ValueError(
                     f"row {before + at} lies from byte {starts[0]} to {ends[0]} of a buffer of {len(buffer)} bytes"
@@ -167,22 +170,29 @@ class Hash:
 MURMUR3 = Hash()
 
 
-def columns_of(keys: Any) -> "tuple[int, Iterable[KeyColumn]]":  # noqa: ANN401 - see `Hash.digests`
-    """Return how many keys there are, and their columns, one after the other. Raises what `Hash.digests` does."""
+def columns_of(
+    keys: Any,  # noqa: ANN401 - see `Hash.digests`
+    *,
+    texts_only: bool = False,
+) -> "tuple[int, Iterable[KeyColumn]]":
+    """Return how many keys there are, and their columns, one after the other. Raises what `Hash.digests` does.
+
+    With `texts_only`, a key that is neither `str` nor `bytes` is a TypeError, and none is encoded.
+    """
     if type(keys).__module__.partition(".")[0] == "pyarrow":
         chunks = _chunks(keys)
         return len(keys), map(_from_arrow, chunks)
-    if isinstance(keys, tuple) and len(keys) == 2 and not isinstance(keys[1], str | bytes):
+    if _is_buffer_with_offsets(keys):
         column = _from_offsets(*keys)
         return len(column.starts), [column]
     if not isinstance(keys, Sequence) or isinstance(keys, str | bytes | bytearray | memoryview):
         raise TypeError(
-            "keys are a list of str or bytes, a pyarrow array or (buffer, offsets), not"
-            f" {named(keys)}{_remedy(keys)}"
+            "keys are a list of str, bytes, int, uuid.UUID or tuples of these, a pyarrow array or (buffer, offsets),"
+            f" not {named(keys)}{_remedy(keys)}"
         )
     keys = keys if isinstance(keys, list | tuple) else list(keys)
-    starts = range(0, len(keys), KEYS_A_PIECE)
-    return len(keys), (_joined(keys[start : start + KEYS_A_PIECE], start) for start in starts)
+    pieces = ((at, keys[at : at + KEYS_A_PIECE]) for at in range(0, len(keys), KEYS_A_PIECE))
+    return len(keys), (_joined(piece, at, texts_only) for at, piece in pieces)
 
 
 def digests(keys: Sequence[bytes]) -> Digests:
@@ -218,20 +228,18 @@ def frozen(array: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]
     return view
 
 
-def named(found: object) -> str:
-    """Return the type of `found` for a message, without its content."""
-    return f"of type {type(found).__module__}.{type(found).__qualname__}".replace("builtins.", "")
-
-
 class KeyColumn(NamedTuple):
     """Keys in one buffer, each from its start to its end. It is not yet known whether they are within it."""
 
     buffer: Bytes
     starts: Offsets
     ends: Offsets
+    is_encoded: bool = False
+    """Whether they are as `encoded` gives them; if not, those that begin with its tag have none of their own."""
 
 
 _WORD = (1 << 64) - 1
+_SIZE_BORDERS = 1 << np.arange(7, 63, 8)  # the first numbers that need one byte more
 _SEE = "see f.digests, which makes them of keys: f.add_many(f.digests(keys))"
 
 
@@ -244,41 +252,57 @@ def _remedy(keys: object) -> str:
     return "; give list(keys)" if isinstance(keys, Iterable) else ""
 
 
-def utf8(key: object, row: int | None = None) -> bytes:
-    """Return the bytes of one key; `row` is its row if there are several."""
-    if isinstance(key, str):
-        try:
-            return key.encode()
-        except UnicodeEncodeError:  # its message holds the key
-            raise ValueError(f"{_key(row)} has a lone surrogate, which has no UTF-8") from None
-    if isinstance(key, bytes):
-        return bytes(key)
-    raise TypeError(f"{_key(row)} is {named(key)}, not str or bytes")
+def _is_buffer_with_offsets(keys: object) -> bool:
+    """Return whether `keys` are meant as these two, and not as two keys."""
+    return (
+        isinstance(keys, tuple)
+        and len(keys) == 2
+        and not isinstance(keys[0], str | int | UUID | tuple)
+        and not isinstance(keys[1], str | bytes | int | UUID)
+    )
 
 
-def _key(row: int | None) -> str:
-    return "the key" if row is None else f"key {row}"
-
-
-def _all_bytes(keys: Sequence[Any], before: int = 0) -> Sequence[bytes]:
-    """Return `keys` as bytes; `before` other keys precede them."""
+def _all_bytes(
+    keys: Sequence[Any], before: int = 0, *, texts_only: bool = False
+) -> tuple[Sequence[bytes], bool]:
+    """Return `keys` as bytes, and whether these are encoded; `before` other keys precede them."""
     kinds = set(map(type, keys))
     if kinds <= {bytes}:
-        return keys
+        return keys, False
     if kinds == {str}:
         with suppress(UnicodeEncodeError):
-            return list(map(str.encode, keys))
-    return list(map(utf8, keys, count(before)))
+            return list(map(str.encode, keys)), True
+    return list(map(utf8 if texts_only else encoded, keys, count(before))), True
 
 
-def _joined(keys: Sequence[Any], before: int) -> KeyColumn:
+def _joined(keys: Sequence[Any], before: int, texts_only: bool) -> KeyColumn:
     """Return the column of a piece of a list; `before` other keys precede it."""
-    text = _ascii(keys)
-    keys = _all_bytes(keys, before) if text is None else keys
+    if not texts_only and (column := _of_integers(keys)):
+        return column
+    text, is_encoded = _ascii(keys), True
+    if text is None:
+        keys, is_encoded = _all_bytes(keys, before, texts_only=texts_only)
     buffer = b"".join(keys) if text is None else text.encode()
     sizes = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
     ends = sizes.cumsum()
-    return KeyColumn(np.frombuffer(buffer, dtype=np.uint8), ends - sizes, ends)
+    return KeyColumn(np.frombuffer(buffer, dtype=np.uint8), ends - sizes, ends, is_encoded)
+
+
+def _of_integers(keys: Sequence[Any]) -> KeyColumn | None:
+    """Return the column of integers, or None if not all `keys` are integers of 64 bits. A list of them is common."""
+    if type(keys[0]) is not int or set(map(type, keys)) != {int}:
+        return None
+    try:
+        numbers = np.array(keys, dtype=np.int64)
+    except OverflowError:
+        return None
+    cells = np.empty((len(keys), TAG_BYTES + 8), dtype=np.uint8)
+    cells[:, TAG_BYTES:] = numbers.astype(">i8").view(np.uint8).reshape(-1, 8)
+    sizes = np.searchsorted(_SIZE_BORDERS, numbers ^ numbers >> 63, side="right") + 1
+    ends = np.arange(1, len(keys) + 1) * (TAG_BYTES + 8)
+    starts, buffer = ends - sizes - TAG_BYTES, cells.ravel()
+    buffer[starts], buffer[starts + 1] = TAG[0], ord("i")
+    return KeyColumn(buffer, starts, ends, is_encoded=True)
 
 
 def _ascii(keys: Sequence[Any]) -> str | None:

@@ -14,15 +14,8 @@ from typing_extensions import override
 
 from streamdedup.errors import ConfigError, MalformedError
 from streamdedup.events import Column
-from streamdedup.keys.hashing import (
-    Bytes,
-    Digests,
-    Hash,
-    KeyColumn,
-    Offsets,
-    columns_of,
-    utf8,
-)
+from streamdedup.keys.encoding import Key, utf8
+from streamdedup.keys.hashing import Bytes, Digests, Hash, KeyColumn, Offsets, columns_of
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import EmailPreset, EmailRules, Normalization, UrlRules
@@ -71,11 +64,11 @@ class KeyNormalizer:
         return self._normalizer.id
 
     def key(self, key: str | bytes) -> str:
-        """Return one key, normalized. Raises MalformedError if it has no such form."""
+        """Return one key, normalized. Raises MalformedError if it has no such form, TypeError if it is no text."""
         return self._normalizer.of_key(utf8(_passed(key))).decode()
 
     def column(self, keys: Any) -> NormalizedColumn:  # noqa: ANN401 - see `Hash.digests`
-        """Return many keys, normalized. `keys` is as for `digests`, with its errors."""
+        """Return many keys, normalized. `keys` is as for `digests`, with its errors, but all are `str` or `bytes`."""
         columns = _columns_of(keys)
         malformed, pieces, sizes, before = dict[int, str](), list[Bytes](), list[Offsets](), 0
         for column in columns:
@@ -127,7 +120,10 @@ class KeyNormalizer:
 
 @dataclass(frozen=True)
 class NormalizingHash(Hash):
-    """A hash that normalizes keys first. Raises MalformedError for a key that has no normalized form."""
+    """A hash that normalizes keys first. Raises MalformedError for a key that has no normalized form.
+
+    Raises TypeError for a key that is neither `str` nor `bytes`.
+    """
 
     normalizing: KeyNormalizer = field(default_factory=lambda: KeyNormalizer("trim"))
 
@@ -147,8 +143,8 @@ class NormalizingHash(Hash):
         return {"normalize": self.normalizing.header()}
 
     @override
-    def signed(self, key: str | bytes) -> tuple[int, int]:
-        return super().signed(self.normalizing.key(key))
+    def signed(self, key: Key) -> tuple[int, int]:
+        return super().signed(self.normalizing.key(cast("str | bytes", key)))
 
     @override
     def digests(self, keys: Any) -> Digests:
@@ -178,11 +174,11 @@ class NormalizingHash(Hash):
 
 def _columns_of(keys: Any) -> Sequence[KeyColumn]:  # noqa: ANN401 - see `Hash.digests`
     """Return the columns of `keys`. A lone surrogate is no UTF-8 there, so only its own row is malformed."""
-    _, columns = columns_of(keys)
+    _, columns = columns_of(keys, texts_only=True)
     try:
         return list(columns)
     except ValueError:
-        _, columns = columns_of(list(map(_passed, keys)))
+        _, columns = columns_of(list(map(_passed, keys)), texts_only=True)
         return list(columns)
 
 

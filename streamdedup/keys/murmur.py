@@ -5,7 +5,16 @@ import numpy.typing as npt
 
 from streamdedup.events import Integers
 from streamdedup.kernel import inlined, kernel
-from streamdedup.keys.words import BYTES_A_CALL, Bytes, last, rotated, within, word
+from streamdedup.keys.words import (
+    BYTES_A_CALL,
+    Bytes,
+    lacks_tag,
+    last,
+    rotated,
+    with_tag,
+    within,
+    word,
+)
 
 Digests = npt.NDArray[np.uint64]
 
@@ -16,20 +25,37 @@ _0, _5, _8, _15, _16, _27, _31, _33 = (np.uint64(n) for n in (0, 5, 8, 15, 16, 2
 
 
 @kernel
-def fill(buffer: Bytes, starts: Integers, ends: Integers, digests: Digests) -> int:
+def fill(
+    buffer: Bytes, starts: Integers, ends: Integers, digests: Digests, is_encoded: bool
+) -> int:
     """Write the digests (n, 2) of the keys that lie in `buffer` from `starts` to `ends`, both (n,).
 
-    The kernel returns how many rows are done. It stops before a row that does not lie in the buffer, and
-    once it has read `BYTES_A_CALL` bytes. It reads the first row whatever its size.
+    Unless the keys are encoded, those that lack a tag get one. The kernel returns how many rows are done. It stops
+    before a row that does not lie in the buffer, and once it has read `BYTES_A_CALL` bytes. It reads the first row
+    whatever its size.
     """
-    taken = 0
+    taken = done = 0
+    some_lacks = False
     for row in range(starts.shape[0]):
         start, end = starts[row], ends[row]
         if taken > BYTES_A_CALL or not within(start, end, buffer.shape[0]):
-            return row
+            break
+        some_lacks |= lacks_tag(buffer, start, end)
         digests[row, 0], digests[row, 1] = hashed(buffer, np.uint64(start), np.uint64(end))
         taken += end - start
-    return len(starts)
+        done += 1
+    if some_lacks and not is_encoded:
+        _tag(buffer, starts, ends, digests, done)
+    return done
+
+
+@kernel
+def _tag(buffer: Bytes, starts: Integers, ends: Integers, digests: Digests, rows: int) -> None:
+    """Write the digests of those of the first `rows` keys that lack a tag."""
+    for row in range(rows):
+        if lacks_tag(buffer, starts[row], ends[row]):
+            key = with_tag(buffer, starts[row], ends[row])
+            digests[row, 0], digests[row, 1] = hashed(key, _0, np.uint64(len(key)))
 
 
 @inlined

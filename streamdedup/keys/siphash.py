@@ -13,7 +13,18 @@ from streamdedup.instructions import prefetch
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys import sip_lanes
 from streamdedup.keys.sip_lanes import LANES, hash_lanes
-from streamdedup.keys.words import BYTES_A_CALL, Bytes, Readable, last, rotated, within, word
+from streamdedup.keys.words import (
+    BYTES_A_CALL,
+    TAG,
+    Bytes,
+    Readable,
+    lacks_tag,
+    last,
+    rotated,
+    with_tag,
+    within,
+    word,
+)
 
 Digests = npt.NDArray[np.uint64]
 Secret = npt.NDArray[np.uint64]
@@ -39,11 +50,13 @@ def fill(
     starts: Integers,
     ends: Integers,
     digests: Digests,
+    is_encoded: bool,
 ) -> int:
     """Write the digests (n, 2), under `secret`, of the keys that lie in `buffer` from `starts` to `ends`, both (n,).
 
-    The kernel returns how many rows are done. It stops before a row that does not lie in the buffer, and
-    once it has read `BYTES_A_CALL` bytes. It reads the first row whatever its size.
+    Unless the keys are encoded, those that lack a tag get one. The kernel returns how many rows are done. It stops
+    before a row that does not lie in the buffer, and once it has read `BYTES_A_CALL` bytes. It reads the first row
+    whatever its size.
     """
     words, counts = np.empty(WORDS_MAX * LANES, np.uint64), np.empty(LANES, np.uint64)
     taken = row = alone = 0  # rows below `alone` are hashed one by one
@@ -53,6 +66,8 @@ def fill(
                 prefetch(buffer, np.uint64(starts[ahead]))
             if _laid_out(buffer, starts, ends, row, words, counts):
                 hash_lanes(words, counts, counts.max() + _1, secret, digests, np.uint64(row))
+                if not is_encoded and _some_lacks_tag(words):
+                    _tag(secret, buffer, starts, ends, digests, row, row + LANES)
                 taken += int(np.int64((counts.sum() + np.uint64(LANES)) << _3))
                 row += LANES
                 continue
@@ -61,6 +76,8 @@ def fill(
         if not within(start, end, buffer.shape[0]):
             break
         digests[row, 0], digests[row, 1] = hashed(secret, buffer, np.uint64(start), np.uint64(end))
+        if not is_encoded and lacks_tag(buffer, start, end):
+            _tag(secret, buffer, starts, ends, digests, row, row + 1)
         taken += end - start
         row += 1
     return row
@@ -85,6 +102,32 @@ def _laid_out(
             to += LANES
         words[to] = size << _56 | last(buffer, np.uint64(end), size & _7)
     return True
+
+
+@inlined
+def _some_lacks_tag(words: Words) -> bool:
+    """Return whether a key that was laid out begins as one with a tag. Of an empty one, the only word is 0."""
+    some = False
+    for lane in range(LANES):
+        some |= np.uint8(words[lane]) == TAG
+    return some
+
+
+@kernel
+def _tag(
+    secret: Secret,
+    buffer: Bytes,
+    starts: Integers,
+    ends: Integers,
+    digests: Digests,
+    first: int,
+    after: int,
+) -> None:
+    """Write the digests of the keys that lack a tag, in the rows from `first` on, before `after`."""
+    for row in range(first, after):
+        if lacks_tag(buffer, starts[row], ends[row]):
+            key = with_tag(buffer, starts[row], ends[row])
+            digests[row, 0], digests[row, 1] = hashed(secret, key, _0, np.uint64(len(key)))
 
 
 @kernel

@@ -1,14 +1,20 @@
-"""Little-endian words of a key, at any address of a buffer, for the hashes. Only bytes of the buffer are read."""
+"""Little-endian words of a key, at any address of a buffer, for the hashes. Only bytes of the buffer are read.
+
+A key that begins as one with a tag gets a tag of its own, as `keys.encoding` states.
+"""
 
 import numpy as np
 import numpy.typing as npt
 
-from streamdedup.kernel import inlined
+from streamdedup.kernel import inlined, kernel
+from streamdedup.keys.encoding import OF_BYTES, TAG_BYTES
 
 Bytes = npt.NDArray[np.uint8]
 Readable = Bytes | bytes  # a single key is passed to a kernel as it is
 
 BYTES_A_CALL = 1 << 22  # bytes in one call of a kernel: below 5 ms with the slower hash
+
+TAG, LETTER_OF_BYTES = (np.uint8(byte) for byte in OF_BYTES)
 
 _0, _1, _2, _3, _4, _5, _6, _7, _8 = (np.uint64(number) for number in range(9))
 _16, _24, _32, _40, _48, _56, _64 = (np.uint64(number) for number in range(16, 65, 8))
@@ -66,3 +72,18 @@ def holds(buffer: Bytes, start: int, size: int) -> bool:
 def within(start: int, end: int, size: int) -> bool:
     """Return whether a key from `start` to `end` lies in a buffer of `size` bytes."""
     return 0 <= start <= end <= size
+
+
+@inlined
+def lacks_tag(buffer: Bytes, start: int, end: int) -> bool:
+    """Return whether a key that lies in the buffer begins as one with a tag."""
+    return start < end and buffer[np.uint64(start)] == TAG
+
+
+@kernel
+def with_tag(buffer: Bytes, start: int, end: int) -> Bytes:
+    """Return the key that lies in `buffer` from `start` to `end`, after the tag of bytes that begin as a tag."""
+    key = np.empty(TAG_BYTES + end - start, np.uint8)
+    key[0], key[1] = TAG, LETTER_OF_BYTES
+    key[TAG_BYTES:] = buffer[start:end]
+    return key

@@ -17,7 +17,7 @@ from streamdedup.errors import ConfigError, MalformedError
 from streamdedup.filters.base import Filter, Growing
 from streamdedup.filters.kinds import KINDS, STATIC
 from streamdedup.filters.memory import READ_ONLY, aligned_bytes, fill
-from streamdedup.keys.hashing import named
+from streamdedup.keys.encoding import named
 from streamdedup.library.equality import hold_the_same
 from streamdedup.library.full import Watched
 from streamdedup.library.locked import Method, both_alone

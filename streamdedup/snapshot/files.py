@@ -18,7 +18,8 @@ from typing import Any, Protocol, TypeVar
 from streamdedup import filters
 from streamdedup.errors import ConfigError, SnapshotError, StreamdedupError
 from streamdedup.filters.base import Filter, Parts
-from streamdedup.keys.hashing import HASHES, Hash, named
+from streamdedup.keys.encoding import named
+from streamdedup.keys.hashing import HASHES, Hash
 from streamdedup.named_files import TO_READ, kind_of
 from streamdedup.snapshot.format import pieces
 from streamdedup.snapshot.header import (

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -96,14 +97,26 @@ class TestReplay:
                 found = [[seen.discard(key) for _ in range(4)] for key in "abc"]
             assert found == [[True, True, False, False], [True] * 3 + [False], [True] + [False] * 3]
 
+    def test_keys_need_not_be_texts(self, tmp_path: Path) -> None:
+        """Each of them is logged as what it is."""
+        directory = tmp_path / "seen"
+        keys: list[Any] = [5, ("a", 5), UUID(int=5), b"\xffi\x05"]
+        with streamdedup.open(directory, **CUCKOO) as seen:
+            assert all(seen.add(key) for key in keys)
+            assert seen.discard(keys[0])
+            reopened = _reopened(seen, directory, tmp_path / "killed")
+        for place in (directory, reopened):
+            with streamdedup.open(place) as seen:
+                assert [key in seen for key in keys] == [False, True, True, True]
+
     def test_integers_of_a_range_may_be_negative(self, tmp_path: Path) -> None:
         """And come as arrays of any integer type."""
         with streamdedup.open(tmp_path / "seen", kind="bitmap", range=[-5, 9]) as seen:
-            seen.add(-3)  # type: ignore[arg-type] # of a range
+            seen.add(-3)
             seen.add_many(np.array([-4, 2, 7], dtype=np.int8))
-            seen.discard(7)  # type: ignore[arg-type]
+            seen.discard(7)
         with streamdedup.open(tmp_path / "seen") as seen:
-            known = [number for number in range(-5, 10) if number in seen]  # type: ignore[operator]
+            known = [number for number in range(-5, 10) if number in seen]
         assert known == [-4, -3, 2]
 
     def test_an_array_may_change_after_the_call(self, tmp_path: Path) -> None:

@@ -126,6 +126,21 @@ def test_a_key_that_has_no_form_is_refused_without_a_word_of_it() -> None:
     assert not len(seen)
 
 
+@table(product(NAMES, [5, True, None, ("a", "b"), 0.5]))
+def test_only_texts_are_normalized(name: str, key: Any) -> None:
+    """Whatever else is a key elsewhere: a TypeError names its type, and its row if there are several."""
+    seen, (written, _) = made(name), WRITTEN[name]
+    said = f"is of type {type(key).__name__}; only str and bytes can be normalized"
+    ours = streamdedup.normalizer(name)
+    for one in (seen.add, seen.__contains__, ours.key):
+        with pytest.raises(TypeError, match=f"the key {said}"):
+            one(key)
+    for batch in (seen.digests, ours.column):
+        with pytest.raises(TypeError, match=f"key 1 {said}"):
+            batch([written, key])
+    assert not len(seen)
+
+
 def test_filters_that_normalize_otherwise_have_no_union() -> None:
     """A rule more is another way."""
     url = made("url")

@@ -25,7 +25,7 @@ from streamdedup.events import NO_TIMESTAMP
 from streamdedup.filters.base import Times
 from streamdedup.filters.digest_filter import ROWS_A_CALL
 from streamdedup.kernel import inlined, kernel
-from streamdedup.keys.hashing import named
+from streamdedup.keys.encoding import named
 
 Generations = npt.NDArray[np.int64]
 Mark = npt.NDArray[np.int64]
