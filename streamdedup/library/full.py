@@ -17,7 +17,7 @@ from streamdedup.keys.hashing import Digests
 from streamdedup.library.locked import UNWATCHED, Locked, Method, both_alone
 
 WARN, STOP, WARNED = "warn", "stop", "warned"
-PACKAGE = f"{Path(__file__).parent}"
+PACKAGE = f"{Path(__file__).parents[1]}"
 
 
 class Watched(Locked):
