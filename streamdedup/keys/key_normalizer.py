@@ -118,6 +118,12 @@ class KeyNormalizer:
         return made
 
 
+class _Done(str):
+    """A key that is normalized."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class NormalizingHash(Hash):
     """A hash that normalizes keys first. Raises MalformedError for a key that has no normalized form.
@@ -144,7 +150,15 @@ class NormalizingHash(Hash):
 
     @override
     def signed(self, key: Key) -> tuple[int, int]:
-        return super().signed(self.normalizing.key(cast("str | bytes", key)))
+        return super().signed(self.normalized(key))
+
+    def normalized(self, key: Key) -> str:
+        """Return one key, normalized, unless it is `done`."""
+        return key if type(key) is _Done else self.normalizing.key(cast("str | bytes", key))
+
+    def done(self, key: str) -> str:
+        """Return a normalized key, which this hash does not normalize again."""
+        return _Done(key)
 
     @override
     def digests(self, keys: Any) -> Digests:

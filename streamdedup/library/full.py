@@ -77,7 +77,9 @@ def adding_timed(add: Method) -> Method:
     @wraps(add)
     def add_timed(self: Any, key: Any, /, time: int | None = None) -> bool:
         if self._room_left < 1:
-            self._make_sure(1, lambda room: _fit(self, self.digests([key]), room, time))
+            self._make_sure(
+                1, lambda room: _fit(self, np.array([self.hash.digest(key)], np.uint64), room, time)
+            )
         new: bool = add(self, key, time)
         self._room_left -= new
         return new

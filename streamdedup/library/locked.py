@@ -36,6 +36,7 @@ class Locked(Native):
     _known: tuple[Any, ...]  # what the state was made of
     _builtins: ClassVar[Any]  # of its kind; None if there can be none
     _natives: ClassVar[dict[str, Any]]  # the builtins of its class that were made
+    _normalizes: ClassVar[bool]  # whether its builtins get keys that are normalized
 
     @property
     def _room_left(self) -> int:
@@ -91,7 +92,7 @@ class Locked(Native):
         if self._inside or self._state[OPEN] or self._builtins is None:
             return False
         one, words = cast("Any", self), self._stage_words()
-        if not all(words) or type(one.hash) is not Hash:
+        if not all(words) or (type(one.hash) is not Hash) != self._normalizes:
             return False
         if self._room_left < 1:
             self._count_room()

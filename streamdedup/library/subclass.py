@@ -64,7 +64,8 @@ def shared(filter_: F, on_full: str = WARN) -> F:
 
     The argument must not be used any more.
     """
-    class_: Any = class_over(type(filter_), getattr(filter_, "_of", filter_.kind))
+    normalizes = type(filter_.hash) is not Hash
+    class_: Any = class_over(type(filter_), getattr(filter_, "_of", filter_.kind), normalizes)
     made: Any = class_.__new__(class_)
     made._on_full = made._on_full_at_first = on_full
     for name, value in vars(
@@ -110,7 +111,7 @@ OF_DIGESTS = re.compile(r"`digests`(?: \(n, 2\))?")
 
 
 @cache
-def class_over(base: Any, kind: str) -> type:
+def class_over(base: Any, kind: str, normalizes: bool) -> type:
     """Return the subclass of `base`, a class of filters, that programs get. `kind` is that of its stages.
 
     A filter that is built at once never changes, and needs no lock.
@@ -126,10 +127,10 @@ def class_over(base: Any, kind: str) -> type:
     for name in filter(body.__contains__, NOTES):
         body[name].__doc__ = _told(name, body[name].__doc__ or "", base)
     for name in filter(body.__contains__, ONE_KEY):
-        body[f"_{name}_by_python"] = by_python = _by_python(name, body[name])
-        body[name] = of_one_key(name, by_python)
+        body[f"_{name}_by_python"] = by_python = _by_python(name, body[name], normalizes)
+        body[name] = (_of_normalized if normalizes else of_one_key)(name, by_python)
     made: Any = type(base.__name__, (Shared, base), body)
-    made._class, made._natives, made._builtins = made, {}, None
+    made._class, made._natives, made._builtins, made._normalizes = made, {}, None, normalizes
     if usable() and kind in KINDS and not hasattr(base, "range"):
         made._builtins = _builtins_of(kind)
         for name, entry in made._builtins.entries():
@@ -183,7 +184,7 @@ def _told(name: str, of_worker: str, base: Any) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _by_python(name: str, by_lock: Method) -> Method:
+def _by_python(name: str, by_lock: Method, normalizes: bool) -> Method:
     """What a builtin calls for help: it lets builtins work, if they can now, or does what `by_lock` does."""
 
     @wraps(by_lock)
@@ -191,10 +192,24 @@ def _by_python(name: str, by_lock: Method) -> Method:
         inside = self._level()
         with self._lock:
             self._inside = inside
-            does = self._natives[name] if self._opens() else by_lock
-            return does(self, *key, **named)
+            if self._opens():
+                return self._natives[name](self, *key, **named)
+            if normalizes:
+                key = self.hash.done(key[0]), *key[1:]
+            return by_lock(self, *key, **named)
 
     return by_python
+
+
+def _of_normalized(name: str, by_python: Method) -> Method:
+    """Return the method of a filter that normalizes: its builtin gets keys that are normalized."""
+
+    @wraps(by_python)
+    def of_normalized(self: Any, key: Any, /, *time: Any, **named: Any) -> Any:
+        builtin = self._natives.get(name) or _builtin(self._class, name)
+        return builtin(self, self.hash.normalized(key), *time, **named)
+
+    return of_normalized
 
 
 def of_one_key(name: str, by_python: Method) -> Method:
@@ -202,13 +217,16 @@ def of_one_key(name: str, by_python: Method) -> Method:
 
     A caller that has taken it before, as a bound method, calls the builtin through it.
     """
+    builtin: Any = None
 
     @wraps(by_python)
     def until_called(self: Any, *key: Any, **named: Any) -> Any:
-        builtin = self._natives.get(name) or _builtin(self._class, name)
-        if vars(self._class).get(name) is until_called:
-            setattr(self._class, name, builtin)
-        return builtin(self, *key, **named)
+        nonlocal builtin
+        if builtin is None:
+            builtin = self._natives.get(name) or _builtin(self._class, name)
+            if vars(self._class).get(name) is until_called:
+                setattr(self._class, name, builtin)
+        return builtin(self, *key, **named) if named else builtin(self, *key)
 
     return until_called
 
