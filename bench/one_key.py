@@ -31,8 +31,10 @@ SALT = 2654435761
 PAGE = RESULTS / "one-key.md"
 ABOUT = """Made by `python -m bench one-key`: `add` and `in` for one key after the other, in ns of the thread's time a
 key, the median of turns of a thousand. *new*: `add` of new keys, from empty to full; *known*: `add` of keys that are
-there; *hit* and *miss*: `in`. rbloom hashes by Python's `hash`, which a `str` remembers and each process salts: it has
-the hash for nothing once a key was asked before, and its filters cannot be used in another process."""
+there; *hit* and *miss*: `in`. *near full* is the last tenth of the new keys, *half full* the fifth: near its capacity
+`cuckoo` finds both buckets of most keys full, and moves other keys to make room. rbloom hashes by Python's `hash`,
+which a `str` remembers and each process salts: it has the hash for nothing once a key was asked before, and its
+filters cannot be used in another process."""
 
 Figures = dict[str, dict[str, float]]
 

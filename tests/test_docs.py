@@ -169,13 +169,14 @@ class TestReadme:
     TEXT = (ROOT / "README.md").read_text()
     FILTERS = _results("filters.json")
     WORKER = _results("worker-full.json")["cells"]
+    ONE_KEY = (ROOT / "results" / "one-key.md").read_text().split("\n## ")[1]
 
     def test_it_is_read_in_three_minutes(self) -> None:
         """It has at most 180 lines."""
         assert len(self.TEXT.splitlines()) <= 180
 
     def test_the_kinds_are_as_measured(self) -> None:
-        """Each kind has its row: bits a key for two error rates, times to add and to find a key."""
+        """Each kind has its row: bits a key for two error rates, times to add and to find one, in batches and alone."""
         section = self.TEXT.split("## Kinds of filter")[1].split("\n## ")[0]
         rows = [line.strip("| ").split(" | ") for line in section.splitlines() if "`" in line[:3]]
         assert {row[0].split("`")[1] for row in rows} == set(self.FILTERS["errors"])
@@ -183,7 +184,12 @@ class TestReadme:
             bits = {found["asked"]: found["bits_a_key"] for found in self.FILTERS["errors"][kind]}
             ns = self.FILTERS["sizes"]["100000000"][kind]["ns"]["digests"]
             measured = [f"{bits[0.01]:.1f}", f"{bits[0.001]:.1f}", f"{ns['add']:.0f}"]
-            assert figures == [*measured, f"{ns['hit']:.0f}"], kind
+            alone = re.search(
+                rf"^\| {kind} +\| *(\d*) *\|.*?\| *(\d+) *\| *\d+ *\|$", self.ONE_KEY, re.M
+            )
+            assert alone, kind
+            measured += [f"{ns['hit']:.0f}", f"{alone[1] or '-'} / {alone[2]}"]
+            assert figures == measured, kind
 
     def test_the_worker_is_as_measured(self) -> None:
         """Peers, restart and latency are medians of `python -m bench full`."""
