@@ -95,6 +95,7 @@ class Program:
     def _make(self) -> None:
         kind, options = self._draw.choice([way for way in WAYS if "range" not in way[1]])
         capacity = self._draw.choice(CAPACITIES)
+        options = {**options, **({"normalize": "lowercase"} if self._draw.random() < 0.1 else {})}
         with no_builtins():
             slow = built(kind, capacity, **options)
         self._pairs.append((built(kind, capacity, **options), slow))
