@@ -41,7 +41,7 @@ from streamdedup.kafka.records.wire import decode, record_batches
 from streamdedup.kernel import ENTRIES, KERNELS, Entry, cache_root, unwritten
 from streamdedup.kernel import sources as sources_of
 from streamdedup.keys import join, placement
-from streamdedup.keys.formats import json_column, json_exact, line_column
+from streamdedup.keys.formats import csv_column, json_column, json_exact, line_column
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.normalizers import ascii_text, domains, email_column, host_column, url_column
 from streamdedup.keys.options import EmailPreset, EmailRules, UrlRules
@@ -464,6 +464,7 @@ def report() -> None:
     late += _records_used()
     late += _placement_used()
     line_column.warm_up()
+    csv_column.warm_up()
     _others_used()
     library.warm_up()
     calls = [" ".join(_calls(entry)) for entry in ENTRIES]

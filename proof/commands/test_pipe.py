@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.commands import lines
-from streamdedup.commands.lines import Chunk, line_reader
+from streamdedup.commands.lines import Chunk, line_reader, whole_lines
 from streamdedup.commands.pipe import FullError, Summary, deduplicate
 from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.events import Column
@@ -232,7 +232,7 @@ def test_at_capacity_all_before_is_written(
     source = Chunks(b"".join(line + b"\n" for line in lines), sizes)
     try:
         read = line_reader(["json:id"])
-        deduplicate(source, sink.write, seen, read=read, summary=summary, warn=_unexpected)
+        deduplicate(read(source), sink.write, seen, summary=summary, warn=_unexpected)
     except FullError as error:
         assert taken < len(lines)
         assert f"line {taken + 1:,} " in str(error)
@@ -256,7 +256,7 @@ def test_a_growth_that_gets_no_memory_ends_the_copy() -> None:
     summary = Summary()
     with pytest.raises(FullError, match=r"no memory for the filter to grow.*after line 0 did not"):
         deduplicate(
-            Chunks(b"a\n", [2]),
+            whole_lines(Chunks(b"a\n", [2])),
             io.BytesIO().write,
             Starved(10, 1e-9),
             on_full="grow",
@@ -375,6 +375,8 @@ def test_a_failing_input_is_named_and_a_failing_output_is_left_to_the_caller() -
     failing, fine = Chunks(b""), Chunks(b"a\n", [2])
     failing.read1 = fail  # type: ignore[method-assign]  # the system refuses it
     with pytest.raises(StreamdedupError, match=r"^the input cannot be read: Input/output error$"):
-        deduplicate(failing, _unexpected, Bloom(10), summary=Summary(), warn=_unexpected)
+        deduplicate(
+            whole_lines(failing), _unexpected, Bloom(10), summary=Summary(), warn=_unexpected
+        )
     with pytest.raises(OSError, match="Input/output error"):
-        deduplicate(fine, fail, Bloom(10), summary=Summary(), warn=_unexpected)
+        deduplicate(whole_lines(fine), fail, Bloom(10), summary=Summary(), warn=_unexpected)

@@ -18,7 +18,7 @@ import pytest
 from streamdedup.lists import load
 from streamdedup.lists.build import needs as memory
 from streamdedup.lists.build.blocks import LINE_BYTES_MAX, blocks
-from streamdedup.lists.progress import BuildProgress
+from streamdedup.lists.progress import Progress
 from streamdedup.units import counted
 from tests.cli.test_escaping import Terminal
 from tests.fifos import ends, fifo, writing
@@ -328,7 +328,7 @@ def test_progress_tells_rate_and_time_left_five_times_a_second(is_one: bool) -> 
     """On a terminal in one line that is written again; at the end come the totals, which are written in any case."""
     now = [0.0]
     out = Terminal() if is_one else io.StringIO()
-    progress = BuildProgress(out, live=True, clock=lambda: now[0])
+    progress = Progress(out, live=True, clock=lambda: now[0])
     progress.begin("reading", 1000)
     for _ in progress.through([b"x" * 9 + b"\n"] * 100):
         now[0] += 0.01
@@ -344,7 +344,7 @@ def test_progress_that_nobody_sees_is_not_written() -> None:
     """But for the totals."""
     now = [0.0]
     out = io.StringIO()
-    progress = BuildProgress(out, live=False, clock=lambda: now[0])
+    progress = Progress(out, live=False, clock=lambda: now[0])
     progress.begin("reading", None)
     now[0] += 1
     assert list(progress.through([b"a"])) == [b"a"]

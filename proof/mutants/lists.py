@@ -33,7 +33,7 @@ from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.digest_blocks import BLOCK_ROWS, search
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
-from streamdedup.lists.progress import BuildProgress
+from streamdedup.lists.progress import Progress
 from streamdedup.lists.sorted_digests import SortedDigests
 from streamdedup.rules.lists import (
     NOTHING_BLOCKED,
@@ -254,7 +254,7 @@ def _counted_at_once(self: Shard, *arguments: Any) -> None:
     self._counted.by_answer[:] = before
 
 
-def _list_first(self: StoreBuilder, listed: KeyList, progress: BuildProgress) -> Path:
+def _list_first(self: StoreBuilder, listed: KeyList, progress: Progress) -> Path:
     files.save(listed, self._output)
     return _publish(self, listed, progress)
 

@@ -208,7 +208,7 @@ def _add_compile(commands: Commands) -> None:
 def _compile(_arguments: argparse.Namespace) -> int:
     from streamdedup import kernel, library
     from streamdedup.kafka.records import encoding, origin_header
-    from streamdedup.keys.formats import line_column
+    from streamdedup.keys.formats import csv_column, line_column
     from streamdedup.rules import warm_up_all
 
     with compiling():
@@ -217,6 +217,7 @@ def _compile(_arguments: argparse.Namespace) -> int:
         encoding.warm_up()
         origin_header.warm_up()
         line_column.warm_up()
+        csv_column.warm_up()
     compiled = kernel.compiled()
     put(f"{compiled} loops were compiled\n" if compiled else "all loops were compiled already\n")
     if compiled and kernel.kept_in() is None:

@@ -32,7 +32,15 @@ class _NoOption(str):
 
 
 class Parser(argparse.ArgumentParser):
-    """Says which argument is wrong, and repeats what was given only if it cannot be a secret in the wrong place."""
+    """Says which argument is wrong, and repeats what was given only if it cannot be a secret in the wrong place.
+
+    It takes options before, between and after a command's arguments. Not all versions of Python do so by themselves:
+    some fill `FILE KEY...` with the first group of arguments, so a KEY after an option belongs to nothing.
+    `parse_known_intermixed_args` parses in two steps, and the second step no longer knows what followed `--`. So these
+    arguments are marked as `_NoOption`.
+    """
+
+    _is_within = False
 
     @override
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -41,6 +49,27 @@ class Parser(argparse.ArgumentParser):
             put(message)
         else:
             super()._print_message(message, file)
+
+    def parse_known_args(  # type: ignore[override]  # one of the base's overloads; all calls come here
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse as argparse does. It calls this once for a command and, if it parses in two steps, again for each."""
+        if self._is_within or self._subparsers is not None:
+            return super().parse_known_args(args, namespace)
+        given = list(sys.argv[1:] if args is None else args)
+        if "--" in given:
+            at = given.index("--")
+            given[at:] = [_NoOption(text) for text in given[at + 1 :]]
+        self._is_within = True
+        try:
+            return self.parse_known_intermixed_args(given, namespace)
+        finally:
+            self._is_within = False
+
+    def _parse_optional(self, arg_string: str) -> Any:  # noqa: ANN401 - it differs among Python's versions
+        if isinstance(arg_string, _NoOption):
+            return None
+        return super()._parse_optional(arg_string)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and what is wrong, and end with status 2."""
@@ -80,38 +109,6 @@ _QUOTING = tuple(
     )
 )
 _UNRECOGNIZED = "unrecognized arguments"
-
-
-class Intermixed(Parser):
-    """Takes options before, between and after a command's arguments. Not all versions of Python do so by themselves.
-
-    Some versions fill `FILE KEY...` with the first group of arguments, so a KEY after an option belongs to nothing.
-    `parse_known_intermixed_args` parses in two steps, and the second step no longer knows what followed `--`. So these
-    arguments are marked as `_NoOption`.
-    """
-
-    _is_within = False
-
-    def parse_known_args(  # type: ignore[override]  # one of the base's overloads; all calls come here
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as argparse does. It calls this once for a command and, if it parses in two steps, again for each."""
-        if self._is_within:
-            return super().parse_known_args(args, namespace)
-        given = list(sys.argv[1:] if args is None else args)
-        if "--" in given:
-            at = given.index("--")
-            given[at:] = [_NoOption(text) for text in given[at + 1 :]]
-        self._is_within = True
-        try:
-            return self.parse_known_intermixed_args(given, namespace)
-        finally:
-            self._is_within = False
-
-    def _parse_optional(self, arg_string: str) -> Any:  # noqa: ANN401 - it differs among Python's versions
-        if isinstance(arg_string, _NoOption):
-            return None
-        return super()._parse_optional(arg_string)
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:

@@ -175,7 +175,7 @@ def _build(arguments: argparse.Namespace) -> int:
     from streamdedup.lists.build.proof import prove
     from streamdedup.lists.build.rejects import Rejects
     from streamdedup.lists.exact_store import place_of
-    from streamdedup.lists.progress import BuildProgress
+    from streamdedup.lists.progress import Progress
 
     output: Path = arguments.output
     given = arguments.format, arguments.column, arguments.field
@@ -202,7 +202,7 @@ def _build(arguments: argparse.Namespace) -> int:
         arguments.rejects or output.with_name(f"{output.name}.rejects"), arguments.bad_max
     )
     is_seen = sys.stderr is not None and sys.stderr.isatty()
-    progress = BuildProgress(sys.stderr, live=arguments.progress or is_seen)
+    progress = Progress(sys.stderr, live=arguments.progress or is_seen)
     with compiling(lambda: progress.say(COMPILING)):
         made = build(recipe, inputs, output, rejects, progress)
         if said := rejects.summary():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamdedup.cli.arguments import Commands, Intermixed, add_overrides
+from streamdedup.cli.arguments import Commands, add_overrides
 from streamdedup.cli.list_build import add_build
 from streamdedup.cli.list_options import add_config, add_hash_key, configured, settings_of, stdin
 from streamdedup.cli.streams import compiling, put, say, write
@@ -17,7 +17,7 @@ def add_lists(commands: Commands) -> None:
     lists = commands.add_parser(
         "lists", help="build, inspect, look up and change a list of keys to block or to allow"
     )
-    parts: Commands = lists.add_subparsers(required=True, metavar="PART", parser_class=Intermixed)
+    parts: Commands = lists.add_subparsers(required=True, metavar="PART")
     add_build(parts)
     _add_inspect(parts)
     _add_check(parts)

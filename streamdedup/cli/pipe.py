@@ -1,18 +1,35 @@
-"""The arguments of `streamdedup pipe`, and the filter that they describe."""
+"""`streamdedup pipe`: its arguments, its inputs, and where it writes."""
 
 import argparse
-import re
-import secrets
+import os
 import signal
+import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from streamdedup.cli.arguments import Commands, add_key, as_configured
-from streamdedup.cli.streams import compiling, is_unread, refuse_output, say, stdin, write
+from streamdedup.cli.arguments import Commands, add_key, refusing
+from streamdedup.cli.pipe_filter import add_filter, filter_of
+from streamdedup.cli.streams import (
+    compiling,
+    empty_output,
+    is_unread,
+    put,
+    refuse_output,
+    say,
+    stdin,
+    sync_output,
+    write,
+    writing_to,
+)
 from streamdedup.errors import ConfigError
-from streamdedup.filters import GROWTH, KINDS, STATIC
+
+if TYPE_CHECKING:  # they bring numpy, which --help does without
+    from streamdedup.commands.lines import Chunk
+    from streamdedup.keys.options import Normalization
+    from streamdedup.lists.progress import Progress
 
 WAKE_S = 0.25  # at most this long a system call blocks before Python handles a signal
 _INSTEAD = "give it lines: streamdedup pipe <FILE"
@@ -23,7 +40,7 @@ def add_pipe(commands: Commands) -> None:
     pipe = commands.add_parser(
         "pipe",
         help="copy standard input to standard output, first occurrences only",
-        description="Copy the lines of standard input, or of FILE, whose key has not come before. "
+        description="Copy the lines of standard input, or of all FILEs, whose key has not come before. "
         "A line may have up to 64 MiB.",
     )
     pipe.add_argument(
@@ -31,137 +48,164 @@ def add_pipe(commands: Commands) -> None:
         nargs="*",
         default=[],  # without a default, argparse calls the argument required
         metavar="FILE|-",
-        help="the input (default: -, which is standard input)",
+        help="the input, several are read one after the other (default: -, which is standard input)",
     )
-    pipe.add_argument(
-        "--kind",
-        type=_kind_for_streams,
-        choices=sorted(KINDS.keys() - STATIC),
-        default="cuckoo",
-        help="the kind of filter (default: cuckoo)",
-    )
-    pipe.add_argument(
-        "--capacity",
-        type=as_configured("capacity"),
-        default=10_000_000,
-        metavar="N",
-        help="the number of distinct keys to make room for, for example 100_000 or 5M (default: 10M)",
-    )
-    pipe.add_argument(
-        "--error-rate",
-        type=as_configured("error_rate"),
-        default=1e-6,
-        metavar="P",
-        help="the share of new lines that may be dropped wrongly, at capacity (default: 1e-6)",
-    )
-    add_key(pipe)
-    pipe.add_argument(
-        "--hash",
-        choices=("murmur3", "siphash"),
-        default="siphash",
-        help="siphash, under a new random secret; or murmur3, a little faster, if no outsider chooses the lines"
-        " (default: siphash)",
-    )
-    pipe.add_argument(
-        "--on-full",
-        choices=("stop", "grow", "warn"),
-        help="at capacity: grow, up to --max-size; stop with exit status 1; or warn and go on with more errors"
-        " (default: grow, or stop for kinds that cannot grow)",
-    )
-    pipe.add_argument(
-        "--max-size",
-        type=as_configured("max_size"),
-        metavar="BYTES",
-        help=f"the most memory that the filter grows to, for example 500MB or 4GiB (default: {GROWTH} times the"
-        " first)",
-    )
+    _add_lines(pipe)
+    add_filter(pipe)
     pipe.set_defaults(call=_pipe)
 
 
-def _kind_for_streams(name: str) -> str:
-    if name in STATIC:
-        raise argparse.ArgumentTypeError(
-            f"{name!r} is static: it is built once, from all keys, and cannot take keys from a stream; choose another"
-            " kind"
-        )
-    return name
+def _add_lines(pipe: argparse.ArgumentParser) -> None:
+    """Add the options that say what a line is, and which lines are written, and where."""
+    add_key(pipe)
+    ends = pipe.add_mutually_exclusive_group()
+    ends.add_argument(
+        "-z", "--null", action="store_true", help="lines end with a NUL, not with a newline"
+    )
+    ends.add_argument(
+        "--delimiter",
+        type=refusing(_delimiter),
+        metavar="CHAR",
+        help="lines end with this ASCII character (or tab), not with a newline",
+    )
+    pipe.add_argument(
+        "--repeated",
+        action="store_true",
+        help="copy the other lines: those whose key has come before",
+    )
+    pipe.add_argument(
+        "--count",
+        action="store_true",
+        help="copy no lines, but print at the end how many pass, and how many are dropped",
+    )
+    pipe.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write to this file, which is overwritten if all options are right (default: standard output)",
+    )
+    pipe.add_argument(
+        "--progress", action="store_true", help="report progress on standard error meanwhile"
+    )
+
+
+def _delimiter(text: str) -> bytes:
+    end = b"\t" if text in ("tab", r"\t") else text.encode()
+    if len(end) != 1:
+        raise ValueError("must be one ASCII character, or tab; for NUL give --null")
+    return end
 
 
 def _pipe(arguments: argparse.Namespace) -> int:
-    from streamdedup.commands.lines import line_reader, opened, url_rules
-    from streamdedup.commands.pipe import Summary, deduplicate
-    from streamdedup.filters import build
-
-    if len(arguments.file) > 1:
-        raise ConfigError("pipe takes one FILE; to join several: cat FILE FILE | streamdedup pipe")
-    (file,) = arguments.file or ["-"]
-    write(b"")  # fails if standard output is closed
-    if file != "-":
-        refuse_output(file)
-    read = line_reader(
-        arguments.key or ["line"],
-        arguments.normalize or "none",
-        url_rules(arguments.normalize, arguments.url_rule, arguments.url_ignore),
-        arguments.separator,
+    from streamdedup.commands.kept_filter import KeptFilter, lines_of
+    from streamdedup.commands.lines import (
+        all_lines,
+        line_reader,
+        opened,
+        refuse_unreadable,
+        url_rules,
     )
-    arguments.on_full = _on_full(arguments)
-    try:
-        filter_ = build(_filter_of(arguments))
-    except ConfigError as error:
-        raise ConfigError(_as_arguments(str(error))) from None
-    with opened(file, "FILE", lambda: stdin(_INSTEAD)) as source:
-        summary = Summary("record" if (arguments.key or [""])[0].startswith("csv:") else "line")
+    from streamdedup.commands.pipe import Summary, deduplicate
+
+    keys = arguments.key or ["line"]
+    normalize: Normalization = arguments.normalize or "none"
+    rules = url_rules(arguments.normalize, arguments.url_rule, arguments.url_ignore)
+    end = b"\0" if arguments.null else arguments.delimiter or b"\n"
+    read = line_reader(keys, normalize, rules, arguments.separator, end)
+    inputs = _named(arguments.file or ["-"])
+    for name, file in inputs.items():
+        refuse_unreadable(file, name)
+    _check_save(arguments.save, [*arguments.file, arguments.output])
+    if arguments.output is None:
+        write(b"")  # fails if standard output is closed
+    lines = lines_of(keys, normalize, rules)
+    filter_ = filter_of(arguments, lines)
+    summary = Summary("record" if keys[0].startswith("csv:") else "line", arguments.repeated)
+    is_saved = arguments.save is None
+    with writing_to(arguments.output):
+        for file in arguments.file:
+            refuse_output(file)
+        # Before the output is emptied, which it may be.
+        standard = [stdin(_INSTEAD)] if "-" in inputs.values() else []
+        if arguments.output is not None:
+            empty_output()
+        sources = (opened(file, name, lambda: standard[0]) for name, file in inputs.items())
+        progress = _progress(inputs.values()) if arguments.progress else None
+        tell = progress.say if progress else lambda text: say(f"streamdedup: {text}")
         try:
             # A broken pipe: the reader of standard output has stopped.
-            with _terminable(), compiling(), suppress(BrokenPipeError):
-                deduplicate(
-                    source,
-                    write,
+            with (
+                _terminable(),
+                compiling(),
+                suppress(BrokenPipeError),
+                closing(all_lines(read, sources)) as chunks,
+            ):
+                is_whole = deduplicate(
+                    _reported(chunks, progress) if progress else chunks,
+                    (lambda _: None) if arguments.count else write,
                     filter_,
-                    read=read,
                     on_full=arguments.on_full,
                     summary=summary,
-                    warn=lambda text: say(f"streamdedup: warning: {text}"),
+                    warn=lambda text: tell(f"warning: {text}"),
                     is_unread=is_unread,
                 )
+                if arguments.save is not None and is_whole:
+                    sync_output()
+                    KeptFilter(filter_, lines).save(arguments.save)
+                    is_saved = True
         finally:
+            if progress:
+                progress.end()
             say(summary.text(filter_))
+            if arguments.count:
+                put(f"passed {summary.passed}\ndropped {summary.lines - summary.passed}\n")
+            if not is_saved:
+                say(
+                    f"streamdedup: warning: {arguments.save} is not written, because not all lines were copied: after"
+                    " the same --load, the same lines pass again"
+                )
     return 0
 
 
-def _on_full(arguments: argparse.Namespace) -> str:
-    """Return what happens at capacity: what is asked for, or else `grow` if the kind can grow."""
-    from streamdedup.filters.options import can_grow
-
-    grows = can_grow(arguments.kind, arguments.error_rate)
-    on_full = arguments.on_full or ("grow" if grows else "stop")
-    if arguments.kind == "window" and (on_full == "grow" or arguments.max_size is not None):
-        option = "--on-full grow" if on_full == "grow" else "--max-size"
-        raise ConfigError(
-            f"{option} is not for --kind window, which counts lines here and is never full; leave it out"
-        )
-    if arguments.max_size is not None and on_full != "grow":
-        instead = "give --on-full grow" if grows else "choose a --kind that can grow"
-        raise ConfigError(
-            f"--max-size is the size to which a filter may grow; {instead}, or leave it out"
-        )
-    return str(on_full)
+def _named(files: Sequence[str]) -> dict[str, str]:
+    """Return the inputs, by what messages call them: their own names may be secrets."""
+    return {f"FILE {at}" if len(files) > 1 else "FILE": file for at, file in enumerate(files, 1)}
 
 
-def _filter_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    config = {name: getattr(arguments, name) for name in ("kind", "capacity", "error_rate")}
-    if arguments.hash == "siphash":  # the filter ends with the command, so its secret is not kept
-        config |= {"hash": arguments.hash, "hash_key": secrets.token_bytes(16)}
-    if arguments.on_full == "grow":
-        config |= {"on_full": "grow"}
-    if arguments.max_size is not None:
-        config |= {"max_size": arguments.max_size}
-    return config
+def _progress(files: Collection[str]) -> "Progress":
+    """Return what reports how far the inputs are read."""
+    from streamdedup.lists.progress import Progress
+
+    sizes = list[int]()
+    for file in files:
+        with suppress(OSError):
+            found = os.fstat(sys.stdin.fileno()) if file == "-" else Path(file).stat()
+            if stat.S_ISREG(found.st_mode):
+                sizes.append(found.st_size)
+    made = Progress(sys.stderr, live=True)
+    made.begin("reading", sum(sizes) if len(sizes) == len(files) else None)
+    return made
 
 
-def _as_arguments(text: str) -> str:
-    """Return the same message with the options of the `filter` section under their names on this command line."""
-    return re.sub(r"\bfilter\.(\w+)", lambda option: "--" + option[1].replace("_", "-"), text)
+def _reported(chunks: Iterable["Chunk"], progress: "Progress") -> Iterator["Chunk"]:
+    for chunk in chunks:
+        yield chunk
+        progress.advance(len(chunk.text), len(chunk))
+
+
+def _check_save(path: Path | None, others: Sequence[str | None]) -> None:
+    """Refuse a file for --save that cannot be one, or that is an input or the output, before anything is read."""
+    if path is None:
+        return
+    from streamdedup.snapshot.files import check_target
+
+    check_target(path)
+    for other in others:
+        with suppress(OSError, ValueError):
+            if other is not None and path.samefile(other):
+                raise ConfigError(
+                    "--save: the file is also an input or the output; name another one"
+                )
 
 
 @contextmanager

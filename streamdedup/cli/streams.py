@@ -10,7 +10,7 @@ import select
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import BinaryIO, TextIO
 
 from typing_extensions import Buffer, override
@@ -117,6 +117,46 @@ def refuse_output(file: int | str) -> None:
             and os.path.samestat(found, os.fstat(sys.stdout.fileno()))
         ):
             raise ConfigError("the input is also the output; write to another file")
+
+
+@contextmanager
+def writing_to(path: str | None) -> Iterator[None]:
+    """Within this context, standard output is the file at `path`, unless that is None.
+
+    The file is made if it is missing, and keeps what is in it until `empty_output`. ConfigError if it cannot be opened.
+    """
+    if path is None:
+        yield
+        return
+    try:
+        # A pipe waits here for its reader, as in a shell.
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "w")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--output: {getattr(error, 'strerror', error)}; name a file that can be written to"
+        ) from None
+    with file, redirect_stdout(file):
+        yield
+
+
+def empty_output() -> None:
+    """Remove what is in the file that is standard output."""
+    if _is_regular(sys.stdout.fileno()):
+        os.ftruncate(sys.stdout.fileno(), 0)
+
+
+def sync_output() -> None:
+    """Make what was written durable, if standard output is a file. StreamdedupError if that fails."""
+    with suppress(io.UnsupportedOperation):
+        if _is_regular(sys.stdout.fileno()):
+            try:
+                os.fsync(sys.stdout.fileno())
+            except OSError as error:
+                raise StreamdedupError(f"the output cannot be written: {error.strerror}") from None
+
+
+def _is_regular(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
 class _Input(io.RawIOBase):

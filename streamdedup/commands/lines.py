@@ -5,9 +5,9 @@ chunk, and a line or record of at most `texts.LINE_BYTES_MAX`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol, cast
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.events import Column, Integers
 from streamdedup.keys.extract import json_keys
+from streamdedup.keys.formats.csv_column import cells_of, is_plain
 from streamdedup.keys.formats.csv_records import (
     NO_RECORD,
     CsvRecord,
@@ -27,14 +28,14 @@ from streamdedup.keys.formats.csv_records import (
     numbered,
 )
 from streamdedup.keys.formats.line_column import bounds_of
-from streamdedup.keys.formats.texts import BYTE_ORDER_MARK, Lines, texts
+from streamdedup.keys.formats.texts import BYTE_ORDER_MARK, NEWLINE, Lines, texts
 from streamdedup.keys.hashing import Digests, Hash
 from streamdedup.keys.join import joined
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import Normalization, UrlRules
 from streamdedup.keys.steps import drained
-from streamdedup.named_files import open_stream
+from streamdedup.named_files import can_be_read_again, open_stream
 from streamdedup.units import quote
 
 CHUNK_BYTES = 1 << 19
@@ -56,7 +57,8 @@ class Chunk:
 
     `malformed` has the reason of each line that has no key. A record of several lines counts as one. `first` is the
     number of the first line, from 1. `is_header`: this is one line, without a key. `within` has the number of lines
-    within a record that could be records (`CsvRecord.within`), by its row.
+    within a record that could be records (`CsvRecord.within`), by its row. `end` is the byte that ends a line; the last
+    one of an input may have none.
     """
 
     text: bytes
@@ -66,13 +68,20 @@ class Chunk:
     first: int
     is_header: bool = False
     within: Mapping[int, int] = field(default_factory=dict)
+    end: bytes = NEWLINE
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def number(self, row: int) -> int:
-        """Return the number of the line at which a row begins."""
-        return self.first + self.text.count(b"\n", 0, int(self.bounds[row]))
+        """Return the number of the line at which a row begins; of the row after the last, that of the next line."""
+        ends = self.text.count(self.end, 0, int(self.bounds[row]))
+        return self.first + ends + (row == len(self) and self.is_open)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last line has no end."""
+        return not self.text.endswith(self.end)
 
 
 LineReader = Callable[[LineSource], Iterator[Chunk]]
@@ -90,13 +99,15 @@ def line_reader(
     normalize: Normalization = "none",
     rules: UrlRules | None = None,
     separator: str | None = None,
+    end: bytes = NEWLINE,
 ) -> LineReader:
     """Return what reads lines and their keys.
 
     Each of `keys` is "line", "json:FIELD" or "csv:COLUMN". FIELD is as in the configuration's `key.field`, and several
     are joined as there; of "json:[FIELD, FIELD]" the first counts that is neither missing nor null. COLUMN is the name
     of a column in the first line, which is then a header, or a number, counted from 1. `rules` are those of "url";
-    `separator` is that of CSV, by default a comma. ConfigError if the keys do not fit.
+    `separator` is that of CSV, by default a comma, and `end` is the byte that ends a line. ConfigError if the keys do
+    not fit.
     """
     if separator and not all(key.startswith("csv:") for key in keys):
         raise ConfigError(
@@ -104,7 +115,7 @@ def line_reader(
         )
     normal = normalizer(normalize, rules)
     if set(keys) == {"line"}:
-        return partial(_plain, normal.of_column) if normal else whole_lines
+        return partial(_plain, normal.of_column if normal else None, end=end)
     if "line" in keys:
         raise ConfigError(
             "--key line is the whole line, so it cannot be combined with another key; delete one of them"
@@ -116,9 +127,14 @@ def line_reader(
             "--key json: and csv: are of lines of two formats; delete those of one format"
         )
     if formats == {"csv"}:
+        if end != NEWLINE:
+            raise ConfigError(
+                "--key csv: is of records that end with a newline; delete --null or --delimiter"
+            )
         columns = [numbered(name, f"--key csv:{name}") for name in names]
         return partial(_csv, names, columns, normal, separator or ",")
-    return partial(_plain, partial(json_keys, list(map(_fields, names)), normalizer=normal))
+    take = partial(json_keys, list(map(_fields, names)), normalizer=normal)
+    return partial(_plain, take, end=end)
 
 
 def url_rules(
@@ -138,6 +154,43 @@ def url_rules(
     return None
 
 
+def all_lines(
+    read: LineReader, sources: Iterable[AbstractContextManager[LineSource]]
+) -> Generator[Chunk]:
+    """Read one source after the other, each to its end. Lines are counted through all of them.
+
+    Of all but the first, a byte order mark is left out, and so is the header. ConfigError if that is another one than
+    the first.
+    """
+    header, before = b"", 0
+    for number, opened_ in enumerate(sources, 1):
+        last: Chunk | None = None
+        with opened_ as source:
+            for chunk in read(source):
+                last = replace(chunk, first=before + chunk.first)
+                if before and chunk.first == 1:
+                    last = _unmarked(last)
+                if chunk.is_header:
+                    names = chunk.text.removeprefix(BYTE_ORDER_MARK).rstrip(b"\r\n")
+                    if before and names != header:
+                        raise ConfigError(
+                            f"FILE {number}: its first line differs from that of the first FILE, so their records do"
+                            " not have the same columns; give the number of the column if these lines are no headers"
+                        )
+                    header = names
+                if not (before and chunk.is_header):
+                    yield last
+        before = last.number(len(last)) - 1 if last else before
+
+
+def _unmarked(chunk: Chunk) -> Chunk:
+    if not chunk.text.startswith(BYTE_ORDER_MARK):
+        return chunk
+    bounds = chunk.bounds.copy()
+    bounds[0] = len(BYTE_ORDER_MARK)
+    return replace(chunk, bounds=bounds)
+
+
 def digests_of(chunk: Chunk, hash_: Hash) -> LineDigests:
     """Return the digests of the keys of a chunk."""
     rows, keys = np.ones(len(chunk), dtype=np.bool_), chunk.keys
@@ -148,19 +201,21 @@ def digests_of(chunk: Chunk, hash_: Hash) -> LineDigests:
 
 
 def _plain(
-    take: Callable[[Column], tuple[Column, dict[int, str]]] | None, source: LineSource
+    take: Callable[[Column], tuple[Column, dict[int, str]]] | None,
+    source: LineSource,
+    end: bytes = NEWLINE,
 ) -> Iterator[Chunk]:
     first = 1
-    for text in texts(_chunks(source)):
-        bounds = bounds_of(text, b"\n")
+    for text in texts(_chunks(source), end):
+        bounds = bounds_of(text, end)
         starts, sizes = bounds[:-1].copy(), np.diff(bounds) - 1
-        sizes[-1] += not text.endswith(b"\n")
+        sizes[-1] += not text.endswith(end)
         if first == 1 and text.startswith(BYTE_ORDER_MARK):
             starts[0] += len(BYTE_ORDER_MARK)
             sizes[0] -= len(BYTE_ORDER_MARK)
         lines = Column(text, starts, sizes)
         keys, malformed = (lines, {}) if take is None else take(lines)
-        yield Chunk(text, bounds, keys, malformed, first)
+        yield Chunk(text, bounds, keys, malformed, first, end=end)
         first += len(lines)
 
 
@@ -189,38 +244,64 @@ def _csv(
         text = _text(header.lines, ends_open=lines.ends_open)
         bounds = np.array([0, len(text)])
         yield Chunk(text, bounds, Column.of([None]), {0: "a header"}, 1, is_header=True)
-    read = list[CsvRecord]()
-    for record in records:
-        read.append(record)
-        is_last = not lines.are_waiting  # what follows may be a while in coming
-        if is_last or len(read) == RECORDS_MAX:
-            yield _chunk(read, columns, normal, lines.ends_open)
-            read = []
-    if read:
-        yield _chunk(read, columns, normal, lines.ends_open)
+    while lines.are_waiting or lines.ahead():
+        if not lines.are_waiting and records.has_begun:
+            text, number = lines.ahead(), lines.number
+            bounds = bounds_of(text, NEWLINE)
+            if is_plain(text, bounds):
+                cells = [cells_of(text, bounds, separator, column) for column in columns]
+                lines.skip(len(bounds) - 1)
+                yield _chunk(text, bounds, cells, normal, number)
+                continue
+        read = list[CsvRecord]()
+        for record in records:
+            read.append(record)
+            # What follows those that wait may be a while in coming.
+            if not lines.are_waiting or len(read) == RECORDS_MAX:
+                break
+        yield _chunk_of(read, columns, normal, ends_open=lines.ends_open)
 
 
-def _chunk(
-    records: Sequence[CsvRecord], columns: Sequence[int], normal: Normalizer | None, ends_open: bool
+def _chunk_of(
+    records: Sequence[CsvRecord],
+    columns: Sequence[int],
+    normal: Normalizer | None,
+    *,
+    ends_open: bool,
 ) -> Chunk:
-    parts = list[Column]()
-    malformed = dict[int, str]()
+    cells = list[tuple[Column, dict[int, str]]]()
     for column in columns:
-        cells = [cell_of(record, column) for record in records]
-        keys = Column.of([cell for cell, _ in cells])
-        reasons = {row: reason for row, (_, reason) in enumerate(cells) if reason}
-        if normal is not None:
-            keys, more = drained(normal.steps(keys))
-            reasons |= more
-        parts.append(keys)
-        malformed = reasons | malformed  # the first column that is missing is named
-    keys = parts[0] if len(parts) == 1 else joined(parts)
+        found = [cell_of(record, column) for record in records]
+        reasons = {row: reason for row, (_, reason) in enumerate(found) if reason}
+        cells.append((Column.of([cell for cell, _ in found]), reasons))
     text = _text((line for record in records for line in record.lines), ends_open=ends_open)
     sizes = [sum(map(len, record.lines)) + len(record.lines) for record in records]
     bounds = np.minimum(np.cumsum([0, *sizes]), len(text))
     within = {row: record.within for row, record in enumerate(records) if record.within}
-    malformed = dict(sorted(malformed.items()))
-    return Chunk(text, bounds, keys, malformed, records[0].number, within=within)
+    return _chunk(text, bounds, cells, normal, records[0].number, within=within)
+
+
+def _chunk(
+    text: bytes,
+    bounds: Integers,
+    cells: Sequence[tuple[Column, dict[int, str]]],
+    normal: Normalizer | None,
+    number: int,
+    *,
+    within: Mapping[int, int] | None = None,
+) -> Chunk:
+    """Return records as a chunk; `cells` are those of each column, with the reasons for each row that has none."""
+    parts = list[Column]()
+    malformed = dict[int, str]()
+    for found, missing in cells:
+        keys, reasons = found, missing
+        if normal is not None:
+            keys, more = drained(normal.steps(keys))
+            reasons = reasons | more
+        parts.append(keys)
+        malformed = reasons | malformed  # the first column that is missing is named
+    keys = parts[0] if len(parts) == 1 else joined(parts)
+    return Chunk(text, bounds, keys, dict(sorted(malformed.items())), number, within=within or {})
 
 
 def _text(lines: Iterable[bytes], *, ends_open: bool) -> bytes:
@@ -247,14 +328,27 @@ def opened(name: str, option: str, stdin: Callable[[], BinaryIO]) -> Iterator[Li
     if name == STDIN:
         yield cast("LineSource", stdin())
         return
-    try:
+    with _naming(option):
         file = open_stream(Path(name))
+    with file:
+        yield file
+
+
+def refuse_unreadable(name: str, option: str) -> None:
+    """ConfigError if `opened` would refuse it, as far as that is known in advance."""
+    with _naming(option):
+        if name != STDIN and can_be_read_again(path := Path(name)):
+            open_stream(path).close()
+
+
+@contextmanager
+def _naming(option: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{option}: {getattr(error, 'strerror', error)}; name a file, or - for standard input"
         ) from None
-    with file:
-        yield file
 
 
 def _read(source: LineSource) -> bytes:

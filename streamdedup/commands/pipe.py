@@ -6,21 +6,20 @@ chunk, and a line of at most `texts.LINE_BYTES_MAX`.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamdedup.commands.lines import Chunk, LineReader, LineSource, digests_of, whole_lines
+from streamdedup.commands.lines import Chunk, digests_of
 from streamdedup.errors import StreamdedupError
-from streamdedup.filters.base import Addable, Growing, Mask
+from streamdedup.filters.base import Addable, Growing
 from streamdedup.filters.kinds import CELLED
 from streamdedup.filters.options import can_grow
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.keys.formats.csv_records import swallowed
 from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.keys.formats.line_column import chosen
-from streamdedup.keys.hashing import Digests
 from streamdedup.rules.duplicates import adder, room_of, rows_that_fit
 from streamdedup.units import counted, sized
 
@@ -33,14 +32,16 @@ OTHER_REASONS = "other reasons"
 class Summary:
     """The number of lines, by verdict; of malformed ones by their reason, and the number of the first line of each.
 
-    `of` is what they are called: a record of CSV may take several lines, and counts as one.
+    `of` is what they are called: a record of CSV may take several lines, and counts as one. `fresh` are those whose key
+    is new, or that have none. They pass, or, if `repeated`, all others do.
     `at_byte` is how the reason of that first line goes on, if it names a byte. `within` is the number of lines within
     records that could be records, and `first_within` names the first.
     """
 
     of: str = "line"
+    repeated: bool = False
     lines: int = 0
-    passed: int = 0
+    fresh: int = 0
     malformed: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     first: dict[str, int] = field(default_factory=dict)
@@ -48,6 +49,11 @@ class Summary:
     within: int = 0
     first_within: str = ""
     started: float = field(default_factory=time.monotonic)
+
+    @property
+    def passed(self) -> int:
+        """The number of lines that pass."""
+        return self.lines - self.fresh if self.repeated else self.fresh
 
     def note(self, chunk: Chunk, malformed: Mapping[int, str]) -> None:
         """Count rows of `chunk` that are malformed, by their reasons, and lines within its records."""
@@ -73,7 +79,14 @@ class Summary:
         If no line had a key, the last line gives a hint, because then the key is probably wrong, not the lines.
         """
         seconds = max(time.monotonic() - self.started, 1e-9)
-        malformed = f" ({self.malformed:,} malformed, passed unjudged)" if self.malformed else ""
+        first, second = f"{self.fresh:,} passed", counted(self.lines - self.fresh, "duplicate")
+        if self.repeated:
+            first, second = f"{self.fresh:,} dropped", f"{second} passed"
+        malformed = (
+            f" ({self.malformed:,} malformed, {first.split()[1]} unjudged)"
+            if self.malformed
+            else ""
+        )
         name = filter_.stages if isinstance(filter_, Growing) else filter_.kind
         beyond = " (BEYOND ITS CAPACITY)" if room_of(filter_) < 0 else ""
         held = f"{len(filter_):,} of {filter_.capacity:,} keys"
@@ -82,8 +95,8 @@ class Summary:
                 f"remembers {counted(len(filter_), 'key')} (at least the last {filter_.capacity:,})"
             )
         return (
-            f"{counted(self.lines, self.of)}: {self.passed:,} passed{malformed},"
-            f" {counted(self.lines - self.passed, 'duplicate')}; {self.lines / seconds:,.0f} {self.of}s/s\n"
+            f"{counted(self.lines, self.of)}: {first}{malformed}, {second};"
+            f" {self.lines / seconds:,.0f} {self.of}s/s\n"
             f"{name}: {held}, {sized(filter_.size_bytes)}, {filter_.fill_ratio:.2%} of {_filled(filter_)},"
             f" estimated error {filter_.error_rate_now:.2g}{beyond}"
             f"{self._reasons()}"
@@ -120,27 +133,26 @@ class FullError(StreamdedupError):
 
 
 def deduplicate(
-    source: LineSource,
+    chunks: Iterable[Chunk],
     write: Callable[[bytes | memoryview], object],
     filter_: Addable,
     *,
-    read: LineReader = whole_lines,
     on_full: str = "stop",
     summary: Summary,
     warn: Callable[[str], None],
     is_unread: Callable[[], bool] = lambda: False,
-) -> None:
-    """Pass to `write` the lines of `source` whose key is not in `filter_`, and add these keys.
+) -> bool:
+    """Pass to `write` the lines of `chunks` whose key is not in `filter_`, and add these keys; return True.
 
-    `read` reads lines and their keys; by default, the line is the key. At capacity, if `on_full` is "stop" or "grow",
+    If `summary` is of repeated lines, pass the others that have a key. At capacity, if `on_full` is "stop" or "grow",
     the lines before are written and FullError is raised; otherwise `warn` is called once, when capacity is exceeded.
     FullError, too, if the filter may grow and there is no memory for that.
 
     What `write` raises is raised as it is. `is_unread` detects that the output's reader has gone, even if nothing is
-    written.
+    written; then False is returned.
     """
-    sieve, of = _Sieve(write, filter_, adder(filter_), on_full != "warn", summary), summary.of
-    for chunk in read(source):
+    sieve, of = _Sieve(write, filter_, on_full != "warn", summary), summary.of
+    for chunk in chunks:
         had_room = room_of(filter_) >= 0
         try:
             fits = sieve.pass_fresh(chunk)
@@ -162,7 +174,8 @@ def deduplicate(
                 f" from here on, {_beyond(filter_)}; give a larger --capacity"
             )
         if is_unread():
-            return
+            return False
+    return True
 
 
 def _beyond(filter_: Addable) -> str:
@@ -180,35 +193,49 @@ def _remedy(filter_: Addable, on_full: str) -> str:
     return "a larger --capacity, or"
 
 
-@dataclass(frozen=True)
 class _Sieve:
-    write: Callable[[bytes | memoryview], object]
-    filter_: Addable
-    add: Callable[[Digests], Mask]
-    stops_when_full: bool
-    summary: Summary
+    """Judges and writes lines. A line that has no end, since an input ends with it, gets one if another follows."""
+
+    def __init__(
+        self,
+        write: Callable[[bytes | memoryview], object],
+        filter_: Addable,
+        stops_when_full: bool,
+        summary: Summary,
+    ) -> None:
+        self._write, self._filter, self._add = write, filter_, adder(filter_)
+        self._stops_when_full, self._summary = stops_when_full, summary
+        self._lacks_end = False
 
     def pass_fresh(self, chunk: Chunk) -> bool:
         """Judge and write the lines of `chunk`. False if the filter became full before the last of them."""
         if chunk.is_header:
-            self.write(chunk.text)
+            self._put(memoryview(chunk.text), chunk.end)
             return True
         count = len(chunk)
-        hashed, rows = digests_of(chunk, self.filter_.hash)
-        room = room_of(self.filter_)
-        if self.stops_when_full and len(hashed) > room:
-            fitting = rows_that_fit(self.filter_, hashed, room)
+        hashed, rows = digests_of(chunk, self._filter.hash)
+        room = room_of(self._filter)
+        if self._stops_when_full and len(hashed) > room:
+            fitting = rows_that_fit(self._filter, hashed, room)
             if fitting < len(hashed):
                 count = int(np.flatnonzero(rows)[fitting])
                 hashed, rows = hashed[:fitting], rows[:count]
-        passes = ~rows
-        passes[rows] = self.add(hashed)
-        self.summary.lines += count
-        self.summary.passed += int(np.count_nonzero(passes))
+        fresh = ~rows
+        fresh[rows] = self._add(hashed)
+        self._summary.lines += count
+        self._summary.fresh += int(np.count_nonzero(fresh))
         malformed = chunk.malformed
         if count < len(chunk):
             malformed = {row: reason for row, reason in malformed.items() if row < count}
-        self.summary.note(chunk, malformed)
-        if out := chosen(chunk.text, chunk.bounds, passes):
-            self.write(out)
+        self._summary.note(chunk, malformed)
+        self._put(
+            chosen(chunk.text, chunk.bounds, ~fresh if self._summary.repeated else fresh), chunk.end
+        )
         return count == len(chunk)
+
+    def _put(self, lines: memoryview, end: bytes) -> None:
+        if lines:
+            if self._lacks_end:
+                self._write(end)
+            self._write(lines)
+            self._lacks_end = lines[-1] != end[0]

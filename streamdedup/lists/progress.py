@@ -11,7 +11,7 @@ UPDATE_S = 0.2
 _CLEAR = "\r\x1b[K"  # go to the beginning of the line and erase it
 
 
-class BuildProgress:
+class Progress:
     """Writes updates to `out` if it is `live`: on a terminal one line, written again and again, else a line each.
 
     The totals of each step are written in any case. `clock` is in seconds.

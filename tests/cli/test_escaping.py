@@ -20,7 +20,7 @@ from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Verdict
 from streamdedup.lists import facts
 from streamdedup.lists.build import builder
-from streamdedup.lists.progress import BuildProgress
+from streamdedup.lists.progress import Progress
 from streamdedup.snapshot import files
 from tests.lists.tools import Commands, built
 from tests.lists.tools import lists as lists  # noqa: PLC0414 - a fixture
@@ -163,5 +163,5 @@ def test_an_error_of_a_command_moves_no_cursor(lists: Commands, text: str) -> No
     assert said.status == 1
     assert said.errors.replace("\n", "").isprintable()
     out = io.StringIO()
-    BuildProgress(out, live=False).say(f"{text}\nx")
+    Progress(out, live=False).say(f"{text}\nx")
     assert out.getvalue().replace("\n", "").isprintable()

@@ -103,11 +103,11 @@ def test_a_wrong_argument_is_not_repeated(
         (["pipe", "x"], "FILE: No such file or directory; name a file, or - for standard input\n"),
         (
             ["pipe", "a", "b"],
-            "pipe takes one FILE; to join several: cat FILE FILE | streamdedup pipe\n",
+            "FILE 1: No such file or directory; name a file, or - for standard input\n",
         ),
         (
             ["pipe", "a", "-", "b", "--kind", "exact"],
-            "pipe takes one FILE; to join several: cat FILE",
+            "FILE 1: No such file or directory; name a file",
         ),
         (["run", "x"], "FILE: No such file or directory; it is the configuration, the same as -c"),
         (["pipe", "--h=1"], "ambiguous option: it could match --"),

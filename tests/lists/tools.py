@@ -20,7 +20,7 @@ from streamdedup.lists.build.inputs import Input, inputs_of
 from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.normalization import Normalizing
-from streamdedup.lists.progress import BuildProgress
+from streamdedup.lists.progress import Progress
 from tests.filters.cases import HASH_KEY
 
 PROVIDER = Normalizing("email", EmailRules.of("provider"))
@@ -45,9 +45,9 @@ def no_stdin() -> BinaryIO:
     raise AssertionError("nobody reads standard input here")
 
 
-def quiet() -> BuildProgress:
+def quiet() -> Progress:
     """Return a progress that writes nothing."""
-    return BuildProgress(None, live=False)
+    return Progress(None, live=False)
 
 
 def inputs(*paths: Path, **options: str) -> list[Input]:

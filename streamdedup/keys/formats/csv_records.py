@@ -69,6 +69,11 @@ class CsvRecords(Iterator[CsvRecord]):
         self._width = 0  # cells of the first record
         self._read_to = 0  # lines before this one were read earlier, and put back
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the number of cells of the first record is known."""
+        return self._width > 0
+
     def __next__(self) -> CsvRecord:
         number = self._lines.number
         # No record is read far again: that could take quadratic time.

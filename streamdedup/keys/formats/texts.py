@@ -10,6 +10,7 @@ from itertools import islice
 from streamdedup.errors import ConfigError, StreamdedupError
 
 LINE_BYTES_MAX = 64 << 20
+NEWLINE, NUL = b"\n", b"\0"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # before UTF-8 of some editors; no part of the first key
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of the two byte orders
 UTF_16 = "is UTF-16; convert it first, for example with: iconv -f UTF-16 -t UTF-8"
@@ -21,14 +22,15 @@ def refuse_utf16(first: bytes) -> None:
         raise ConfigError(f"the input {UTF_16}")
 
 
-def texts(chunks: Iterable[bytes], end: bytes = b"\n") -> Iterator[bytes]:
+def texts(chunks: Iterable[bytes], end: bytes = NEWLINE) -> Iterator[bytes]:
     """Yield whole lines, each with the byte `end`, but for the last of the input if it has none.
 
-    StreamdedupError if a line is longer than LINE_BYTES_MAX, ConfigError if the input is UTF-16.
+    StreamdedupError if a line is longer than LINE_BYTES_MAX. ConfigError if the input is UTF-16, unless NUL ends lines.
     """
     found = _texts(chunks, end)
     for first in islice(found, 1):
-        refuse_utf16(first)
+        if end != NUL:
+            refuse_utf16(first)
         yield first
     yield from found
 
@@ -55,15 +57,31 @@ class Lines(Iterator[bytes]):
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._texts, self._waiting = texts(chunks), deque[bytes]()
-        self._ends_open, self.number = False, 1
+        self._ahead, self._ends_open, self.number = b"", False, 1
 
     def __next__(self) -> bytes:
         while not self._waiting:
-            text = next(self._texts)
-            self._ends_open = not text.endswith(b"\n")
-            self._waiting.extend(text.removesuffix(b"\n").split(b"\n"))
+            if not (text := self.ahead()):
+                raise StopIteration
+            self._waiting.extend(text.removesuffix(NEWLINE).split(NEWLINE))
+            self._ahead = b""
         self.number += 1
         return self._waiting.popleft()
+
+    def ahead(self) -> bytes:
+        """Return the next lines as they lie in the input, of which none was read yet; empty if there are no more.
+
+        No line may be waiting.
+        """
+        if not self._ahead:
+            self._ahead = next(self._texts, b"")
+            self._ends_open = bool(self._ahead) and not self._ahead.endswith(NEWLINE)
+        return self._ahead
+
+    def skip(self, count: int) -> None:
+        """Pass over the lines that are `ahead`, which are so many."""
+        self._ahead = b""
+        self.number += count
 
     def put_back(self, lines: list[bytes]) -> None:
         """Let the last `lines` that were read be the next ones."""

@@ -33,7 +33,7 @@ from streamdedup.lists.exact_store import EXACT_KIND
 from streamdedup.lists.facts import EntryCounts, check_name
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.normalization import AS_THEY_ARE, Normalizing
-from streamdedup.lists.progress import BuildProgress
+from streamdedup.lists.progress import Progress
 from streamdedup.rules.duplicates import adder
 from streamdedup.snapshot import files
 from streamdedup.units import counted, sized
@@ -104,7 +104,7 @@ def build(
     inputs: Sequence[Input],
     output: Path,
     rejects: Rejects,
-    progress: BuildProgress,
+    progress: Progress,
     *,
     wall_clock: Callable[[], float] = time.time,
 ) -> KeyList:
@@ -149,9 +149,7 @@ def _is_same(path: Path, given: Input) -> bool:
     return there and path.samefile(given.name)
 
 
-def _counted(
-    recipe: BuildRequest, inputs: Sequence[Input], progress: BuildProgress
-) -> _Count | None:
+def _counted(recipe: BuildRequest, inputs: Sequence[Input], progress: Progress) -> _Count | None:
     """Return the counts; None if they cannot be known in advance, because an input can be read only once."""
     if recipe.capacity is not None:
         return _Count(recipe.capacity, 0, size_bytes(inputs))
@@ -180,7 +178,7 @@ def _called(name: str) -> str:
     return "standard input" if name == STDIN else f"the pipe {name}"
 
 
-def _state_needs(recipe: BuildRequest, count: _Count | None, progress: BuildProgress) -> Needs:
+def _state_needs(recipe: BuildRequest, count: _Count | None, progress: Progress) -> Needs:
     """Report the memory and disk that the build needs. ConfigError if memory is short, or if no such filter exists."""
     if count is None:
         least = needs(recipe.kind, 1, 0, recipe.error_rate, exact=recipe.exact)
@@ -208,7 +206,7 @@ class _Gathered:
         recipe: BuildRequest,
         inputs: Sequence[Input],
         rejects: Rejects,
-        progress: BuildProgress,
+        progress: Progress,
         storing: StoreBuilder | None,
     ) -> None:
         self._pieces = recipe.keying.pieces(inputs, progress)

@@ -25,7 +25,7 @@ from streamdedup.lists.entry import (
     marked,
     wildcard,
 )
-from streamdedup.lists.progress import BuildProgress
+from streamdedup.lists.progress import Progress
 
 MARK_BYTES = np.frombuffer(EXACT + BELOW, dtype=np.uint8)
 
@@ -56,7 +56,7 @@ class EntryKeys:
     entries: EntriesAs = "addresses"
 
     def pieces(
-        self, inputs: Sequence[Input], progress: BuildProgress
+        self, inputs: Sequence[Input], progress: Progress
     ) -> Iterator[tuple[Input, Entries, KeyedEntries]]:
         """Read all inputs once; yield each piece with its input and its keys."""
         for given in inputs:

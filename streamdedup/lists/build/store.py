@@ -19,7 +19,7 @@ from streamdedup.lists.build.spill_files import INSTEAD, Spill
 from streamdedup.lists.exact_store import VERSION, Owner, place_of
 from streamdedup.lists.facts import Facts
 from streamdedup.lists.key_list import KeyList
-from streamdedup.lists.progress import BuildProgress
+from streamdedup.lists.progress import Progress
 from streamdedup.lists.sorted_digests import ROW
 from streamdedup.snapshot import files
 from streamdedup.snapshot.format import pieces
@@ -65,7 +65,7 @@ class StoreBuilder:
         """Take the rows of `digests` (n, 2), of addresses or of domains."""
         self._spill.add(digests)
 
-    def publish(self, listed: KeyList, progress: BuildProgress) -> Path:
+    def publish(self, listed: KeyList, progress: Progress) -> Path:
         """Write all digests taken, put them in place as the store of `listed`, and return its path.
 
         SnapshotError if that fails.
