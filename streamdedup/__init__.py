@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # these import numpy and numba, which importing this package 
     from streamdedup.keys.key_normalizer import KeyNormalizer
     from streamdedup.library import ClassicBloom
     from streamdedup.lookaside import AsyncLookaside, Lookaside
+    from streamdedup.snapshot.streams import Readable, Writable
 
 __all__ = [
     "AsyncLookaside",
@@ -106,29 +107,32 @@ def normalizer(name: str, **rules: "str | bool | Sequence[str]") -> "KeyNormaliz
     return KeyNormalizer.of(name, **rules)
 
 
-def save(filter_: "Filter", path: "str | os.PathLike[str]") -> None:
-    """Put `filter_` at `path`, with mode 0600. The file is replaced whole or not at all. Blocking.
+def save(filter_: "Filter", target: "str | os.PathLike[str] | Writable") -> None:
+    """Put `filter_` at the path `target`, with mode 0600. The file is replaced whole or not at all. Blocking.
 
-    The file holds what was added before the call. Other threads that use the filter wait until this returns; if its
-    kind only sets bits (`bitmap`, `bloom`, `blocked`) and it does not grow, they do not. A `hash_key` is not saved; the
-    secret that a worker drew is.
+    A binary file object (what has `write`) gets the same bytes; it is neither flushed nor closed. The file holds what
+    was added before the call. Other threads that use the filter wait until this returns; if its kind only sets bits
+    (`bitmap`, `bloom`, `blocked`) and it does not grow, they do not. A `hash_key` is not saved; the secret that a
+    worker drew is.
 
-    SnapshotError: the save failed. Then `path` holds the old file, or the new one, which a loss of power may still take
-    back.
+    SnapshotError: the save failed. Then the path holds the old file, or the new one, which a loss of power may still
+    take back; a file object, any part of it.
     """
     from streamdedup import library
 
-    library.save(filter_, path)
+    library.save(filter_, target)
 
 
 def load(
-    path: "str | os.PathLike[str]",
+    source: "str | os.PathLike[str] | Readable",
     *,
     mmap: bool = False,
     hash_key: bytes = b"",
     verify: bool = True,
 ) -> "Filter":
-    """Return the filter that `save` or a worker saved at `path`. Blocking.
+    """Return the filter that `save` or a worker saved at the path `source`. Blocking.
+
+    A binary file object (what has `read`) is read to the end of the filter, where another one may begin.
 
     For siphash, pass the `hash_key` of `build`, unless a worker drew its secret: that is in the file.
 
@@ -145,7 +149,7 @@ def load(
     """
     from streamdedup import library
 
-    return library.load(path, mmap=mmap, hash_key=hash_key, verify=verify)
+    return library.load(source, mmap=mmap, hash_key=hash_key, verify=verify)
 
 
 def open(  # noqa: A001 - as `gzip.open`

@@ -4,20 +4,19 @@ The worker's filters need neither, and pay for neither. So `shared` makes each a
 """
 
 from collections.abc import Mapping
-from contextlib import nullcontext
-from os import PathLike
-from typing import Any, cast
+from typing import Any
 
 from streamdedup import filters
-from streamdedup.filters.base import Addable, Filter, Growing
+from streamdedup.filters.base import Addable, Filter
 from streamdedup.filters.kinds import STATIC
 from streamdedup.keys.hashing import Hash
+from streamdedup.library import files
 from streamdedup.library.classic import ClassicBloom
 from streamdedup.library.content import add_all, options_of
+from streamdedup.library.files import Source, of_class, save
 from streamdedup.library.full import STOP, WARN, WARNED
 from streamdedup.library.locked import naming_options
-from streamdedup.library.subclass import Shared, restored, shared, warm_up
-from streamdedup.snapshot import files
+from streamdedup.library.subclass import restored, shared, warm_up
 
 __all__ = [
     "WARN",
@@ -26,6 +25,7 @@ __all__ = [
     "add_all",
     "build",
     "load",
+    "of_class",
     "options_of",
     "save",
     "shared",
@@ -44,15 +44,6 @@ def build(config: Mapping[str, Any], hash_: Hash | None = None) -> Addable:
     return shared(filters.build(config, hash_), on_full)
 
 
-def load(path: "str | PathLike[str]", *, mmap: bool, hash_key: bytes, verify: bool) -> Filter:
+def load(source: Source, *, mmap: bool, hash_key: bytes, verify: bool) -> Filter:
     """Do what `streamdedup.load` documents."""
-    return files.load(path, mmap=mmap, hash_key=hash_key, verify=verify, make=restored)
-
-
-def save(filter_: Filter, path: "str | PathLike[str]") -> None:
-    """Do what `streamdedup.save` documents. Other threads wait if they could do more than set bits meanwhile."""
-    waits = isinstance(filter_, Shared) and (
-        isinstance(filter_, Growing) or not cast("Filter", filter_).only_sets_bits
-    )
-    with cast("Shared", filter_)._alone() if waits else nullcontext():
-        files.save(filter_, path)
+    return files.load(source, mmap=mmap, hash_key=hash_key, verify=verify, make=restored)

@@ -15,7 +15,8 @@ from streamdedup import filters, forks
 from streamdedup.filters.base import Filter
 from streamdedup.filters.kinds import KINDS, STATIC
 from streamdedup.keys.hashing import MURMUR3, Hash
-from streamdedup.library.content import BATCHES, Content, copies, of_keys
+from streamdedup.library.content import BATCHES, copies, of_keys
+from streamdedup.library.files import Saved
 from streamdedup.library.full import (
     STOP,
     WARN,
@@ -42,7 +43,7 @@ ONE_KEY = ("__contains__", "add", "discard")  # the methods that may become buil
 ONE_ARGUMENT = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in ("self", "key")]
 
 
-class Shared(Content):
+class Shared(Saved):
     """What a filter has more if programs have it."""
 
     def __new__(cls, *_: object, **_named: object) -> Self:  # noqa: D102 - no public name

@@ -170,12 +170,19 @@ def load(
         raise ConfigError("verify=False needs mmap=True: a file that is read is always verified")
     source = Path(path)
     with reading(source, mmap=mmap, verify=verify, fs=fs) as reader:
-        if reader.header.filter.get("kind") == LIST:
-            raise ConfigError(
-                f"cannot use {source}: it is a list that `streamdedup lists build` wrote, with the normalization of"
-                " its keys; load it by streamdedup.lists.load"
-            )
-        return made_by(make, reader, hash_key, source)
+        return filter_by(make, reader, hash_key, source)
+
+
+def filter_by(
+    make: Make[Filter], reader: SnapshotReader, hash_key: bytes, name: Path | str
+) -> Filter:
+    """Return the filter that `made_by` makes. ConfigError if it is a list."""
+    if reader.header.filter.get("kind") == LIST:
+        raise ConfigError(
+            f"cannot use {name}: it is a list that `streamdedup lists build` wrote, with the normalization of"
+            " its keys; load it by streamdedup.lists.load"
+        )
+    return made_by(make, reader, hash_key, name)
 
 
 @contextmanager
@@ -190,19 +197,23 @@ def reading(
     try:
         with opened(fs, path) as (fd, size):
             yield _mapped(fd, verify=verify) if mmap else read_from(fs, fd, size)
-    except SnapshotError as error:
-        remedy = "take a copy of it, or build and save it again"
-        if isinstance(error, NotRegularError):
-            remedy = "name a regular file, or a link to one"
-        elif isinstance(error, ForeignError):
-            remedy = "name a file that `save`, `lists build` or a worker wrote, or a copy of it"
-        raise SnapshotError(f"cannot use {path}: {error}; {remedy}") from _outside(error)
-    except OSError as error:
-        instead = "copy it to where it may be read"
-        raise _blamed("read", path, error, instead) from _outside(error)
+    except (SnapshotError, OSError) as error:
+        raise unusable(path, error) from _outside(error)
 
 
-def made_by(make: Make[Made], reader: SnapshotReader, hash_key: bytes, path: Path) -> Made:
+def unusable(name: Path | str, error: SnapshotError | OSError) -> SnapshotError:
+    """Return the error of what cannot be read, with its name, and what to do."""
+    if isinstance(error, OSError):
+        return blamed("read", name, error, "copy it to where it may be read")
+    remedy = "take a copy of it, or build and save it again"
+    if isinstance(error, NotRegularError):
+        remedy = "name a regular file, or a link to one"
+    elif isinstance(error, ForeignError):
+        remedy = "name a file that `save`, `lists build` or a worker wrote, or a copy of it"
+    return SnapshotError(f"cannot use {name}: {error}; {remedy}")
+
+
+def made_by(make: Make[Made], reader: SnapshotReader, hash_key: bytes, path: Path | str) -> Made:
     """Return what `make` builds from the parts that `reader` reads, and their hash, of which `hash_key` is the secret.
 
     ConfigError if `hash_key` is missing or wrong, which is checked first; SnapshotError if the parts do not fit
@@ -347,7 +358,7 @@ def _hash_of(header: Header, hash_key: bytes = b"") -> Hash:
     return filters.hash_of(name, hash_key)
 
 
-def _checked_hash(header: Header, hash_key: bytes, path: Path) -> Hash:
+def _checked_hash(header: Header, hash_key: bytes, path: Path | str) -> Hash:
     name = header.filter.get("hash")
     if header.secret:
         if hash_key:
@@ -415,12 +426,17 @@ def blaming(
     try:
         yield
     except OSError as error:
-        raise _blamed(doing, path, error, instead, kind) from _outside(error)
+        raise blamed(doing, path, error, instead, kind) from _outside(error)
 
 
-def _blamed(
-    doing: str, path: Path, error: OSError, instead: str, kind: type[SnapshotError] | None = None
+def blamed(
+    doing: str,
+    path: Path | str,
+    error: OSError,
+    instead: str,
+    kind: type[SnapshotError] | None = None,
 ) -> SnapshotError:
+    """Return the error of an action on what has this name. `instead` is what else the operator could do."""
     kind = kind or (NoSpaceError if error.errno in _FULL else SnapshotError)
     return kind(f"cannot {doing} {path}: {words(error)}; {_remedy(error, instead)}")
 
@@ -436,7 +452,9 @@ def _outside(error: E) -> E:
 
 
 def words(error: OSError) -> str:
-    """Return the system's description of the error."""
+    """Return the system's description of the error; if it is none of the system, its own."""
+    if error.errno is None:
+        return str(error) or type(error).__name__
     return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, error.errno)})"
 
 
@@ -452,6 +470,8 @@ _WRONG_PATH = {
 
 
 def _remedy(error: OSError, instead: str) -> str:
+    if error.errno is None:
+        return instead
     if error.errno in _FULL:
         return f"free some space there, or {instead}"
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:

@@ -1,8 +1,10 @@
 """Read and check a snapshot from its first byte to its last. Nothing of it is used before all of it is verified.
 
-Every length is checked against the file's size before memory is allocated for it.
+Every length is checked against the file's size before memory is allocated for it, if that size is known: a file object
+may not say it.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -51,11 +53,12 @@ class Contents:
 class SnapshotReader:
     """One snapshot, read in order: the header when this object is made, the rest once, by `contents()`.
 
-    Subclasses implement access to the bytes. Raises DamagedFileError if the bytes are not those that were written, and
+    `size_bytes` is its size; None if that is not known, and then more bytes may follow, which are not read. Subclasses
+    implement access to the bytes. Raises DamagedFileError if the bytes are not those that were written, and
     SnapshotError if another version wrote them.
     """
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, size_bytes: int | None) -> None:
         self._size_bytes, self._at = size_bytes, 0
         prefix = self._take(PREFIX.size)
         magic, version, length = PREFIX.unpack(prefix)
@@ -120,7 +123,7 @@ class SnapshotReader:
 
     def _closing(self, payload_bytes: int, chunks: int) -> tuple[dict[str, Any], int]:
         length = self._take_u32()
-        if self._remaining != length + U32.size + len(CLOSING_MAGIC):
+        if self._remaining not in (length + U32.size + len(CLOSING_MAGIC), math.inf):
             raise DamagedFileError("its length is not what its trailer says")
         text = self._take(bounded_length(length, "trailer"))
         if self._take_u32() != tail_crc(self._salt, text):
@@ -150,8 +153,8 @@ class SnapshotReader:
         return int(U32.unpack(self._take(U32.size))[0])
 
     @property
-    def _remaining(self) -> int:
-        return self._size_bytes - self._at
+    def _remaining(self) -> float:
+        return math.inf if self._size_bytes is None else self._size_bytes - self._at
 
 
 class CopyingReader(SnapshotReader):
@@ -160,7 +163,7 @@ class CopyingReader(SnapshotReader):
     `read_into` fills a whole view with the next bytes of the file.
     """
 
-    def __init__(self, read_into: Callable[[memoryview], None], size_bytes: int) -> None:
+    def __init__(self, read_into: Callable[[memoryview], None], size_bytes: int | None) -> None:
         self._read_into = read_into
         super().__init__(size_bytes)
 

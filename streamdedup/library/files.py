@@ -1,0 +1,81 @@
+"""Filters of the library are saved to files, to file objects and as bytes, and loaded from them."""
+
+import io
+from contextlib import nullcontext
+from os import PathLike
+from typing import Any, Self, TypeVar, cast
+
+from streamdedup.errors import ConfigError
+from streamdedup.filters.base import Filter, Growing
+from streamdedup.filters.kinds import STATIC
+from streamdedup.library.content import Content
+from streamdedup.snapshot import files, streams
+from streamdedup.snapshot.files import Make
+from streamdedup.snapshot.streams import Readable, Writable
+
+F = TypeVar("F")
+Source = str | PathLike[str] | Readable
+Target = str | PathLike[str] | Writable
+
+
+class Saved(Content):
+    """What a filter has more if it can be saved."""
+
+    def save(self, target: Target) -> None:
+        """Put the filter at a path, or into a binary file object, as `streamdedup.save` does."""
+        save(cast("Filter", self), target)
+
+    def to_bytes(self) -> bytes:
+        """Return what a file of the filter would hold. It costs as much as a copy of the table, twice for a moment."""
+        target = io.BytesIO()
+        self.save(target)
+        return target.getvalue()
+
+    @classmethod
+    def load(
+        cls, source: Source, *, mmap: bool = False, hash_key: bytes = b"", verify: bool = True
+    ) -> Self:
+        """Return the filter that was saved there, as `streamdedup.load` does. ConfigError: it is of another class."""
+        make = cast("Any", cls).from_parts
+        return of_class(cls, load(source, mmap=mmap, hash_key=hash_key, verify=verify, make=make))
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview, *, hash_key: bytes = b"") -> Self:
+        """Return the filter that these bytes are, of `to_bytes` or of a file; it keeps none of them.
+
+        SnapshotError: they are damaged. ConfigError: `hash_key` is wrong, or the filter is of another class.
+        """
+        return of_class(cls, streams.read_bytes(data, hash_key, cast("Any", cls).from_parts))
+
+
+def save(filter_: Filter, target: Target) -> None:
+    """Save `filter_`. Other threads wait meanwhile if they could do more than set bits."""
+    changes = isinstance(filter_, Content) and filter_.kind not in STATIC
+    waits = changes and (isinstance(filter_, Growing) or not filter_.only_sets_bits)
+    with cast("Content", filter_)._alone() if waits else nullcontext():
+        if hasattr(target, "write"):
+            streams.write(filter_, cast("Writable", target))
+        else:
+            files.save(filter_, target)
+
+
+def load(
+    source: Source, *, mmap: bool, hash_key: bytes, verify: bool, make: Make[Filter]
+) -> Filter:
+    """Load a filter from a path or a file object. `make` builds it from its parts."""
+    if not hasattr(source, "read"):
+        return files.load(source, mmap=mmap, hash_key=hash_key, verify=verify, make=make)
+    if mmap or not verify:
+        raise ConfigError(
+            "mmap=True and verify=False need the path of a file, not a file object; give that, or leave them out"
+        )
+    return streams.read(cast("Readable", source), hash_key, make)
+
+
+def of_class(class_: type[F], made: Filter) -> F:
+    """Return a filter that was loaded. ConfigError if it is not of this class."""
+    if not isinstance(made, class_):
+        raise ConfigError(
+            f"what was loaded, {made!r}, is no {class_.__name__}; load it by streamdedup.load"
+        )
+    return made
