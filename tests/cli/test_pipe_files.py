@@ -74,6 +74,8 @@ def test_the_output_is_a_file(call: Call) -> None:
         assert Path("out").read_bytes() == b"a\nb\n"
     assert call("pipe", "two", "-o", "out").returncode == 0
     assert Path("out").read_bytes() == b"\xef\xbb\xbfb\nc\n"
+    assert call("pipe", "one", "-o", "out").returncode == 0
+    assert Path("out").read_bytes() == b"a\nb\n"
     done = call("pipe", "one", "-o", "none/out")
     assert done.returncode == 2
     assert b"--output: No such file or directory; name a file that can be" in done.stderr
@@ -209,15 +211,16 @@ def test_a_run_that_fails_saves_nothing(call: Call) -> None:
     assert Path("seen").read_bytes() == before
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [*COMMAND, "pipe", "two", "--save", "other"],
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
+    for lines in (("two",), ("one", "--load", "seen")):  # of which none is written
+        done = subprocess.run(
+            [*COMMAND, "pipe", *lines, "--save", "other"],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+        assert (done.returncode, Path("other").exists()) == (0, False)
+        assert b"other is not written" in done.stderr
     os.close(writer)
-    assert (done.returncode, Path("other").exists()) == (0, False)
-    assert b"other is not written" in done.stderr
 
 
 def test_a_filter_that_was_loaded_grows_further(call: Call) -> None:
