@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from streamdedup.version import __version__
 
-if TYPE_CHECKING:  # these import numpy and numba, which importing this package does not need
+if TYPE_CHECKING:  # these import numpy, which importing this package does not need
     import os
     from collections.abc import Mapping, Sequence
     from typing import Any
