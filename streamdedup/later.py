@@ -21,22 +21,18 @@ class Later:
         self._make = make
 
     @property
-    def made(self) -> Any:
-        """What numba made of it."""
-        if not self.is_made:  # of two threads that do this at once, one is the first
-            vars(self).setdefault("_made", self._make())
-        return vars(self)["_made"]
-
-    @property
     def is_made(self) -> bool:
         """Whether it was needed yet."""
-        return "_made" in vars(self)
+        return "made" in vars(self)
 
     def __call__(self, *arguments: Any) -> Any:
         """Call what was made."""
         return self.made(*arguments)
 
     def __getattr__(self, name: str) -> Any:
+        """Return an attribute of what was made, or `made` itself. Of two threads that make it, one is first."""
+        if name == "made":
+            return vars(self).setdefault("made", self._make())
         return getattr(self.made, name)
 
     def __deepcopy__(self, _known: object) -> "Later":
