@@ -10,7 +10,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 
-from streamdedup.filters.base import Addable
+from streamdedup import Addable
 
 Handle = Callable[[Any], Awaitable[None]]
 

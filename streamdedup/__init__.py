@@ -1,16 +1,37 @@
 """Find out, at stream speed and in a few bits a key, whether an event has come before."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from streamdedup.version import __version__
 
-if TYPE_CHECKING:  # these import numpy, which importing this package does not need
+if TYPE_CHECKING:  # these import numpy and numba, or take time, which importing this does not need
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
+    from streamdedup import errors, lists
+    from streamdedup.classes import (
+        DLCBF,
+        Addable,
+        Bitmap,
+        BlockedBloom,
+        Bloom,
+        Counting,
+        Cuckoo,
+        DirectBitmap,
+        DLeft,
+        Exact,
+        Filter,
+        Fuse,
+        Growing,
+        GrowingWindow,
+        Removable,
+        Unionable,
+        Window,
+        build,
+    )
     from streamdedup.errors import FilterFullError, FilterFullWarning
-    from streamdedup.filters.base import Addable, Filter
+    from streamdedup.filters import base
     from streamdedup.kept.kept import Kept
     from streamdedup.keys.key_normalizer import KeyNormalizer
     from streamdedup.library import ClassicBloom
@@ -18,75 +39,62 @@ if TYPE_CHECKING:  # these import numpy, which importing this package does not n
     from streamdedup.snapshot.streams import Readable, Writable
 
 __all__ = [
+    "DLCBF",
+    "Addable",
     "AsyncLookaside",
+    "Bitmap",
+    "BlockedBloom",
+    "Bloom",
     "ClassicBloom",
+    "Counting",
+    "Cuckoo",
+    "DLeft",
+    "DirectBitmap",
+    "Exact",
+    "Filter",
     "FilterFullError",
     "FilterFullWarning",
+    "Fuse",
+    "Growing",
+    "GrowingWindow",
     "Kept",
     "Lookaside",
+    "Removable",
+    "Unionable",
+    "Window",
     "__version__",
     "build",
+    "errors",
+    "lists",
     "load",
     "normalizer",
     "open",
     "save",
 ]
 
-_CLASSES = {
-    "AsyncLookaside": "streamdedup.lookaside",
-    "ClassicBloom": "streamdedup.library",
-    "FilterFullError": "streamdedup.errors",
-    "FilterFullWarning": "streamdedup.errors",
-    "Kept": "streamdedup.kept.kept",
-    "Lookaside": "streamdedup.lookaside",
+_ELSEWHERE = {
+    "streamdedup.errors": ("FilterFullError", "FilterFullWarning"),
+    "streamdedup.kept.kept": ("Kept",),
+    "streamdedup.library": ("ClassicBloom",),
+    "streamdedup.lookaside": ("AsyncLookaside", "Lookaside"),
 }
 
 
-def __getattr__(name: str) -> object:
-    if name in _CLASSES:
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if not TYPE_CHECKING:  # else every name would seem to be here
+
+    def __getattr__(name: str) -> object:
         from importlib import import_module
 
-        return getattr(import_module(_CLASSES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def build(config: "Mapping[str, Any]") -> "Addable":
-    """Return an empty filter of `config["kind"]`, with the rest of `config` as its options. Threads may share it.
-
-    It is a set: `add` returns False for a key that it has, and changes nothing. `capacity`: the number of distinct keys
-    it is for, however often each comes, an integer or text such as "100M". `error_rate`: its greatest error rate with
-    that many keys; 1e-6 unless given. `on_full`: what it does with a new key beyond its capacity. `warn`, the default,
-    gives a FilterFullWarning, once for each filter, and adds the key: the error rate grows, and so may the memory.
-    `stop` raises FilterFullError and changes nothing; `add_many` then adds nothing of the call. `grow`: see below.
-
-    `hash`: `murmur3` (the default), or `siphash` with `hash_key`, 16 bytes. `normalize`: a name that `normalizer`
-    takes, or what it returns, by which `add`, `in` and `digests` then change keys first; MalformedError if a key has no
-    such form. It is saved with the filter. Further options by kind:
-
-    - `bloom`, `counting`: `probe` (`standard` or `double`); `blocked`: none
-    - `counting`, `cuckoo`, `dleft`, `dlcbf`: `multiset` (False). With True, each addition of a key counts, and
-      `discard` takes one back. The file says so, and a set and a multiset have no union
-    - `dlcbf`: `permutations` (`any` or `published`); `exact`: `fingerprint_bytes` (8 or 16), `load` (0.5 to 0.9)
-    - `bitmap`: `probe`, with an `error_rate` of 0.01 unless given; or `range`, [a, b], for integers, with an optional
-      `capacity`
-    - `window`: `retention` in ms or as text ("7d"), without which it remembers the last `capacity` keys; `generations`
-      (31), `late` (`pass` or `drop`), `refresh`, `max_jump`. `capacity` is then the most distinct keys of any span of
-      `retention` and one generation
-    - `fuse`: `keys`, as `digests` takes them, and no `capacity`. It is built from these keys and can only be asked:
-      `build({"kind": "fuse", "keys": ["a", "b"], "error_rate": 0.01})` returns a `Static` filter, not an `Addable` one
-
-    With `on_full: grow`, all kinds but `bitmap` and `fuse` take more memory as keys come, within `error_rate`, up to
-    `max_size`, in bytes or as text ("4GiB"). Such a filter can only add: it has no `discard` and no `|=`. A `window`,
-    which then needs a `retention`, gives memory back as it forgets; by count it is never full. `f.capacity` is then the
-    number of keys that `max_size` permits, and beyond it the filter does as with `warn`. `f.error_rate_now` and
-    `f.size_bytes` show how far beyond its capacity it is.
-
-    ConfigError if an option does not fit; it names the option, its value and the remedy. `keys` raise the TypeError or
-    ValueError of `digests`.
-    """
-    from streamdedup import library
-
-    return library.build(config)
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in ("errors", "lists"):
+            return import_module(f"{__name__}.{name}")
+        at = (module for module, names in _ELSEWHERE.items() if name in names)
+        return getattr(import_module(next(at, "streamdedup.classes")), name)
 
 
 def normalizer(name: str, **rules: "str | bool | Sequence[str]") -> "KeyNormalizer":
@@ -107,7 +115,7 @@ def normalizer(name: str, **rules: "str | bool | Sequence[str]") -> "KeyNormaliz
     return KeyNormalizer.of(name, **rules)
 
 
-def save(filter_: "Filter", target: "str | os.PathLike[str] | Writable") -> None:
+def save(filter_: "base.Filter", target: "str | os.PathLike[str] | Writable") -> None:
     """Put `filter_` at the path `target`, with mode 0600. The file is replaced whole or not at all. Blocking.
 
     A binary file object (what has `write`) gets the same bytes; it is neither flushed nor closed. The file holds what
@@ -134,6 +142,9 @@ def load(
 
     A binary file object (what has `read`) is read to the end of the filter, where another one may begin.
 
+    Its class is that of its kind: `isinstance(found, streamdedup.Cuckoo)` tells a type checker what it can do, and
+    `streamdedup.Cuckoo.load` returns no other.
+
     For siphash, pass the `hash_key` of `build`, unless a worker drew its secret: that is in the file.
 
     With `mmap` the filter stands on the mapped file, which all processes that map it share, and refuses changes.
@@ -149,7 +160,8 @@ def load(
     """
     from streamdedup import library
 
-    return library.load(source, mmap=mmap, hash_key=hash_key, verify=verify)
+    found = library.load(source, mmap=mmap, hash_key=hash_key, verify=verify)
+    return cast("Filter", found)
 
 
 def open(  # noqa: A001 - as `gzip.open`

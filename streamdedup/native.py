@@ -29,13 +29,15 @@ HEAD = 10
 
 def usable() -> bool:
     """Whether builtins can be made here: CPython, 64 bits, with the GIL, and without numba's bounds checks."""
-    config: Any = getattr(sys.modules.get("numba"), "config", None)  # without numba, none is set
+    import numba  # with the filters, it is there
+
+    config: Any = numba.config
     return (
         sys.implementation.name == "cpython"
         and sys.maxsize > 1 << 32
         and sys.byteorder == "little"
         and getattr(sys, "_is_gil_enabled", lambda: True)()
-        and not getattr(config, "BOUNDSCHECK", None)
+        and not config.BOUNDSCHECK
     )
 
 

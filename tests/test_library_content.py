@@ -444,7 +444,7 @@ def test_static_filters_are_equal_if_their_lists_are() -> None:
     assert one == other != less
     assert copy.copy(one) is one
     assert pickled(one) == one
-    assert one.contains_many(keys).all()  # type: ignore[arg-type] # types follow
+    assert one.contains_many(keys).all()
     with pytest.raises(ConfigError, match="takes no further keys"):
         one.add("a")
 
@@ -452,9 +452,8 @@ def test_static_filters_are_equal_if_their_lists_are() -> None:
 def test_a_filter_is_no_key() -> None:
     """It can change, as a set can."""
     for kind in ("bloom", *STATIC):
-        seen = streamdedup.build(
-            {"kind": kind, **({"keys": []} if kind in STATIC else {"capacity": 9})}
-        )
+        options: dict[str, Any] = {"keys": []} if kind in STATIC else {"capacity": 9}
+        seen = streamdedup.build({"kind": kind, **options})
         with pytest.raises(TypeError, match="unhashable"):
             hash(seen)
 
@@ -496,7 +495,8 @@ def test_help_says_what_a_method_takes_and_costs() -> None:
             for name in ("add", "add_many", "contains_many", "__contains__"):
                 text = getattr(type(seen), name).__doc__
                 assert "digests` (n, 2)" not in text
-                assert ("`str`" in text and " takes a" in text) or "range" in options
+                assert "`str`" in text
+                assert " cost" in text
             seen.add(key_of(seen, 1), *in_time(seen, 0))
 
     every(WAYS, check)

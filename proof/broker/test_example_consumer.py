@@ -10,7 +10,7 @@ import pytest
 
 import streamdedup
 from examples.consumer import Handle, consume
-from streamdedup.filters.base import Addable
+from streamdedup import Addable
 from tests.broker.base import DEADLINE_S, Broker, wait_until
 from tests.broker.topics import committed, create_topic, produce, unique_name
 from tests.local import until

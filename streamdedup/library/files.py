@@ -3,27 +3,25 @@
 import io
 from contextlib import nullcontext
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
+from typing import TypeVar, cast
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Growing
 from streamdedup.filters.kinds import STATIC
 from streamdedup.library.content import Content
-
-if TYPE_CHECKING:  # a filter that is neither saved nor loaded does without
-    from streamdedup.snapshot.files import Make
-    from streamdedup.snapshot.streams import Readable, Writable
-
-    Source: TypeAlias = str | PathLike[str] | Readable
-    Target: TypeAlias = str | PathLike[str] | Writable
+from streamdedup.snapshot import files, streams
+from streamdedup.snapshot.files import Make
+from streamdedup.snapshot.streams import Readable, Writable
 
 F = TypeVar("F")
+Source = str | PathLike[str] | Readable
+Target = str | PathLike[str] | Writable
 
 
 class Saved(Content):
     """What a filter has more if it can be saved."""
 
-    def save(self, target: "Target") -> None:
+    def save(self, target: Target) -> None:
         """Put the filter at a path, or into a binary file object, as `streamdedup.save` does."""
         save(cast("Filter", self), target)
 
@@ -33,29 +31,9 @@ class Saved(Content):
         self.save(target)
         return target.getvalue()
 
-    @classmethod
-    def load(
-        cls, source: "Source", *, mmap: bool = False, hash_key: bytes = b"", verify: bool = True
-    ) -> Self:
-        """Return the filter that was saved there, as `streamdedup.load` does. ConfigError: it is of another class."""
-        make = cast("Any", cls).from_parts
-        return of_class(cls, load(source, mmap=mmap, hash_key=hash_key, verify=verify, make=make))
 
-    @classmethod
-    def from_bytes(cls, data: bytes | bytearray | memoryview, *, hash_key: bytes = b"") -> Self:
-        """Return the filter that these bytes are, of `to_bytes` or of a file; it keeps none of them.
-
-        SnapshotError: they are damaged. ConfigError: `hash_key` is wrong, or the filter is of another class.
-        """
-        from streamdedup.snapshot import streams
-
-        return of_class(cls, streams.read_bytes(data, hash_key, cast("Any", cls).from_parts))
-
-
-def save(filter_: Filter, target: "Target") -> None:
+def save(filter_: Filter, target: Target) -> None:
     """Save `filter_`. Other threads wait meanwhile if they could do more than set bits."""
-    from streamdedup.snapshot import files, streams
-
     changes = isinstance(filter_, Content) and filter_.kind not in STATIC
     waits = changes and (isinstance(filter_, Growing) or not filter_.only_sets_bits)
     with cast("Content", filter_)._alone() if waits else nullcontext():
@@ -66,11 +44,9 @@ def save(filter_: Filter, target: "Target") -> None:
 
 
 def load(
-    source: "Source", *, mmap: bool, hash_key: bytes, verify: bool, make: "Make[Filter]"
+    source: Source, *, mmap: bool, hash_key: bytes, verify: bool, make: Make[Filter]
 ) -> Filter:
     """Load a filter from a path or a file object. `make` builds it from its parts."""
-    from streamdedup.snapshot import files, streams
-
     if not hasattr(source, "read"):
         return files.load(source, mmap=mmap, hash_key=hash_key, verify=verify, make=make)
     if mmap or not verify:

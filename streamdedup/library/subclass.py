@@ -4,14 +4,14 @@ There all public methods hold the filter's lock (`locked`), additions watch the 
 set has besides (`content`). The methods of one key become builtins when they are first called (`filters.one_key`).
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache, wraps
 from importlib import import_module
-from inspect import Parameter, Signature, cleandoc, getattr_static, isfunction
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from inspect import Parameter, Signature, getattr_static, isfunction
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from streamdedup import filters, forks
+from streamdedup.classes import class_of
 from streamdedup.filters.base import Filter
 from streamdedup.filters.kinds import KINDS, STATIC
 from streamdedup.keys.hashing import MURMUR3, Hash
@@ -29,7 +29,7 @@ from streamdedup.library.full import (
 from streamdedup.library.locked import Method, in_locked_steps, locked, naming_options
 from streamdedup.native import HEAD, as_builtin, usable
 
-if TYPE_CHECKING:  # imported with the first class that has builtins
+if TYPE_CHECKING:  # it brings numba
     from streamdedup.filters.one_key import Builtins
 
 F = TypeVar("F", bound=Filter)
@@ -46,12 +46,8 @@ ONE_ARGUMENT = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in ("self", 
 class Shared(Saved):
     """What a filter has more if programs have it."""
 
-    def __new__(cls, *_: object, **_named: object) -> Self:  # noqa: D102 - no public name
-        made = super().__new__(cls)
-        made._state, made._inside, made._known = bytearray(8 * HEAD), 0, ()
-        made._lock = forks.lock(forks.FILTER)
-        made._on_full = made._on_full_at_first = WARN
-        return made
+    def __init__(self, *_: object, **_named: object) -> None:
+        """Do nothing, since `shared` has done it."""
 
     def __reduce__(self) -> tuple[object, ...]:
         one = cast("Filter", self)
@@ -67,7 +63,9 @@ def shared(filter_: F, on_full: str = WARN) -> F:
     """
     normalizes = type(filter_.hash) is not Hash
     class_: Any = class_over(type(filter_), getattr(filter_, "_of", filter_.kind), normalizes)
-    made: Any = class_.__new__(class_)
+    made: Any = object.__new__(class_)
+    made._state, made._inside, made._known = bytearray(8 * HEAD), 0, ()
+    made._lock = forks.lock(forks.FILTER)
     made._on_full = made._on_full_at_first = on_full
     for name, value in vars(
         filter_
@@ -95,22 +93,6 @@ def _unpickled(
     return restored(header, copies(map(memoryview, parts)), Hash(name, key, drawn))
 
 
-# What `help` says of a method beside what the class of filters says of it: what it takes, and what it costs.
-A_KEY = (
-    "A key is a `str`, of which the UTF-8 counts, or `bytes`. It takes about as long as in a `set`; docs/library.md has"
-    " the exceptions."
-)
-SOME_KEYS = (
-    "`keys` are what `digests` takes, such as a list of `str` or `bytes`, a pyarrow column or (buffer, offsets); or"
-    " what it returns, which saves to hash them again. A batch takes a fraction of the time of its keys one by one."
-)
-NOTES = dict.fromkeys(ONE_KEY, A_KEY) | dict.fromkeys(BATCHES, SOME_KEYS)
-STOPS = (
-    "FilterFullError, with `on_full: stop`: there is no room for what is new; nothing was added."
-)
-OF_DIGESTS = re.compile(r"`digests`(?: \(n, 2\))?")
-
-
 @cache
 def class_over(base: Any, kind: str, normalizes: bool) -> type:
     """Return the subclass of `base`, a class of filters, that programs get. `kind` is that of its stages.
@@ -120,17 +102,18 @@ def class_over(base: Any, kind: str, normalizes: bool) -> type:
     asked: dict[str, Any] = {
         name: naming_options(getattr(base, name)) for name in ("__contains__", "contains_many")
     }
+    public: Any = class_of(base.__name__)
     body = asked if kind in STATIC else _locking(base)
-    body |= {"__doc__": base.__doc__, "__module__": base.__module__}
     body["from_parts"] = staticmethod(restored)
     for name in filter(body.__contains__, BATCHES):
         body[name] = of_keys(body[name])
-    for name in filter(body.__contains__, NOTES):
-        body[name].__doc__ = _told(name, body[name].__doc__ or "", base)
+    for name in filter(body.__contains__, dir(public)):
+        body[name].__doc__ = getattr(public, name).__doc__
     for name in filter(body.__contains__, ONE_KEY):
         body[f"_{name}_by_python"] = by_python = _by_python(name, body[name], normalizes)
         body[name] = (_of_normalized if normalizes else of_one_key)(name, by_python)
-    made: Any = type(base.__name__, (Shared, base), body)
+    body |= {"__doc__": public.__doc__, "__module__": base.__module__}
+    made: Any = type(public.__name__, (Shared, base, public), body, of_library=True)
     made._class, made._natives, made._builtins, made._normalizes = made, {}, None, normalizes
     if usable() and kind in KINDS and not hasattr(base, "range"):
         made._builtins = _builtins_of(kind)
@@ -159,7 +142,6 @@ def _locking(base: Any) -> dict[str, Any]:
             return {**header(self), **({"on_full": STOP} if self._on_full == STOP else {})}
 
     body |= {
-        "__init__": locked(base.__init__),
         "add": locked(adding_timed(add) if hasattr(base, "clock") else adding_one(add)),
         "add_many": adding_many(base.add_many),
         "digests": naming_options(base.digests),
@@ -173,16 +155,6 @@ def _locking(base: Any) -> dict[str, Any]:
     if hasattr(base, "__iand__"):
         body["__iand__"] = meeting(base.__iand__)
     return body
-
-
-def _told(name: str, of_worker: str, base: Any) -> str:
-    """Return the docstring of a method, of which the class of filters has its own."""
-    parts = [OF_DIGESTS.sub("`keys`", cleandoc(of_worker)).replace("each digest", "each")]
-    if not hasattr(base, "range"):  # there, keys are integers
-        parts.append(NOTES[name])
-    if name.startswith("add"):
-        parts.append(STOPS)
-    return "\n\n".join(filter(None, parts))
 
 
 def _by_python(name: str, by_lock: Method, normalizes: bool) -> Method:

@@ -156,4 +156,4 @@ def test_the_package_has_it_without_importing_it() -> None:
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE_S)
     with pytest.raises(AttributeError, match="'ClassicBlom'"):
-        _ = streamdedup.ClassicBlom
+        _ = streamdedup.ClassicBlom  # type: ignore[attr-defined]
