@@ -63,7 +63,7 @@ class Changes:
         return np.column_stack([rows, times.view(np.uint64)])
 
     def play(self, what: int, rows: Rows) -> None:
-        """Do to the filter what was done. ValueError if it cannot be, as in a log of another filter."""
+        """Do to the filter what was done. ValueError or FilterFullError: the log is of another filter."""
         play = self._play[what]
         if what == CLEARED:
             play()

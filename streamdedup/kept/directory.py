@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from streamdedup.errors import ConfigError, SnapshotError
+from streamdedup.errors import ConfigError, FilterFullError, SnapshotError
 from streamdedup.filters.base import Addable, Filter
 from streamdedup.kept.changes import Changes
 from streamdedup.kept.log import HEADER_BYTES, Label, LogReader, LogWriter
@@ -106,13 +106,10 @@ class Directory:
             os.fdopen(open_regular(path, os.O_NOFOLLOW), "rb") as file,
         ):
             read, size_bytes = LogReader(file), os.fstat(file.fileno()).st_size
-            if read.label == label:
-                for what, rows in read.frames():
-                    changes.play(what, rows)
-            elif size_bytes <= HEADER_BYTES:
+            if read.label != label and size_bytes <= HEADER_BYTES:
                 path.unlink()
                 return None
-            else:
+            if read.label != label or not _is_played(read, changes):
                 problem = "is of another filter" if read.label else "is damaged"
                 raise SnapshotError(
                     f"cannot use {path}: it {problem}; take a copy of it, or remove it: then its keys are not known"
@@ -161,6 +158,16 @@ class Directory:
 
     def _or_remove(self) -> str:
         return f"or remove {self.path}: then no key is known"
+
+
+def _is_played(log: LogReader, changes: Changes) -> bool:
+    """Play the changes of a log. False if the filter cannot be changed so: one of the same hash wrote it."""
+    try:
+        for what, rows in log.frames():
+            changes.play(what, rows)
+    except (ValueError, FilterFullError):
+        return False
+    return True
 
 
 def is_in(path: Path) -> bool:

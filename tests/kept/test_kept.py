@@ -544,6 +544,25 @@ class TestDirectory:
         ):
             streamdedup.open(tmp_path / "seen", **CUCKOO)
 
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"kind": "bloom", "capacity": 100},  # which cannot take out
+            {"kind": "cuckoo", "capacity": 1, "on_full": "stop"},
+        ],
+    )
+    def test_a_log_of_a_filter_with_the_same_hash_is_refused(
+        self, tmp_path: Path, options: dict[str, Any]
+    ) -> None:
+        """If it has what the filter cannot have done."""
+        with streamdedup.open(tmp_path / "other", **CUCKOO, hash="murmur3") as seen:
+            seen.update([*"ab"])
+            seen.discard("a")
+        streamdedup.open(tmp_path / "seen", **options, hash="murmur3").close()
+        shutil.copy(tmp_path / "other" / "00000001.log", tmp_path / "seen")
+        with pytest.raises(SnapshotError, match=r"00000001\.log: it is of another filter; take"):
+            streamdedup.open(tmp_path / "seen")
+
     def test_what_a_killed_start_left_is_removed(self, tmp_path: Path) -> None:
         """A log whose filter was not saved, and the beginning of a filter."""
         with streamdedup.open(tmp_path / "other", **CUCKOO):
