@@ -97,7 +97,6 @@ def _delimiter(text: str) -> bytes:
 
 
 def _pipe(arguments: argparse.Namespace) -> int:
-    from streamdedup.commands.kept_filter import KeptFilter, lines_of
     from streamdedup.commands.lines import (
         all_lines,
         line_reader,
@@ -106,6 +105,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
         url_rules,
     )
     from streamdedup.commands.pipe import Summary, deduplicate
+    from streamdedup.commands.saved_filter import SavedFilter, lines_of
 
     keys = arguments.key or ["line"]
     normalize: Normalization = arguments.normalize or "none"
@@ -151,7 +151,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
                 )
                 if arguments.save is not None and is_whole:
                     sync_output()
-                    KeptFilter(filter_, lines).save(arguments.save)
+                    SavedFilter(filter_, lines).save(arguments.save)
                     is_saved = True
         finally:
             if progress:

@@ -1,4 +1,4 @@
-"""The filter of `streamdedup pipe`: its options, and how one is made, loaded and saved by them."""
+"""The filter of `streamdedup pipe`: its options, and how one is made or loaded by them."""
 
 import argparse
 import re
@@ -98,10 +98,10 @@ def filter_of(arguments: argparse.Namespace, lines: Mapping[str, Any]) -> "Addab
     given = {name: value for name in _DEFAULTS if (value := getattr(arguments, name)) is not None}
     if path is None:
         return _built(arguments, _DEFAULTS | given)
-    from streamdedup.commands import kept_filter
+    from streamdedup.commands import saved_filter
     from streamdedup.filters.base import Growing
 
-    filter_ = kept_filter.load(path, given, lines)
+    filter_ = saved_filter.load(path, given, lines)
     grows = isinstance(filter_, Growing)
     if not grows and (arguments.on_full == "grow" or arguments.max_size is not None):
         option = "--max-size" if arguments.max_size is not None else "--on-full grow"

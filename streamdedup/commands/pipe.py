@@ -1,6 +1,6 @@
-"""`streamdedup pipe`: copy standard input to standard output; only the first occurrence of each line (or key) passes.
+"""`streamdedup pipe`: copy lines; only the first occurrence of each line (or key) passes, or only the others.
 
-Lines are bytes; nothing is decoded, and a last line without a newline stays without one. Memory holds the filter, one
+Lines are bytes; nothing is decoded, and a last line without an end stays without one. Memory holds the filter, one
 chunk, and a line of at most `texts.LINE_BYTES_MAX`.
 """
 
@@ -79,14 +79,9 @@ class Summary:
         If no line had a key, the last line gives a hint, because then the key is probably wrong, not the lines.
         """
         seconds = max(time.monotonic() - self.started, 1e-9)
-        first, second = f"{self.fresh:,} passed", counted(self.lines - self.fresh, "duplicate")
-        if self.repeated:
-            first, second = f"{self.fresh:,} dropped", f"{second} passed"
-        malformed = (
-            f" ({self.malformed:,} malformed, {first.split()[1]} unjudged)"
-            if self.malformed
-            else ""
-        )
+        fate, of_others = ("dropped", " passed") if self.repeated else ("passed", "")
+        malformed = f" ({self.malformed:,} malformed, {fate} unjudged)" if self.malformed else ""
+        others = counted(self.lines - self.fresh, "duplicate") + of_others
         name = filter_.stages if isinstance(filter_, Growing) else filter_.kind
         beyond = " (BEYOND ITS CAPACITY)" if room_of(filter_) < 0 else ""
         held = f"{len(filter_):,} of {filter_.capacity:,} keys"
@@ -95,7 +90,7 @@ class Summary:
                 f"remembers {counted(len(filter_), 'key')} (at least the last {filter_.capacity:,})"
             )
         return (
-            f"{counted(self.lines, self.of)}: {first}{malformed}, {second};"
+            f"{counted(self.lines, self.of)}: {self.fresh:,} {fate}{malformed}, {others};"
             f" {self.lines / seconds:,.0f} {self.of}s/s\n"
             f"{name}: {held}, {sized(filter_.size_bytes)}, {filter_.fill_ratio:.2%} of {_filled(filter_)},"
             f" estimated error {filter_.error_rate_now:.2g}{beyond}"

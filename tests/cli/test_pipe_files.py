@@ -1,7 +1,8 @@
-"""Claims about the files of `pipe`: inputs, the output, and the filter that is kept between runs."""
+"""Claims about the files of `pipe`: inputs, the output, and the filter that is saved between runs."""
 
 import os
 import pty
+import signal
 import subprocess
 from pathlib import Path
 
@@ -152,7 +153,7 @@ def test_progress_is_one_line_on_a_terminal(directory: Path) -> None:
     assert (directory / "out").stat().st_size == (directory / "one").stat().st_size
 
 
-def test_a_filter_is_kept_between_runs(call: Call) -> None:
+def test_a_filter_is_saved_between_runs(call: Call) -> None:
     """What earlier runs let pass is dropped; the first run finds no file. A program can load it, too."""
     both = ("--load", "seen", "--save", "seen")
     done = call("pipe", "one", *SMALL, *both)
@@ -201,7 +202,7 @@ def test_other_options_than_those_of_the_file_are_refused(
 
 
 def test_a_run_that_fails_saves_nothing(call: Call) -> None:
-    """Then the same input lets the same lines pass again: if the filter is full, an input fails, or nobody reads."""
+    """Then the same input lets the same lines pass again: if the filter is full, an input fails, nobody reads."""
     call("pipe", "one", "--capacity", "2", "--on-full", "stop", "--save", "seen")
     before = Path("seen").read_bytes()
     both = ("--load", "seen", "--save", "seen")
@@ -209,6 +210,9 @@ def test_a_run_that_fails_saves_nothing(call: Call) -> None:
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"warning: seen is not written, because not all lines were copied" in done.stderr
     assert Path("seen").read_bytes() == before
+    Path("wide").write_bytes("a".encode("utf-16"))
+    done = call("pipe", "one", "wide", "--save", "other")
+    assert (done.returncode, done.stdout, Path("other").exists()) == (2, b"a\nb\n", False)
     reader, writer = os.pipe()
     os.close(reader)
     for lines in (("two",), ("one", "--load", "seen")):  # of which none is written
@@ -221,6 +225,26 @@ def test_a_run_that_fails_saves_nothing(call: Call) -> None:
         assert (done.returncode, Path("other").exists()) == (0, False)
         assert b"other is not written" in done.stderr
     os.close(writer)
+
+
+def test_a_run_that_a_signal_ends_saves_nothing() -> None:
+    """Although it had copied all lines that had come."""
+    with subprocess.Popen(
+        [*COMMAND, "pipe", "--save", "seen"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        process.stdin.write(b"a\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"a\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 128 + signal.SIGTERM
+        assert b"warning: seen is not written" in process.stderr.read()
+    assert not Path("seen").exists()
 
 
 def test_a_filter_that_was_loaded_grows_further(call: Call) -> None:
@@ -280,5 +304,5 @@ def test_what_is_loaded_does_not_grow_unless_it_was_made_to(call: Call) -> None:
     for options in (("--on-full", "grow"), ("--max-size", "1GiB")):
         done = call("pipe", "one", "--load", "seen", *options)
         assert done.returncode == 2
-        assert f"{options[0]}" in done.stderr.decode()
+        assert options[0] in done.stderr.decode()
         assert b"the filter of --load seen does not grow; leave it out" in done.stderr

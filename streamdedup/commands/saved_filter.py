@@ -8,7 +8,7 @@ with the same input, and lets the same lines pass again.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from streamdedup import filters
 from streamdedup.errors import ConfigError
@@ -82,7 +82,7 @@ def _shown(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class KeptFilter:
+class SavedFilter:
     """A filter with what its file says of the lines, as `files.save` takes it."""
 
     filter: Addable
@@ -103,4 +103,4 @@ class KeptFilter:
 
     def save(self, path: Path) -> None:
         """Replace the file at `path`, or leave it as it is and raise SnapshotError."""
-        files.save(cast("Any", self), path)
+        files.save(self, path)
