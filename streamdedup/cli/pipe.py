@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from streamdedup.cli.arguments import Commands, add_key, refusing
 from streamdedup.cli.pipe_filter import add_filter, filter_of
@@ -115,7 +115,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
     inputs = _named(arguments.file or ["-"])
     for name, file in inputs.items():
         refuse_unreadable(file, name)
-    _check_save(arguments.save, [*arguments.file, arguments.output])
+    _check_filter_files(arguments, inputs.values())
     if arguments.output is None:
         write(b"")  # fails if standard output is closed
     lines = lines_of(keys, normalize, rules)
@@ -193,19 +193,37 @@ def _reported(chunks: Iterable["Chunk"], progress: "Progress") -> Iterator["Chun
         progress.advance(len(chunk.text), len(chunk))
 
 
-def _check_save(path: Path | None, others: Sequence[str | None]) -> None:
-    """Refuse a file for --save that cannot be one, or that is an input or the output, before anything is read."""
-    if path is None:
-        return
-    from streamdedup.snapshot.files import check_target
+def _check_filter_files(arguments: argparse.Namespace, inputs: Iterable[str]) -> None:
+    """Refuse a file for --save that cannot be one, before anything is read, and one that would lose what is in it.
 
-    check_target(path)
-    for other in others:
-        with suppress(OSError, ValueError):
-            if other is not None and path.samefile(other):
-                raise ConfigError(
-                    "--save: the file is also an input or the output; name another one"
-                )
+    So --save may name no input and no output, and --load not the output.
+    """
+    output: str | int = _descriptor(sys.stdout) if arguments.output is None else arguments.output
+    if arguments.save is not None:
+        from streamdedup.snapshot.files import check_target
+
+        check_target(arguments.save)
+        files = [_descriptor(sys.stdin) if file == "-" else file for file in inputs]
+        if any(_is_same(arguments.save, other) for other in (*files, output)):
+            raise ConfigError("--save: the file is also an input or the output; name another one")
+    if arguments.load is not None and _is_same(arguments.load, output):
+        raise ConfigError("--load: the file is also the output; name another one")
+
+
+def _descriptor(stream: TextIO | None) -> int:
+    """Return the descriptor of a standard stream; -1, which is none, if it is closed or in memory."""
+    with suppress(OSError, ValueError):
+        return -1 if stream is None else stream.fileno()
+    return -1
+
+
+def _is_same(path: Path, other: str | int) -> bool:
+    """Return whether `path` is the file that is open, or is at another path, even if there is none yet."""
+    with suppress(OSError, ValueError):
+        if isinstance(other, str) and path.resolve() == Path(other).resolve():
+            return True
+        return os.path.samestat(path.stat(), os.stat(other))  # noqa: PTH116 - or a descriptor
+    return False
 
 
 @contextmanager

@@ -290,12 +290,39 @@ def test_a_place_where_nothing_can_be_saved_is_refused_before_anything_is_read(c
     """So is an input or the output."""
     done = call("pipe", "one", "--save", "none/seen")
     assert (done.returncode, done.stdout) == (1, b"")
-    Path("out").touch()
-    for options in (("--save", "one"), ("-o", "out", "--save", "out")):
+    for options in (("--save", "one"), ("-o", "out", "--save", "./out")):
         done = call("pipe", "one", *options)
         assert (done.returncode, done.stdout) == (2, b"")
-        assert b"--save: the file is also an input or the output; name another" in done.stderr
+        assert not Path("out").exists()
+    Path("out").touch()
+    Path("link").hardlink_to("out")
+    done = call("pipe", "one", "-o", "link", "--save", "out")
+    assert b"--save: the file is also an input or the output; name another" in done.stderr
     assert Path("one").read_bytes() == b"a\nb\na"
+
+
+def test_the_standard_streams_are_not_replaced_by_a_filter() -> None:
+    """The shell has opened them, so what is written would be in a file without a name, and what is read be gone."""
+    for arguments in ("--save one <one", "one --save out >out"):
+        done = subprocess.run(
+            ["bash", "-c", f'"$@" {arguments}', "_", *COMMAND, "pipe"],
+            capture_output=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"--save: the file is also an input or the output; name another" in done.stderr
+    assert (Path("one").read_bytes(), Path("out").read_bytes()) == (b"a\nb\na", b"")
+
+
+def test_the_output_does_not_replace_what_is_loaded(call: Call) -> None:
+    """It would be emptied once it is read, and keys of many nights be lost."""
+    call("pipe", "one", *SMALL, "--save", "seen")
+    before = Path("seen").read_bytes()
+    done = call("pipe", "two", "--load", "seen", "-o", "seen")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"--load: the file is also the output; name another one" in done.stderr
+    assert Path("seen").read_bytes() == before
 
 
 def test_what_is_loaded_does_not_grow_unless_it_was_made_to(call: Call) -> None:
