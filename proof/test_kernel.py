@@ -467,6 +467,8 @@ def report() -> None:
     csv_column.warm_up()
     _others_used()
     library.warm_up()
+    seen: Any = library.build({"kind": "cuckoo", "capacity": 600})
+    assert seen == seen.copy()
     calls = [" ".join(_calls(entry)) for entry in ENTRIES]
     found = {
         "calls": calls,

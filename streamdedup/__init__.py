@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, cast
 
 from streamdedup.version import __version__
 
-if TYPE_CHECKING:  # these import numpy and numba, or take time, which importing this does not need
+if TYPE_CHECKING:  # these import numpy, or take time, which importing this package does not need
     import os
     from collections.abc import Sequence
     from typing import Any

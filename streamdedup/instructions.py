@@ -6,14 +6,10 @@ LLVM compiles them for every processor: into several instructions if there is no
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import extending as _untyped_extending
 
-_extending: Any = _untyped_extending
-_types: Any = numba.types
+from streamdedup.later import intrinsic, ir, types
 
 LANES = 8  # numbers of 32 bits that are compared together
 READ_INTO_ALL_CACHES = (0, 3, 1)  # to read; keep in all levels; data, not instructions
@@ -29,12 +25,12 @@ def _prefetching(_context: object, table: Any, at: Any) -> Any:
         builder.call(hint, [word, *(number(how) for how in READ_INTO_ALL_CACHES)])
         return context.get_dummy_value()
 
-    if not isinstance(table, _types.Array) or table.layout != "C" or at != _types.uint64:
+    if not isinstance(table, types.Array) or table.layout != "C" or at != types.uint64:
         return None  # numba then reports that there is no such function
-    return _types.void(table, at), compiled
+    return types.void(table, at), compiled
 
 
-prefetch: Callable[[npt.NDArray[Any], np.uint64], None] = _extending.intrinsic(_prefetching)
+prefetch: Callable[[npt.NDArray[Any], np.uint64], None] = intrinsic(_prefetching)
 """In a kernel, `prefetch(table, at)` asks the memory for the cache line of table[at], and does not wait for it.
 
 `table` is contiguous, and `at` is uint64. The cache misses of many rows then overlap, instead of following one another.
@@ -52,12 +48,12 @@ def _upper_half(_context: object, a: Any, b: Any) -> Any:
         product = builder.mul(*(builder.zext(factor, wide) for factor in factors))
         return builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
 
-    if (a, b) != (_types.uint64, _types.uint64):
+    if (a, b) != (types.uint64, types.uint64):
         return None
-    return _types.uint64(a, b), compiled
+    return types.uint64(a, b), compiled
 
 
-upper_half: Callable[[np.uint64, np.uint64], np.uint64] = _extending.intrinsic(_upper_half)
+upper_half: Callable[[np.uint64, np.uint64], np.uint64] = intrinsic(_upper_half)
 """In a kernel, `upper_half(a, b)` is the upper 64 bits of the product of two uint64."""
 
 
@@ -80,17 +76,17 @@ def _copying(_context: object, source: Any, start: Any, count: Any, out: Any, at
         return context.get_dummy_value()
 
     are_bytes = all(
-        isinstance(array, _types.Array) and array.layout == "C" and array.dtype == _types.uint8
+        isinstance(array, types.Array) and array.layout == "C" and array.dtype == types.uint8
         for array in (source, out)
     )
-    if not are_bytes or not out.mutable or (start, count, at) != (_types.uint64,) * 3:
+    if not are_bytes or not out.mutable or (start, count, at) != (types.uint64,) * 3:
         return None
-    return _types.void(source, start, count, out, at), compiled
+    return types.void(source, start, count, out, at), compiled
 
 
 copy_bytes: Callable[
     [npt.NDArray[np.uint8], np.uint64, np.uint64, npt.NDArray[np.uint8], np.uint64], None
-] = _extending.intrinsic(_copying)
+] = intrinsic(_copying)
 """In a kernel, `copy_bytes(source, start, count, out, at)` copies `count` bytes from `start` on to `out`, from `at` on.
 
 Both are contiguous arrays of uint8 that do not overlap, and the numbers are uint64. No bound is ever checked.
@@ -101,10 +97,10 @@ def _bits_set(_context: object, word: Any) -> Any:
     def compiled(_context: Any, builder: Any, _signature: Any, words: Any) -> Any:
         return builder.ctpop(words[0])
 
-    return (_types.uint64(word), compiled) if word == _types.uint64 else None
+    return (types.uint64(word), compiled) if word == types.uint64 else None
 
 
-bits_set: Callable[[np.uint64], np.uint64] = _extending.intrinsic(_bits_set)
+bits_set: Callable[[np.uint64], np.uint64] = intrinsic(_bits_set)
 """In a kernel, `bits_set(word)` is how many bits of a uint64 are set."""
 
 
@@ -120,15 +116,15 @@ def _lanes_within(_context: object, words: Any, at: Any, start: Any, shift: Any,
         within = builder.icmp_unsigned("<", distances, size)
         return builder.zext(builder.bitcast(within, mask), ir.IntType(64))
 
-    is_table = isinstance(words, _types.Array) and words.layout == "C"
-    if not is_table or {words.dtype, at, start, shift, size} != {_types.uint64}:
+    is_table = isinstance(words, types.Array) and words.layout == "C"
+    if not is_table or {words.dtype, at, start, shift, size} != {types.uint64}:
         return None
-    return _types.uint64(words, at, start, shift, size), compiled
+    return types.uint64(words, at, start, shift, size), compiled
 
 
 lanes_within: Callable[
     [npt.NDArray[np.uint64], np.uint64, np.uint64, np.uint64, np.uint64], np.uint64
-] = _extending.intrinsic(_lanes_within)
+] = intrinsic(_lanes_within)
 """In a kernel, `lanes_within(words, at, start, shift, size)` says which of eight numbers of 32 bits lie in a range.
 
 Bit i of the result is set if (number i - start) * 2^shift mod 2^32 < size. So a range may begin below 2^32 and end

@@ -29,15 +29,13 @@ HEAD = 10
 
 def usable() -> bool:
     """Whether builtins can be made here: CPython, 64 bits, with the GIL, and without numba's bounds checks."""
-    import numba  # with the filters, it is there
-
-    config: Any = numba.config
+    config: Any = getattr(sys.modules.get("numba"), "config", None)  # without numba, none is set
     return (
         sys.implementation.name == "cpython"
         and sys.maxsize > 1 << 32
         and sys.byteorder == "little"
         and getattr(sys, "_is_gil_enabled", lambda: True)()
-        and not config.BOUNDSCHECK
+        and not getattr(config, "BOUNDSCHECK", None)
     )
 
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+if TYPE_CHECKING:  # importing it takes as long as numpy, and only settings need it
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
 
 
 def parse_milliseconds(value: object, *, bare: bool = True) -> int:
@@ -117,13 +118,15 @@ class Quantity:
         return number
 
     def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
+        self, source: object, handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        from pydantic_core import core_schema
+
         return core_schema.no_info_plain_validator_function(self.parse)
 
     def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
+        self, schema: "CoreSchema", handler: "GetJsonSchemaHandler"
+    ) -> "JsonSchemaValue":
         number = {
             "type": "integer" if self.scale.whole else "number",
             "minimum": self.low,
@@ -205,7 +208,18 @@ def sized(size_bytes: float) -> str:
     return counted(round(size_bytes), "byte")
 
 
-LocalPath = Annotated[Path, AfterValidator(expand_home)]
+class _Local:
+    """An annotation for pydantic: a path, with `expand_home`."""
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(expand_home, handler(source))
+
+
+LocalPath = Annotated[Path, _Local()]
 
 _NUMBER = r"[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?"
 _QUANTITY = re.compile(rf"\s*(?P<number>-?{_NUMBER})\s*(?P<unit>[A-Za-z]*(/[a-z]+)?)\s*")

@@ -191,7 +191,7 @@ def test_the_package_names_what_is_public() -> None:
 
 
 def test_names_are_imported_without_numpy() -> None:
-    """A program that only names a class pays for numba when it makes a filter."""
+    """A program that only names a class pays for numpy when it makes a filter."""
     code = (
         "import sys, streamdedup; dir(streamdedup); from streamdedup import build, Cuckoo, Addable;"
         " print(*{'numba', 'numpy'} & set(sys.modules))"

@@ -13,7 +13,8 @@ from typing import Any
 import numba
 import pytest
 
-from streamdedup.kernel.cache import CACHE_ENV, LOCK, CacheDirectory, KernelCache, cache_directory
+from streamdedup.kernel.cache import CACHE_ENV, LOCK, CacheDirectory, cache_directory
+from streamdedup.kernel.compiler import KernelCache
 from tests.kernel_probes import NOBODY, SHOWN, as_root, run
 
 

@@ -49,7 +49,7 @@ def write(data: str | Buffer) -> None:
 def say(text: str) -> None:
     """Write lines to standard error, if that is open and can be written to. What others chose in them is `escaped`."""
     if sys.stderr is not None:
-        from streamdedup.units import escaped  # imports pydantic, which --help does without
+        from streamdedup.units import escaped
 
         with suppress(OSError):
             _write(sys.stderr, escaped(text, keep="\n") + "\n")
@@ -58,7 +58,7 @@ def say(text: str) -> None:
 @contextmanager
 def compiling() -> Iterator[None]:
     """Within this context, say once that kernels are compiled, which is why the command is silent."""
-    from streamdedup import kernel  # imports numba
+    from streamdedup import kernel  # imports numpy
 
     with kernel.compiling(lambda: say(f"streamdedup: {kernel.COMPILING}")):
         yield

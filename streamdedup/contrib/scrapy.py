@@ -20,7 +20,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.filters.kinds import GROWABLE
 from streamdedup.units import nearest
 
-if TYPE_CHECKING:  # our own import numba, for which `open` is early enough
+if TYPE_CHECKING:  # our own import numpy, for which `open` is early enough
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.statscollectors import StatsCollector

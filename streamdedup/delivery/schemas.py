@@ -94,7 +94,7 @@ def framed(batch: EventBatch, extractor: Extractor) -> str | None:
     """Return, as a warning, that the bytes taken as keys seem to hold schema ids; None if they do not."""
     if extractor.origin not in ("key", "value"):
         return None
-    from streamdedup.keys.formats.framing import ids_of  # imported here, because it imports numba
+    from streamdedup.keys.formats.framing import ids_of  # imported here: few use its kernels
 
     column = (batch.keys if extractor.origin == "key" else batch.values).take(slice(LOOKED_AT))
     there = column.take((column.sizes >= 0).nonzero()[0])

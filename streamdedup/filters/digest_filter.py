@@ -13,6 +13,7 @@ from streamdedup.filters.sizing import beside
 from streamdedup.kernel import Words
 from streamdedup.keys.encoding import named
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash, checked
+from streamdedup.units import sized
 
 ROWS_A_CALL = 1 << 15  # of a kernel: it takes less than 10 ms if a key takes less than 300 ns
 PROBES_A_CALL = 1 << 17  # the same limit, if each probe waits for memory twice
@@ -142,8 +143,6 @@ class DigestFilter:
 
 def describe(filter_: Filter, name: str) -> str:
     """A description of the filter for people. It contains no key."""
-    from streamdedup.units import sized  # it imports pydantic, which loading a filter does without
-
     return (
         f"<streamdedup {name}: {len(filter_):,} of {filter_.capacity:,} keys,"
         f" {sized(filter_.size_bytes)}, error {filter_.error_rate:g}>"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.sizing import TABLE_BITS_MAX
+from streamdedup.units import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,6 @@ def largest(capacity: int, made: Callable[[int], object]) -> str:
 
     Empty if that is less than a thousandth of `capacity` or so.
     """
-    from streamdedup.units import count  # it imports pydantic, which loading a filter does without
-
     step = 10 ** max(0, len(str(capacity)) - 3)
     candidates = range(step, capacity, step)
 

@@ -1,4 +1,4 @@
-"""The kinds of filter, by name. A kind's module is imported when the kind is first built, because it imports numba."""
+"""The kinds of filter, by name. A kind's module is imported when the kind is first built, because it imports numpy."""
 
 # How to add a kind (paths are below `streamdedup/`, unless they begin with another folder)
 #

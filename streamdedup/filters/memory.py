@@ -16,7 +16,7 @@ REMEDY = "lower filter.capacity or raise filter.error_rate"  # if there is not e
 TABLE_PIECE_BYTES = 1 << 20  # worked on at a time; other threads can get the interpreter in between
 READ_ONLY = "this filter is a read-only view of a file; load it without mmap to change it"
 
-Words = npt.NDArray[np.uint64]  # `kernel.Words`, without the import of numba
+Words = npt.NDArray[np.uint64]  # `kernel.Words`
 Counts = npt.NDArray[np.int64]  # counts about a table, which kernels update in place
 
 

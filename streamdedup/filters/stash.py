@@ -52,14 +52,10 @@ class Stash:
     def __init__(self) -> None:
         self._hold(_table(ROWS_MIN))
         self.used: Used = np.zeros(2, dtype=np.int64)
-        # These calls compile the kernels now, so that the first overflow does not wait for it.
-        none = checked(np.empty((0, 2), dtype=np.uint64))
-        _look(self.table, none, np.empty(0, dtype=np.bool_))
-        _move(self.table[:0], self.table)
 
     def _hold(self, table: Rows) -> None:
         self.table = table
-        self._rows_max = int(_rows_max(len(table)))
+        self._rows_max = _most(len(table))
 
     @property
     def size_bytes(self) -> int:
@@ -160,10 +156,17 @@ class Stash:
         return int(len(self.table) - 1 - free[-1])
 
 
+def warm_up() -> None:
+    """Compile the kernels of an overflow, or load them from the cache, so that the first overflow does not wait."""
+    table, none = _table(ROWS_MIN), checked(np.empty((0, 2), dtype=np.uint64))
+    _look(table, none, np.empty(0, dtype=np.bool_))
+    _move(table[:0], table)
+
+
 def stash_bytes(rows: int) -> int:
     """The memory of a stash that has grown to this many rows in use, in bytes."""
     held = ROWS_MIN
-    while rows >= _rows_max(held):
+    while rows >= _most(held):
         held *= 2
     return held * COLUMNS * 8
 
@@ -269,10 +272,12 @@ def _has(table: Rows, a: int, b: int) -> bool:
     return bool(stash_count(table, np.uint64(a), np.uint64(b)) != _0)
 
 
-@inlined
-def _rows_max(rows: int) -> int:
+def _most(rows: int) -> int:
     """Three quarters: a search for an absent digest then looks at 8.5 rows on average (Knuth)."""
     return rows - rows // 4
+
+
+_rows_max = inlined(_most)
 
 
 @inlined

@@ -6,25 +6,27 @@ processes lack a kernel, one compiles it, and the others wait until it is compil
 """
 
 import fcntl
+import hashlib
 import logging
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, NamedTuple
-
-from numba.core import caching as _untyped_caching
-from typing_extensions import override
+from typing import IO, NamedTuple
 
 from streamdedup.named_files import make_directory, others_may_write
 from streamdedup.units import escaped
 
 CACHE_ENV = "STREAMDEDUP_CACHE"
 
-_caching: Any = _untyped_caching
 _log = logging.getLogger("streamdedup.kernel")
+_DECORATORS = b"\n@kernel\n", b"\n@inlined\n"
+_IMPORTS = re.compile(rb"from (streamdedup[\w.]*) import (\([^)]*\)|[^\n]*)")
 
 
 class CacheDirectory(NamedTuple):
@@ -86,97 +88,65 @@ def cache_directory(name: str) -> CacheDirectory:
         return CacheDirectory(directory, is_writable=False, unused=why, ignored=ignored)
 
 
-class _Locator(_caching.UserProvidedCacheLocator):
-    """Locates the kernels of a function below numba's `CACHE_DIR`, which is a `CacheDirectory`."""
-
-    @override
-    def ensure_cache_path(self) -> None:
-        """Make the directory; numba would do so with the rights that the umask leaves to others."""
-        with suppress(OSError):  # of a place that is not writable, it is there
-            make_directory(Path(self.get_cache_path()))
+def is_foreign(path: Path) -> bool:
+    """Whether another user could have written the file."""
+    return bool(others_may_write(path, up_to=path.parent))
 
 
-class _Impl(_caching.CompileResultCacheImpl):
-    _locator_classes = (_Locator,)
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Give a file that takes the place of the one at `path`, with mode 0600, when the context ends well."""
+    made = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)  # mode 0600  # noqa: SIM115
+    try:
+        with made:
+            yield made
+        Path(made.name).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(made.name).unlink()
+        raise
 
 
-class KernelCache(_caching.FunctionCache):
-    """Loads the kernels of one function from a place. It waits for a kernel that another process compiles."""
+def sources(package: Path) -> dict[str, bytes]:
+    """The modules below `package` that kernels are made of, by name: no other source can change a kernel.
 
-    _impl_class = _Impl
-
-    def __init__(self, function: Callable[..., Any], place: CacheDirectory) -> None:
-        super().__init__(function)
-        self._place = place
-        impl = self._impl
-        self._cache_file = _Files(
-            self._cache_path, impl.filename_base, impl.locator.get_source_stamp()
-        )
-
-    @override
-    def load_overload(self, sig: object, target_context: object) -> object:
-        """Return the kernel for these types; None if this process has to compile it, and now has the right to."""
-        _REPORTS.ignored(self._place)
-        found = super().load_overload(sig, target_context)
-        directory = self._place.directory if self._place.is_writable else None
-        if found is None and directory and LOCK.take(directory):
-            found = super().load_overload(sig, target_context)  # another may have kept it since
-        return found
-
-    @override
-    def save_overload(self, sig: object, data: object) -> None:
-        """Keep the kernel, unless the place is not writable, or full."""
-        if self._place.is_writable:
-            try:
-                super().save_overload(sig, data)
-            except OSError as error:
-                _REPORTS.unused(f"a compiled kernel cannot be kept ({error.strerror})")
-
-
-class EntryCache(KernelCache):
-    """The same for an entry, whose name alone tells it from others: numba cannot compare the kernels of a closure."""
-
-    def _index_key(self, sig: object, codegen: Any) -> object:  # noqa: ANN401 - numba's
-        return sig, codegen.magic_tuple()
-
-
-class _Files(_caching.IndexDataCacheFile):
-    """The files of one function's kernels. Those that another user could have written are not loaded.
-
-    What cannot be unpickled counts as missing, and is written anew: a loss of power may have cut it short.
+    These are the modules that define a kernel, and all that they import, directly or not. A package is imported with
+    each of its modules, but counts only if a name is taken from its own `__init__`.
     """
-
-    @override
-    def _load_index(self) -> Any:
-        if not _is_foreign(self._index_path):
-            with suppress(Exception):  # pickle raises nearly any
-                return super()._load_index()
-        return {}
-
-    @override
-    def _load_data(self, name: str) -> Any:
-        path = self._data_path(name)
-        if not _is_foreign(path):
-            with suppress(Exception):
-                return super()._load_data(name)
-        raise FileNotFoundError(path)
-
-    @contextmanager
-    @override
-    def _open_for_write(self, filepath: str) -> Iterator[IO[bytes]]:
-        made = tempfile.NamedTemporaryFile(dir=self._cache_path, delete=False)  # mode 0600  # noqa: SIM115
-        try:
-            with made:
-                yield made
-            Path(made.name).replace(filepath)
-        except BaseException:
-            with suppress(OSError):
-                Path(made.name).unlink()
-            raise
+    texts = {_module(path, package): path.read_bytes() for path in package.rglob("*.py")}
+    found: dict[str, bytes] = {}
+    waiting = [name for name, text in texts.items() if any(map(text.__contains__, _DECORATORS))]
+    while waiting:
+        name = waiting.pop()
+        if name in texts and name not in found:
+            found[name] = texts[name]
+            for module, names in _IMPORTS.findall(texts[name]):
+                origin = module.decode()
+                members = [f"{origin}.{member}" for member in re.findall(r"\w+", names.decode())]
+                waiting += members if texts.keys() >= set(members) else [origin, *members]
+    return found
 
 
-def _is_foreign(path: str) -> bool:
-    return bool(others_may_write(Path(path), up_to=Path(path).parent))
+def _module(path: Path, package: Path) -> str:
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def place(bounds_checked: int) -> CacheDirectory:
+    """Return the place for these sources, this numba and Python, and whether numba checks bounds."""
+    digest = hashlib.blake2b(_version_of_numba(), digest_size=8)
+    for _, source in sorted(sources(Path(__file__).parents[1]).items()):
+        digest.update(source)
+    return cache_directory(f"{digest.hexdigest()}-{sys.implementation.cache_tag}-{bounds_checked}")
+
+
+def _version_of_numba() -> bytes:
+    """Return what states it: to import numba, or Python's own look-up of versions, takes longer than all else here."""
+    spec = find_spec("numba")
+    with suppress(OSError):  # then numba's own index of a cache, which states it, too, must do
+        return Path((spec and spec.origin) or "numba").with_name("_version.py").read_bytes()
+    return b""
 
 
 class _Lock:
@@ -212,7 +182,7 @@ class _Lock:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                _REPORTS.waits(directory)
+                REPORTS.waits(directory)
                 fcntl.flock(self._fd, fcntl.LOCK_EX)
         return True
 
@@ -263,10 +233,10 @@ class _Reports:
             _log.warning(text, *values)
 
 
-LOCK, _REPORTS = _Lock(), _Reports()
+LOCK, REPORTS = _Lock(), _Reports()
 
 
 def report(place: CacheDirectory) -> None:
     """Log why the next process has to compile what this one does, too."""
-    _REPORTS.ignored(place)
-    _REPORTS.unused(place.unused)
+    REPORTS.ignored(place)
+    REPORTS.unused(place.unused)

@@ -209,7 +209,7 @@ class Extractor:
         """Return the values, each with the prefix that names its schema, if another frame does."""
         if self.framing == "prefix":
             return values
-        from streamdedup.keys.formats import frames  # imported here, because it imports numba
+        from streamdedup.keys.formats import frames  # imported here: few use its kernels
 
         cells = None
         if headers is not None and self.schemas is not None and self.framing != "id64":
@@ -224,11 +224,11 @@ class Extractor:
         which warms it up with all others that read records.
         """
         if len(self.parts) > 1:
-            from streamdedup.keys import join  # imported here, because it imports numba
+            from streamdedup.keys import join  # imported here: few use its kernels
 
             join.warm_up()
         if fields := _of("json", self.parts):
-            # Imported here, because they import numba.
+            # Imported here: few use their kernels.
             from streamdedup.keys.formats import json_exact
 
             json_keys(fields, Column.of([b""]))
@@ -258,7 +258,7 @@ class Extractor:
     ) -> Steps[tuple[Column, dict[int, str]]]:
         """Return the keys of the parts, whatever the format of `values` is."""
         if self.format == "json_schema":
-            from streamdedup.keys.formats import framing  # imported here, because it imports numba
+            from streamdedup.keys.formats import framing  # imported here: few use its kernels
 
             values = framing.unframed(self._prefixed(values, None))
         parts = self.parts
@@ -312,7 +312,7 @@ def _joined(read: Sequence[tuple[Column, dict[int, str]]]) -> tuple[Column, dict
     """Return one key for each row, of what was read of each field."""
     if len(read) == 1:
         return read[0]
-    from streamdedup.keys.join import joined  # imported here, because it imports numba
+    from streamdedup.keys.join import joined  # imported here: few use its kernels
 
     malformed: dict[int, str] = {}
     for _, reasons in reversed(read):  # the first field that is missing is named

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from streamdedup.errors import ConfigError
 from streamdedup.events import Column
+from streamdedup.keys import murmur, siphash
 from streamdedup.keys.encoding import TAG, TAG_BYTES, Key, encoded, named, utf8
 
 Bytes = npt.NDArray[np.uint8]
@@ -149,21 +150,15 @@ class Hash:
 
     @cached_property
     def _fill(self) -> Callable[..., int]:
-        """`murmur.fill`, or `siphash.fill` under our key. It is imported here, because it imports numba."""
+        """`murmur.fill`, or `siphash.fill` under our key."""
         if self.name == "murmur3":
-            from streamdedup.keys import murmur
-
             return murmur.fill
-        from streamdedup.keys import siphash
-
         return partial(siphash.fill, siphash.secret(self.key))
 
     @cached_property
     def _signed(self) -> Callable[[bytes], tuple[int, int]]:
         if self.name == "murmur3":
             return mmh3.mmh3_x64_128_stupledigest
-        from streamdedup.keys import siphash
-
         return partial(siphash.signed, siphash.secret(self.key))
 
 

@@ -8,16 +8,11 @@ no single one.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba import extending as _untyped_extending
 
 from streamdedup.instructions import in_all_lanes
 from streamdedup.kernel import Words
-
-_extending: Any = _untyped_extending
-_types: Any = numba.types
+from streamdedup.later import intrinsic, ir, llvm, types
 
 LANES = 8
 INITIAL = A, B, C, D = (
@@ -30,15 +25,13 @@ LONG, SECOND = 0xEE, 0xDD  # the constants that distinguish the 128-bit form
 
 Vector = Any  # a value of LLVM's
 
-_WORD, _INDEX = ir.IntType(64), ir.IntType(32)
-_VECTOR = ir.VectorType(_WORD, LANES)
-
 
 class _Code:
     """Writes the code of one call with `builder`. An array is given as the address of its first word."""
 
     def __init__(self, builder: Any) -> None:
         self._builder = builder
+        self._lanes = ir.VectorType(llvm.word, LANES)
 
     def digests(self, words: Any, counts: Any, steps: Any, key: Sequence[Any], out: Any) -> None:
         """Hash lane l over its words 0 to counts[l], in `steps` steps, and write the digests to `out`."""
@@ -57,9 +50,9 @@ class _Code:
         second = self._xor(self._xor(a, b), self._xor(c, d))
         by_turns = [lane + half for lane in range(LANES) for half in (0, LANES)]
         both = self._builder.shuffle_vector(
-            first, second, ir.VectorType(_INDEX, 2 * LANES)(by_turns)
+            first, second, ir.VectorType(llvm.number, 2 * LANES)(by_turns)
         )
-        place = ir.VectorType(_WORD, 2 * LANES).as_pointer()
+        place = ir.VectorType(llvm.word, 2 * LANES).as_pointer()
         self._builder.store(both, self._builder.bitcast(out, place), align=8)
 
     def _taken_in(
@@ -74,15 +67,15 @@ class _Code:
         before, loop, after = builder.block, *map(builder.append_basic_block, ("step", "taken"))
         builder.branch(loop)
         builder.position_at_end(loop)
-        step, old = builder.phi(_WORD), [builder.phi(_VECTOR) for _ in first]
+        step, old = builder.phi(llvm.word), [builder.phi(self._lanes) for _ in first]
         word = builder.load(builder.gep(words, [step]), align=8)
         a, b, c, d = self._rounds(2, old[0], old[1], old[2], self._xor(old[3], word))
         goes_on = builder.icmp_unsigned("<=", self._in_all_lanes(step), last_steps)
         taken = (self._xor(a, word), b, c, d)
         new = [builder.select(goes_on, *pair) for pair in zip(taken, old, strict=True)]
-        following = builder.add(step, _WORD(1))
+        following = builder.add(step, llvm.word(1))
         for value, at_first, later in zip(
-            (step, *old), (_WORD(0), *first), (following, *new), strict=True
+            (step, *old), (llvm.word(0), *first), (following, *new), strict=True
         ):
             value.add_incoming(at_first, before)
             value.add_incoming(later, loop)
@@ -104,19 +97,19 @@ class _Code:
         return a, b, c, d
 
     def _rotated(self, lanes: Vector, by: int) -> Vector:
-        up, down = (_VECTOR([count] * LANES) for count in (by, 64 - by))
+        up, down = (self._lanes([count] * LANES) for count in (by, 64 - by))
         return self._builder.or_(self._builder.shl(lanes, up), self._builder.lshr(lanes, down))
 
     def _xor(self, lanes: Vector, other: Vector) -> Vector:
         return self._builder.xor(
-            lanes, _VECTOR([other] * LANES) if isinstance(other, int) else other
+            lanes, self._lanes([other] * LANES) if isinstance(other, int) else other
         )
 
     def _in_all_lanes(self, number: Any) -> Vector:
-        return in_all_lanes(self._builder, _VECTOR, number)
+        return in_all_lanes(self._builder, self._lanes, number)
 
     def _vectors(self, address: Any) -> Any:
-        return self._builder.bitcast(address, _VECTOR.as_pointer())
+        return self._builder.bitcast(address, self._lanes.as_pointer())
 
 
 def _hashing(
@@ -133,22 +126,20 @@ def _hashing(
             context.make_array(signature.args[at])(context, builder, arguments[at]).data
             for at in (0, 1, 3, 4)
         )
-        halves = [builder.load(builder.gep(key, [_WORD(half)])) for half in (0, 1)]
-        place = builder.gep(out, [builder.mul(arguments[5], _WORD(2))])
+        halves = [builder.load(builder.gep(key, [llvm.word(half)])) for half in (0, 1)]
+        place = builder.gep(out, [builder.mul(arguments[5], llvm.word(2))])
         _Code(builder).digests(lanes, ends, arguments[2], halves, place)
         return context.get_dummy_value()
 
     arrays = (words, counts, secret, digests)
-    if not all(isinstance(array, _types.Array) and array.layout == "C" for array in arrays):
+    if not all(isinstance(array, types.Array) and array.layout == "C" for array in arrays):
         return None  # numba then reports that there is no such function
-    if {*(array.dtype for array in arrays), steps, row} != {_types.uint64} or not digests.mutable:
+    if {*(array.dtype for array in arrays), steps, row} != {types.uint64} or not digests.mutable:
         return None
-    return _types.void(words, counts, steps, secret, digests, row), compiled
+    return types.void(words, counts, steps, secret, digests, row), compiled
 
 
-hash_lanes: Callable[[Words, Words, np.uint64, Words, Words, np.uint64], None] = (
-    _extending.intrinsic(_hashing)
-)
+hash_lanes: Callable[[Words, Words, np.uint64, Words, Words, np.uint64], None] = intrinsic(_hashing)
 """In a kernel, `hash_lanes(words, counts, steps, secret, digests, row)` writes the digests of LANES keys.
 
 `words` has word i of the key of lane l at i * LANES + l. The key of lane l has counts[l] whole words, and then the last

@@ -4,7 +4,7 @@ The worker's filters need neither, and pay for neither. So `shared` makes each a
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamdedup import filters
 from streamdedup.filters.base import Addable, Filter
@@ -13,11 +13,13 @@ from streamdedup.keys.hashing import Hash
 from streamdedup.library import files
 from streamdedup.library.classic import ClassicBloom
 from streamdedup.library.content import add_all, options_of
-from streamdedup.library.files import Source, of_class, save
+from streamdedup.library.files import of_class, save
 from streamdedup.library.full import STOP, WARN, WARNED
 from streamdedup.library.locked import naming_options
 from streamdedup.library.subclass import restored, shared, warm_up
-from streamdedup.snapshot import streams
+
+if TYPE_CHECKING:
+    from streamdedup.classes import Source
 
 __all__ = [
     "WARN",
@@ -46,11 +48,13 @@ def build(config: Mapping[str, Any], hash_: Hash | None = None) -> Addable:
     return shared(filters.build(config, hash_), on_full)
 
 
-def load(source: Source, *, mmap: bool, hash_key: bytes, verify: bool) -> Filter:
+def load(source: "Source", *, mmap: bool, hash_key: bytes, verify: bool) -> Filter:
     """Do what `streamdedup.load` documents."""
     return files.load(source, mmap=mmap, hash_key=hash_key, verify=verify, make=restored)
 
 
 def from_bytes(data: bytes | bytearray | memoryview, hash_key: bytes) -> Filter:
     """Return the filter that these bytes are."""
+    from streamdedup.snapshot import streams
+
     return streams.read_bytes(data, hash_key, restored)

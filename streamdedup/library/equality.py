@@ -49,7 +49,7 @@ def _same_bytes(some: list[memoryview], others: list[memoryview]) -> bool:
 
 
 def _same_cells(one: Any, other: Any) -> bool:
-    from streamdedup.filters.cuckoo.buckets import held_as_often  # they bring numba
+    from streamdedup.filters.cuckoo.buckets import held_as_often
     from streamdedup.filters.cuckoo.rows import TAKEN
 
     if one._counts[TAKEN] != other._counts[TAKEN]:

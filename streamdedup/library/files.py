@@ -2,26 +2,25 @@
 
 import io
 from contextlib import nullcontext
-from os import PathLike
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Filter, Growing
 from streamdedup.filters.kinds import STATIC
 from streamdedup.library.content import Content
-from streamdedup.snapshot import files, streams
-from streamdedup.snapshot.files import Make
-from streamdedup.snapshot.streams import Readable, Writable
+
+if TYPE_CHECKING:  # a filter that is neither saved nor loaded does without
+    from streamdedup.classes import Source, Target
+    from streamdedup.snapshot.files import Make
+    from streamdedup.snapshot.streams import Readable, Writable
 
 F = TypeVar("F")
-Source = str | PathLike[str] | Readable
-Target = str | PathLike[str] | Writable
 
 
 class Saved(Content):
     """What a filter has more if it can be saved."""
 
-    def save(self, target: Target) -> None:
+    def save(self, target: "Target") -> None:
         """Put the filter at a path, or into a binary file object, as `streamdedup.save` does."""
         save(cast("Filter", self), target)
 
@@ -32,8 +31,10 @@ class Saved(Content):
         return target.getvalue()
 
 
-def save(filter_: Filter, target: Target) -> None:
+def save(filter_: Filter, target: "Target") -> None:
     """Save `filter_`. Other threads wait meanwhile if they could do more than set bits."""
+    from streamdedup.snapshot import files, streams
+
     changes = isinstance(filter_, Content) and filter_.kind not in STATIC
     waits = changes and (isinstance(filter_, Growing) or not filter_.only_sets_bits)
     with cast("Content", filter_)._alone() if waits else nullcontext():
@@ -44,9 +45,11 @@ def save(filter_: Filter, target: Target) -> None:
 
 
 def load(
-    source: Source, *, mmap: bool, hash_key: bytes, verify: bool, make: Make[Filter]
+    source: "Source", *, mmap: bool, hash_key: bytes, verify: bool, make: "Make[Filter]"
 ) -> Filter:
     """Load a filter from a path or a file object. `make` builds it from its parts."""
+    from streamdedup.snapshot import files, streams
+
     if not hasattr(source, "read"):
         return files.load(source, mmap=mmap, hash_key=hash_key, verify=verify, make=make)
     if mmap or not verify:

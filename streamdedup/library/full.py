@@ -147,7 +147,7 @@ def _fit(one: Any, digests: Digests, room: int, times: Times | int | None = None
     _, first = np.unique(np.asarray(digests)[absent], axis=0, return_index=True)
     if times is None:  # which a window by time refuses itself
         return len(first) <= room or hasattr(one, "clock")
-    from streamdedup.filters.window.clock import checked_time, given_times  # it brings numba
+    from streamdedup.filters.window.clock import checked_time, given_times
 
     new, clock = absent[np.sort(first)], one.clock
     if not isinstance(times, np.ndarray):

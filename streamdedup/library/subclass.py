@@ -29,7 +29,7 @@ from streamdedup.library.full import (
 from streamdedup.library.locked import Method, in_locked_steps, locked, naming_options
 from streamdedup.native import HEAD, as_builtin, usable
 
-if TYPE_CHECKING:  # it brings numba
+if TYPE_CHECKING:  # imported with the first class that has builtins
     from streamdedup.filters.one_key import Builtins
 
 F = TypeVar("F", bound=Filter)

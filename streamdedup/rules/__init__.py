@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from streamdedup import filters
+from streamdedup.filters import stash
 from streamdedup.filters.base import Addable, Growing
 from streamdedup.filters.exact import digest_map
 from streamdedup.filters.no_filter import NoFilter
 from streamdedup.filters.window.protocol import Windowed
+from streamdedup.filters.window.window import warm_up as warm_up_window
 from streamdedup.keys import join, placement, sampling
 from streamdedup.keys.formats import json_column, json_exact
 from streamdedup.keys.formats.schemas import Schemas
@@ -39,6 +41,7 @@ def warm_up(scratch: Addable | Windowed) -> None:
     """
     scratch.hash.warm_up()
     sampling.warm_up()
+    stash.warm_up()
     pending.warm_up()
     one, time = np.zeros((1, 2), dtype=np.uint64), np.zeros(1, dtype=np.int64)
     rule = duplicates_rule(scratch)
@@ -47,6 +50,7 @@ def warm_up(scratch: Addable | Windowed) -> None:
     for steps in (rule.admit(), rule.fold(one, time)):
         deque(steps, maxlen=0)
     if isinstance(scratch, Windowed):
+        warm_up_window()
         pending_in_time.warm_up(scratch.clock)
         scratch.add_many(one, None if scratch.clock.by_count else time)
     if not isinstance(scratch, NoFilter):

@@ -14,7 +14,7 @@ from streamdedup.filters.options import FilterOptions
 from streamdedup.filters.sizing import CUCKOO_BITS_MAX, CUCKOO_CELLS, TABLE_BITS_MAX, cuckoo_size
 from streamdedup.units import size_bytes
 
-if TYPE_CHECKING:  # it imports numpy and numba; the check of the default kind needs neither
+if TYPE_CHECKING:  # it imports numpy; the check of the default kind needs neither
     from streamdedup.filters.kind import Footprint
 
 Unfit = tuple[tuple[str, ...], str]

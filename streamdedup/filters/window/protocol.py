@@ -11,7 +11,7 @@ from streamdedup.filters.base import Addable, Key, Mask, Times
 from streamdedup.filters.memory import Counts
 from streamdedup.keys.hashing import Digests
 
-if TYPE_CHECKING:  # they bring numba
+if TYPE_CHECKING:
     from streamdedup.filters.window.clock import Clock, Marks
 
 

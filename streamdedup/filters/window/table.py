@@ -106,8 +106,6 @@ class WindowTable:
         self._due: deque[Callable[[], None]] = deque()
         # Asked once: to ask the array at each addition of a single key would slow that down.
         self._is_plain = self._is_writable = bool(self.words.flags.writeable)
-        if self._is_writable:  # compiles it before the first overflow
-            keep_rows(self._table, self.stash.table[:0], 0, NEVER, NEVER)
 
     def obey(self, rules: Rules) -> None:
         """Apply `rules`, which have the same clock, from now on."""

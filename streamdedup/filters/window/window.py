@@ -16,10 +16,11 @@ from streamdedup.filters.sizing import (
     WINDOW_GENERATIONS,
     window_size,
 )
-from streamdedup.filters.window.clock import TIME_MAX, Marks
+from streamdedup.filters.window.clock import NEVER, TIME_MAX, Marks
 from streamdedup.filters.window.in_time import InTime
 from streamdedup.filters.window.kinds import CELL_BITS_MAX, TABLE, WINDOW
 from streamdedup.filters.window.rules import Rules, rules_for, stated_rules
+from streamdedup.filters.window.sweeping import keep_rows
 from streamdedup.filters.window.table import WindowTable
 from streamdedup.keys.hashing import MURMUR3, Hash
 
@@ -166,3 +167,9 @@ def check_oldest(header: Mapping[str, Any], oldest: int | None) -> None:
         raise ValueError(
             f"oldest {header.get('oldest')!r} is not {oldest}, which follows from the watermark"
         )
+
+
+def warm_up() -> None:
+    """Compile the kernel that sweeps the stash, or load it from the cache, so that no sweep waits for it."""
+    table = Window(10)._table
+    keep_rows(table._table, table.stash.table[:0], 0, NEVER, NEVER)

@@ -57,7 +57,7 @@ def _reasons(
     without = ((kinds != FramedKind.KEY) & (kinds != FramedKind.UNFRAMED)).nonzero()[0]
     if not len(without):
         return {}
-    from streamdedup.keys.formats.framing import ids_of  # imported here, because it imports numba
+    from streamdedup.keys.formats.framing import ids_of  # imported here: few use its kernels
 
     found = zip(without.tolist(), kinds[without].tolist(), strict=True)
     ids = ids_of(values.take(without)).tolist()

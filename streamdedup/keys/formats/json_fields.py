@@ -21,7 +21,7 @@ _OTHERS = {int(kind): what for kind, what in FAULTS.items()} | {Kind.NO_TEXT: "t
 
 def json_reader(fields: Sequence[str], texts: Column) -> Reader:
     """Return what reads one of `fields` in some rows of `texts`, which are plain JSON."""
-    from streamdedup.keys.formats import json_column  # imported here, because it imports numba
+    from streamdedup.keys.formats import json_column  # imported here: few use its kernels
 
     paths = list(dict.fromkeys(map(steps_of, fields)))
     plain = dict(zip(paths, json_column.located_all(paths, texts), strict=True))
@@ -40,7 +40,7 @@ def of_one_field(field: str, texts: Column) -> Cells:
 
 def _completed(steps: tuple[str, ...], keys: Column, texts: Column) -> Cells:
     """Return `keys` with those that only the exact reader finds in `texts`, and why each other row has none."""
-    from streamdedup.keys.formats import json_exact  # imported here, because it imports numba
+    from streamdedup.keys.formats import json_exact  # imported here: few use its kernels
 
     left = (keys.sizes < 0).nonzero()[0]
     if not len(left):

@@ -100,7 +100,7 @@ class Known:
         return Column(concatenated([out[:end].data]), starts, sizes), kinds
 
     def _kernel(self) -> Callable[..., int]:
-        # Imported here, because these modules import numba.
+        # Imported here: few use their kernels.
         if self.kind == "avro":
             from streamdedup.keys.formats import avro_column
 
@@ -159,7 +159,9 @@ class Schemas:
 
     def unresolved(self, values: Column) -> list[int]:
         """Return the ids in `values` whose schemas are not known and not given up, ascending."""
-        from streamdedup.keys.formats.framing import unknown_ids  # imported here: it imports numba
+        from streamdedup.keys.formats.framing import (
+            unknown_ids,
+        )  # imported here: few use its kernels
 
         self._looks += 1
         return unknown_ids(values, self.known.ids, self.known.met, self._looks)
@@ -252,7 +254,7 @@ class Schemas:
 
     def warm_up(self) -> None:
         """Compile the kernels or load them from the cache. Called at set-up, so that no batch waits for it."""
-        from streamdedup.keys.formats import framing  # imported here: it imports numba
+        from streamdedup.keys.formats import framing  # imported here: few use its kernels
 
         framing.warm_up()
         self.known.read(0, Column.of([b""]))

@@ -99,7 +99,7 @@ class EmailNormalizer:
 
     def steps(self, keys: Column) -> Steps[tuple[Column, dict[int, str]]]:
         """Return the same, in steps."""
-        from streamdedup.keys.normalizers.email_column import plain  # imports numba
+        from streamdedup.keys.normalizers.email_column import plain  # one key needs no kernels
 
         found = plain(keys, self.rules)
         return with_rest(found, keys, self.of_key, self._of_long_key)

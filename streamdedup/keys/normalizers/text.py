@@ -34,7 +34,7 @@ class TextNormalizer:
 
     def steps(self, keys: Column) -> Steps[tuple[Column, dict[int, str]]]:
         """Return the same, in steps."""
-        # Imported here, because this module imports numba.
+        # Imported here, since one key needs no kernels.
         from streamdedup.keys.normalizers.ascii_text import lower_column, trim_column
 
         found = trim_column(keys)

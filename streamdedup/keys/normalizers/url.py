@@ -102,7 +102,7 @@ class UrlNormalizer:
 
     def steps(self, keys: Column) -> Steps[tuple[Column, dict[int, str]]]:
         """Return the same, in steps."""
-        from streamdedup.keys.normalizers.url_column import plain  # imports numba
+        from streamdedup.keys.normalizers.url_column import plain  # one key needs no kernels
 
         return with_rest(plain(keys, self.rules), keys, self.of_key, self._of_long_key)
 
