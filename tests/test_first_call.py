@@ -97,7 +97,7 @@ def test_numba_makes_what_is_damaged_once(tmp_path: Path, kept: Path) -> None:
     assert _answers([{"kind": "bloom"}], tmp_path)[0] == []
     copied.write_bytes(copied.read_bytes()[:-1])
     assert "numba" in _answers([{"kind": "bloom"}], tmp_path)[0]
-    assert copied.read_bytes() == kept.read_bytes()
+    assert objects._kept(copied)
     assert _answers([{"kind": "bloom"}], tmp_path)[0] == []
     assert "numba" in _answers([{"kind": "bloom"}], tmp_path, opt="1")[0]
 
