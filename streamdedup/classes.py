@@ -358,7 +358,7 @@ class Bitmap(Unionable):
     """
 
     __slots__ = ()
-    kind = "bitmap"
+    kind: ClassVar[str] = "bitmap"
 
     @overload
     def __new__(
@@ -410,7 +410,7 @@ class BlockedBloom(Unionable):
     """
 
     __slots__ = ()
-    kind = "blocked"
+    kind: ClassVar[str] = "blocked"
 
     @overload
     def __new__(
@@ -441,7 +441,7 @@ class Bloom(Unionable):
     """
 
     __slots__ = ()
-    kind = "bloom"
+    kind: ClassVar[str] = "bloom"
 
     @overload
     def __new__(
@@ -473,7 +473,7 @@ class Counting(Unionable, Removable):
     """
 
     __slots__ = ()
-    kind = "counting"
+    kind: ClassVar[str] = "counting"
 
     @overload
     def __new__(
@@ -507,7 +507,7 @@ class Cuckoo(Removable):
     """
 
     __slots__ = ()
-    kind = "cuckoo"
+    kind: ClassVar[str] = "cuckoo"
 
     @overload
     def __new__(
@@ -539,7 +539,7 @@ class DLeft(Removable):
     """
 
     __slots__ = ()
-    kind = "dleft"
+    kind: ClassVar[str] = "dleft"
 
     @overload
     def __new__(
@@ -572,7 +572,7 @@ class DLCBF(Removable):
     """
 
     __slots__ = ()
-    kind = "dlcbf"
+    kind: ClassVar[str] = "dlcbf"
 
     @overload
     def __new__(
@@ -605,7 +605,7 @@ class Exact(Removable):
     """
 
     __slots__ = ()
-    kind = "exact"
+    kind: ClassVar[str] = "exact"
 
     @overload
     def __new__(
@@ -646,7 +646,7 @@ class Window(Addable):
     """
 
     __slots__ = ()
-    kind = "window"
+    kind: ClassVar[str] = "window"
 
     @overload
     def __new__(
@@ -740,7 +740,7 @@ class Fuse(Filter):
     """
 
     __slots__ = ()
-    kind = "fuse"
+    kind: ClassVar[str] = "fuse"
 
     def __new__(
         cls,

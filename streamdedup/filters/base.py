@@ -103,7 +103,7 @@ class Filter(Protocol):
     def __contains__(self, key: Key, /) -> bool:
         """Whether `key` is present. A `str` and its UTF-8 are one key; `keys.encoding` says what others are."""
 
-    def contains_many(self, digests: Digests) -> Mask:
+    def contains_many(self, digests: Digests, /) -> Mask:
         """Whether each digest is present, shape (n,)."""
 
     def header(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Addable(Filter, Protocol):
     def add(self, key: Key, /) -> bool:
         """Add one key; return True if it was absent."""
 
-    def add_many(self, digests: Digests) -> Mask:
+    def add_many(self, digests: Digests, /) -> Mask:
         """Add all of `digests` in order; return True, shape (n,), for each that was absent.
 
         If several of them are equal, the later ones find the first.
@@ -153,7 +153,7 @@ class Removable(Addable, Protocol):
     sticky: ClassVar[bool]
     """Whether a key that was counted up to `copies_max` stays forever. If not, that many removals take it out."""
 
-    def add_absent(self, digests: Digests) -> Mask:
+    def add_absent(self, digests: Digests, /) -> Mask:
         """Add each digest that is absent, once; return True, shape (n,), for each of those."""
 
     def discard(self, key: Key, /) -> bool:
@@ -164,7 +164,7 @@ class Removable(Addable, Protocol):
         returns True.
         """
 
-    def remove_many(self, digests: Digests) -> Mask:
+    def remove_many(self, digests: Digests, /) -> Mask:
         """Do what `discard` does with each digest; return True, shape (n,), for each that was present."""
 
 

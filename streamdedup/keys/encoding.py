@@ -12,10 +12,13 @@ So two keys have the same bytes only if Python calls them equal, or if one is a 
 
 from numbers import Integral
 from operator import index
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-Key: TypeAlias = "str | bytes | int | UUID | tuple[Key, ...]"
+if TYPE_CHECKING:
+    import numpy as np
+
+Key: TypeAlias = "str | bytes | int | np.integer[Any] | UUID | tuple[Key, ...]"
 
 TAG = b"\xff"
 OF_BYTES = b"\xffb"

@@ -69,13 +69,13 @@ class Windowed(Addable, Protocol):
         """
 
     @override
-    def add_many(self, digests: Digests, times: Times | None = None) -> Mask:
+    def add_many(self, digests: Digests, /, times: Times | None = None) -> Mask:
         """Add all of `digests` in order, each at its event time in ms since 1970.
 
         Returns True, shape (n,), for each that was absent. A window by count takes no `times`.
         """
 
-    def generations_many(self, digests: Digests) -> npt.NDArray[np.int64]:
+    def generations_many(self, digests: Digests, /) -> npt.NDArray[np.int64]:
         """The live generation that holds each digest, shape (n,).
 
         `clock.NEVER` for one that is absent, `clock.UNDATED` for one that waits for a first time.
@@ -87,7 +87,7 @@ class Windowed(Addable, Protocol):
         By count, `times` is the number of keys.
         """
 
-    def put_many(self, digests: Digests, generations: npt.NDArray[np.int64]) -> Iterator[None]:
+    def put_many(self, digests: Digests, /, generations: npt.NDArray[np.int64]) -> Iterator[None]:
         """Add each digest to its generation, in order, in steps. Generations that are no longer live are skipped.
 
         A generation above the current one moves the window on. The watermark stays until `rotate`. If the generations
