@@ -852,8 +852,9 @@ def build(config: Any = NOTHING, /, **options: Any) -> Any:
       `build({"kind": "fuse", "keys": ["a", "b"], "error_rate": 0.01})` returns a `Static` filter, not an `Addable` one
 
     With `on_full: grow`, all kinds but `bitmap` and `fuse` take more memory as keys come, within `error_rate`, up to
-    `max_size`, in bytes or as text ("4GiB"). Such a filter can only add: it has no `discard` and no `|=`. A `window`,
-    which then needs a `retention`, gives memory back as it forgets; by count it is never full. `f.capacity` is then the
+    `max_size`, in bytes or as text ("4GiB"). Unless given, that is 16 times the memory at the beginning: seven times
+    `capacity`. Such a filter can only add: it has no `discard` and no `|=`. A `window`, which then needs a `retention`,
+    gives memory back as it forgets; by count it is never full. `f.capacity` is then the
     number of keys that `max_size` permits, and beyond it the filter does as with `warn`. `f.error_rate_now` and
     `f.size_bytes` show how far beyond its capacity it is.
 
