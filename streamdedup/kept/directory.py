@@ -16,7 +16,7 @@ from pathlib import Path
 from streamdedup.errors import ConfigError, FilterFullError, SnapshotError
 from streamdedup.filters.base import Addable, Filter
 from streamdedup.kept.changes import Changes
-from streamdedup.kept.log import HEADER_BYTES, Label, LogReader, LogWriter
+from streamdedup.kept.log import HEADER_BYTES, TORN_BYTES_MAX, Label, LogReader, LogWriter
 from streamdedup.named_files import make_directory, open_regular
 from streamdedup.snapshot import files
 
@@ -24,8 +24,8 @@ TO_LOCK = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC 
 NAME = re.compile(r"([0-9]{8,18})\.(filter|log)")
 ELSEWHERE = "choose another directory"
 CUT = (
-    "%s: its last %d bytes are not whole, as after a kill or a loss of power, and are left out; what was flushed before"
-    " is there"
+    "%s: its last %d bytes are not whole, and are left out: after a kill or a loss of power they were not flushed; if"
+    " there was none, the disk has damaged them"
 )
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Directory:
         with files.blaming("write", path / "lock", ELSEWHERE):
             for made in make_directory(path):
                 files.sync_directory(os, made.parent)
-            self._lock = os.open(path / "lock", TO_LOCK, 0o600)
+            self._lock: int | None = os.open(path / "lock", TO_LOCK, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -55,10 +55,15 @@ class Directory:
                 f"{path} is in use, by another process or an object of this one that is not closed; end or close that"
                 " one, or give each a directory of its own"
             ) from None
-        self._last = max((number for number, _ in self._numbered()), default=0)
-        for left in self.path.glob(files.TEMPORARY.format("*")):  # by a process that was killed
-            with suppress(OSError):
-                left.unlink()
+        try:
+            with files.blaming("read", path, ELSEWHERE):
+                self._last = max((number for number, _ in self._numbered()), default=0)
+            for left in self.path.glob(files.TEMPORARY.format("*")):  # by a process that was killed
+                with suppress(OSError):
+                    left.unlink()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def exists(self) -> bool:
@@ -87,19 +92,23 @@ class Directory:
         SnapshotError if one cannot be read, or is of another filter.
         """
         newest, writer = self._newest(), None
-        for number in sorted(
+        logs = sorted(
             number for number, ending in self._numbered() if ending == "log" and number >= newest
-        ):
+        )
+        for number in logs:
             label = Label(number, filter_.hash.check, changes.words)
-            if read := self._played(label, changes):
+            if read := self._played(label, changes, TORN_BYTES_MAX if number == logs[-1] else 0):
                 if writer is not None:
                     writer.close()
                 with files.blaming("write", self._path(number, "log"), ELSEWHERE):
                     writer = LogWriter(self._path(number, "log"), label, read)
         return writer or self.new_log(filter_, changes)
 
-    def _played(self, label: Label, changes: Changes) -> LogReader | None:
-        """Play a log; return how far it was read. None, and no log, if it was begun for a filter that was not saved."""
+    def _played(self, label: Label, changes: Changes, torn_bytes_max: int) -> LogReader | None:
+        """Play a log; return how far it was read. None, and no log, if it was begun for a filter that was not saved.
+
+        SnapshotError if more than so many bytes at its end are not whole: they were on the disk, and are damaged.
+        """
         path = self._path(label.number, "log")
         with (
             files.blaming("read", path, ELSEWHERE),
@@ -114,7 +123,13 @@ class Directory:
                 raise SnapshotError(
                     f"cannot use {path}: it {problem}; take a copy of it, or remove it: then its keys are not known"
                 )
-        if left := size_bytes - read.end_bytes:
+        left = size_bytes - read.end_bytes
+        if left > torn_bytes_max:
+            raise SnapshotError(
+                f"cannot use {path}: it is damaged at byte {read.end_bytes}, and has {left} bytes from there on; take a"
+                f" copy of it, and cut it there (truncate -s {read.end_bytes}): then what follows is not known"
+            )
+        if left:
             _log.warning(CUT, path, left)
         return read
 
@@ -144,8 +159,10 @@ class Directory:
                     self._path(older, ending).unlink()
 
     def close(self) -> None:
-        """Let others use the directory."""
-        os.close(self._lock)
+        """Let others use the directory. A second call does nothing."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
 
     def _newest(self) -> int:
         return max(number for number, ending in self._numbered() if ending == "filter")

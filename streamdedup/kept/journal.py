@@ -13,12 +13,11 @@ from streamdedup.errors import SnapshotError, traceback_without_messages
 from streamdedup.filters.base import Addable
 from streamdedup.kept.changes import Change, Changes
 from streamdedup.kept.directory import ELSEWHERE, Directory
-from streamdedup.kept.log import ADDED, ROWS_MAX, LogWriter, Rows
+from streamdedup.kept.log import ADDED, PIECE_BYTES, ROWS_MAX, LogWriter, Rows
 from streamdedup.snapshot import files
 
 BEAT_S = 0.4  # between two writes
 WAITING_MAX = 1 << 18  # keys that may wait; 20 to 40 MB of `str`
-PIECE_ROWS = 1 << 16  # written, and made durable, at once: 1 MiB of digests
 LOG_BYTES_MAX = (
     16 << 20
 )  # or the size of the filter, if that is more: to read a longer log takes longer
@@ -43,7 +42,8 @@ class Journal:
         self._unwritten = b""
         self._failure: Exception | None = None
         self._save_above_bytes = 0
-        self._beat = Condition()
+        self._turn = RLock()
+        self._beat = Condition(self._turn)  # entered by its lock: no interrupt comes between
         self._asked = self._done = 0
         self._ends = False
         self._thread = Thread(target=self._run, name="streamdedup-kept", daemon=True)
@@ -64,7 +64,7 @@ class Journal:
 
     def flush(self) -> None:
         """Wait until all that was appended is on the disk. SnapshotError if the disk refuses it: it is kept."""
-        with self._beat:
+        with self._turn:
             self._asked += 1
             asked = self._asked
             self._beat.notify_all()
@@ -84,18 +84,22 @@ class Journal:
             self.flush()
         finally:
             self._thread.join()
-            self._log.close()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is written any more."""
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         ends = False
         try:
             while not ends:
-                with self._beat:
+                with self._turn:
                     self._beat.wait_for(lambda: self._ends or self._asked > self._done, BEAT_S)
                     asked, ends = self._asked, self._ends
                 self._write_all()
                 self._save_if_long()
-                with self._beat:
+                with self._turn:
                     self._done = asked
                     self._beat.notify_all()
         except BaseException as error:
@@ -108,6 +112,8 @@ class Journal:
                 f"{self._log.path} is not written any more: {type(error).__name__}, see the log; close the filter, and"
                 " open it again"
             )
+        finally:
+            self._log.close()
 
     def _write_all(self) -> None:
         """Write all that waits now. What the disk refuses is kept, and written at the next beat to the same place."""
@@ -122,12 +128,10 @@ class Journal:
             self._unwritten, self._failure = b"", None
 
     def _next_piece(self) -> bytes:
-        frames, rows = list[bytes](), 0
-        while self.waiting and rows < PIECE_ROWS:
-            what, part = self._next_rows()
-            frames.append(self._log.frame(what, part))
-            rows += len(part)
-        return b"".join(frames)
+        piece = bytearray()
+        while self.waiting and len(piece) < PIECE_BYTES:
+            piece += self._log.frame(*self._next_rows())
+        return bytes(piece)
 
     def _next_rows(self) -> Change:
         """Take what waits first: a change, or the keys that follow one another."""

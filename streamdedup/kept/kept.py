@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import RLock
 from types import TracebackType
 from typing import Any, Self
+from uuid import UUID
 from weakref import WeakSet
 
 import numpy as np
@@ -28,6 +29,9 @@ IN_CHILD = (
     " open it after the fork, in one process"
 )
 
+# The types of keys that cannot change until they are written.
+WAIT_AS_THEY_ARE = frozenset({str, bytes, int, UUID})
+
 _open = WeakSet["Kept"]()
 
 
@@ -44,6 +48,7 @@ class Kept:
     def __init__(self, directory: Directory, filter_: Addable, log: LogWriter) -> None:
         self.filter = filter_
         self._directory, self._refusal = directory, ""
+        self._closing, self._is_closed = RLock(), False
         self._changes = Changes(filter_)
         self._logs_all = self._changes.needs_all
         self._journal = Journal(directory, filter_, self._changes, log)
@@ -73,6 +78,8 @@ class Kept:
 
     def add(self, key: Key, time: int | None = None) -> bool:
         """Add one key; return True if it was absent. A window by time takes the key's `time`, in ms since 1970."""
+        if type(key) not in WAIT_AS_THEY_ARE:
+            return self._add_other(key, time)
         if len(self._waiting) >= WAITING_MAX:
             self._journal.flush()
         with self._lock:
@@ -87,6 +94,13 @@ class Kept:
                 new = self.filter.add(key, time)  # type: ignore[call-arg] # of a window
                 self._append(Timed(key, time))
         return new
+
+    def _add_other(self, key: Key, time: int | None) -> bool:
+        """Add a key that may change while it waits, or that only its filter can read: its digest waits."""
+        one: Any = self.filter
+        in_range = hasattr(one, "range")
+        digests = one.digests([key]) if in_range else np.array([one.hash.digest(key)], np.uint64)
+        return bool(self.add_many(digests, None if time is None else np.array([time]))[0])
 
     def add_many(self, keys: Any, times: Times | None = None) -> Mask:  # noqa: ANN401 - see `Hash.digests`
         """Add `keys`, or their digests, in order; return True, shape (n,), for each that was absent.
@@ -167,15 +181,22 @@ class Kept:
 
         SnapshotError if the disk refuses what is left: it is lost. What the program may not lose it flushes before.
         """
-        if self._refusal:
+        if self._is_closed:
             return
-        with self._lock:  # who adds at the moment does so before
-            self._refusal = CLOSED.format(path=self._directory.path)
-        atexit.unregister(self.close)
-        try:
-            self._journal.close()
-        finally:
-            self._directory.close()
+        with self._closing:
+            if self._is_closed:
+                return
+            with self._lock:  # who adds at the moment does so before
+                self._refusal = CLOSED.format(path=self._directory.path)
+            try:
+                self._journal.close()
+            finally:
+                if (
+                    self._journal.has_ended
+                ):  # else an interrupt came, and the next call, or the exit, goes on
+                    self._is_closed = True
+                    self._directory.close()
+                    atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
         return self
@@ -214,14 +235,14 @@ class Kept:
 
     def _leave_to_parent(self) -> None:
         """In the child of a fork: refuse changes, wait for no thread, and let the parent alone have the directory."""
-        self._refusal = IN_CHILD.format(path=self._directory.path)
+        self._refusal, self._is_closed = IN_CHILD.format(path=self._directory.path), True
         self._lock, self._waiting = RLock(), deque()
         self._directory.close()
 
 
 def _leave_to_parents() -> None:
     for one in list(_open):
-        if not one._refusal:
+        if not one._is_closed:
             one._leave_to_parent()
 
 

@@ -28,11 +28,14 @@ VERSION = 1
 WORD_BYTES = 8
 WORDS_MAX = 3  # a digest and a time
 ROWS_MAX = 1 << 12  # in a frame: 64 KiB of digests
+PIECE_BYTES = 1 << 20  # written, and made durable, at once; the last frame may exceed them
 _HEADER = struct.Struct("<8sIIQ16s")
 _CHECKSUM = struct.Struct("<I")
 _FRAME = struct.Struct("<III")
 _CHECKED = struct.Struct("<IQII")
 HEADER_BYTES = _HEADER.size + _CHECKSUM.size
+# What a kill or a loss of power may leave without an fsync, at the end.
+TORN_BYTES_MAX = PIECE_BYTES + _FRAME.size + ROWS_MAX * WORDS_MAX * WORD_BYTES
 
 # Through a link, another file would be cut short.
 _TO_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

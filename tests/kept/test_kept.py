@@ -11,8 +11,10 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from numbers import Integral
 from pathlib import Path
 from random import Random
+from threading import Event, Thread
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +24,9 @@ import pytest
 import streamdedup
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.kept import journal, kept
+from streamdedup.kept.directory import Directory
 from streamdedup.kept.kept import Kept
+from streamdedup.kept.log import HEADER_BYTES, ROWS_MAX
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.library import config_of, key_of, keys_of, ways
 
@@ -127,6 +131,23 @@ class TestReplay:
             digests[:] = 0
         assert _known(tmp_path / "seen", ["a", "b"]) == ["a", "b"]
 
+    def test_a_key_may_change_after_the_call(self, tmp_path: Path) -> None:
+        """What is kept is what it was; of keys that only the filter can read, the thread that writes reads none."""
+        number = _Number(7)
+        with streamdedup.open(tmp_path / "seen", **CUCKOO) as seen:
+            assert (seen.add(number), seen.add(number)) == (True, False)  # type: ignore[arg-type]
+            number.value = 8
+        with streamdedup.open(tmp_path / "seen") as seen:
+            assert (7 in seen, 8 in seen, len(seen)) == (True, False, 1)
+        with streamdedup.open(tmp_path / "bits", kind="bitmap", range=[0, 99]) as bits:
+            for wrong in (number, 1.0):
+                with pytest.raises(TypeError, match="keys are integers"):
+                    bits.add(wrong)  # type: ignore[arg-type]
+            bits.add(np.int8(9))
+            bits.flush()
+        with streamdedup.open(tmp_path / "bits") as bits:
+            assert (9 in bits, len(bits)) == (True, 1)
+
     def test_a_window_by_time_knows_its_times(self, tmp_path: Path) -> None:
         """A key is forgotten when it would have been."""
         directory = tmp_path / "seen"
@@ -159,6 +180,19 @@ class TestReplay:
         caplog.clear()
         assert _known(directory, list("abc")) == ["a", "c"]
         assert not caplog.records
+
+
+class _Number:
+    """An integer for `numbers.Integral`, which may change."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+Integral.register(_Number)
 
 
 def _change(seen: Kept, chance: Random, step: int) -> None:
@@ -390,6 +424,31 @@ class TestDisk:
         assert _known(tmp_path / "seen", keys) == keys
 
 
+class _Calling(Thread):
+    """A thread that calls something once, and keeps its error."""
+
+    error: Exception | None = None
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._call = call
+
+    def run(self) -> None:
+        try:
+            self._call()
+        except Exception as error:
+            self.error = error
+
+
+def _frame_of(thread: Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame.f_code.co_name if frame else ""
+
+
+def _interrupted(*_arguments: object) -> None:
+    raise KeyboardInterrupt
+
+
 def _refused(*_arguments: object) -> None:
     raise OSError(errno.EROFS, "Read-only file system")
 
@@ -563,6 +622,40 @@ class TestDirectory:
         with pytest.raises(SnapshotError, match=r"00000001\.log: it is of another filter; take"):
             streamdedup.open(tmp_path / "seen")
 
+    def test_damage_before_the_last_write_is_refused(self, tmp_path: Path) -> None:
+        """A kill leaves no more than one write unfinished, and none in a log that another one follows."""
+        path, log = tmp_path / "seen", tmp_path / "seen" / "00000001.log"
+        rows = np.random.default_rng(1).integers(1 << 64, size=(80_000, 2), dtype=np.uint64)
+        with streamdedup.open(path, kind="exact", capacity=80_000) as seen:
+            seen.add_many(rows)
+        whole = log.read_bytes()
+        first = HEADER_BYTES + 12 + 16 * ROWS_MAX
+        for at in (first + 30, first + 9):
+            log.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            with pytest.raises(
+                SnapshotError, match=rf"is damaged at byte {first}, and .* -s {first}"
+            ):
+                streamdedup.open(path)
+            assert log.stat().st_size == len(whole)
+        os.truncate(log, first)  # as the message says
+        with streamdedup.open(path) as seen:
+            assert len(seen) == ROWS_MAX
+        os.truncate(log, first - 1)
+        (path / "00000002.log").write_bytes(b"begun")
+        with pytest.raises(SnapshotError, match=rf"damaged at byte {HEADER_BYTES}"):
+            streamdedup.open(path)
+
+    def test_one_that_cannot_be_listed_is_let_go(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The error says what it is, also of the next attempt; not that it is in use."""
+        with monkeypatch.context() as denied:
+            denied.setattr(Path, "iterdir", _refused)
+            for _ in range(2):
+                with pytest.raises(SnapshotError, match="Read-only"):
+                    Directory(tmp_path / "seen")
+        Directory(tmp_path / "seen").close()
+
     def test_what_a_killed_start_left_is_removed(self, tmp_path: Path) -> None:
         """A log whose filter was not saved, and the beginning of a filter."""
         with streamdedup.open(tmp_path / "other", **CUCKOO):
@@ -660,6 +753,40 @@ class TestObject:
         with pytest.raises(ValueError, match="is closed"):
             seen.flush()
 
+    def test_two_threads_may_close_it(self, tmp_path: Path) -> None:
+        """One of them does."""
+        seen = streamdedup.open(tmp_path / "seen", **CUCKOO)
+        closers = [_Calling(seen.close) for _ in range(2)]
+        with seen._lock:
+            for closer in closers:
+                closer.start()
+            wait_until(
+                lambda: all(_frame_of(closer) == "close" for closer in closers),
+                DEADLINE_S,
+                lambda: "they do not close",
+            )
+        for closer in closers:
+            closer.join()
+        assert [closer.error for closer in closers] == [None, None]
+
+    def test_an_interrupt_while_it_is_closed_loses_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody else has the directory while the thread still writes; the next call goes on."""
+        seen, goes_on, fsync = streamdedup.open(tmp_path / "seen", **CUCKOO), Event(), os.fsync
+        monkeypatch.setattr(os, "fsync", lambda fd: (goes_on.wait(DEADLINE_S), fsync(fd)))
+        seen.add("a")
+        with monkeypatch.context() as interrupted:
+            for one, name in ((seen._journal, "flush"), (seen._journal._thread, "join")):
+                interrupted.setattr(one, name, _interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                seen.close()
+        with pytest.raises(ConfigError, match="is in use"):
+            streamdedup.open(tmp_path / "seen")
+        goes_on.set()
+        seen.close()
+        assert _known(tmp_path / "seen", ["a"]) == ["a"]
+
     def test_threads_share_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each key is new to one of them, and what they did is kept, in its order, while it is saved anew."""
         monkeypatch.setattr(journal, "LOG_BYTES_MAX", 3000)
@@ -729,3 +856,27 @@ class TestObject:
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+
+    @pytest.mark.skipif(
+        sys.platform == "darwin", reason="its libraries refuse a fork among threads"
+    )
+    def test_a_child_that_is_forked_while_it_is_closed_does_not_keep_the_directory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Who opens it next, opens it, however long the child lives."""
+        seen = streamdedup.open(tmp_path / "seen", **CUCKOO)
+        close, children = seen._journal.close, list[int]()
+
+        def forking() -> None:
+            children.append(os.fork())
+            if not children[0]:
+                signal.pause()
+            close()
+
+        monkeypatch.setattr(seen._journal, "close", forking)
+        seen.close()
+        try:
+            streamdedup.open(tmp_path / "seen").close()
+        finally:
+            os.kill(children[0], signal.SIGKILL)
+            os.waitpid(children[0], 0)
