@@ -124,6 +124,7 @@ def test_update_of_a_filter_that_stops_adds_whole_batches() -> None:
         ("a key", "update takes iterables of keys, not of type str"),
         (b"a key", "of a single key: f.add"),
         (5, "not iterable"),
+        (streamdedup.build({"kind": "bloom", "capacity": 9}), r"cannot list its keys; a \|= b"),
     ],
 )
 def test_update_refuses_a_single_key(given: Any, text: str) -> None:
@@ -287,6 +288,15 @@ def test_a_union_by_an_operator_leaves_both_as_they_are() -> None:
     every(UNIONABLE, check)
 
 
+@pytest.mark.parametrize("kind", ["blocked", "bloom", "counting"])
+def test_a_union_has_no_fewer_keys_than_one_filter_nor_more_than_both(kind: str) -> None:
+    """Its number is an estimate, but a full filter joined with an empty one is no more than full."""
+    for seed in range(20):
+        full, empty = (built(kind, 1000, on_full="stop") for _ in range(2))
+        full.update(f"{seed} {number}" for number in range(1000))
+        assert len(full | empty) == len(empty | full) == 1000
+
+
 def test_an_intersection_holds_what_both_hold() -> None:
     """Exactly, whatever their capacities; in place, or as a new filter."""
 
@@ -447,6 +457,15 @@ def test_static_filters_are_equal_if_their_lists_are() -> None:
     assert one.contains_many(keys).all()
     with pytest.raises(ConfigError, match="takes no further keys"):
         one.add("a")
+
+
+def test_static_filters_refuse_what_would_change_them() -> None:
+    """By an error that says why; not as if they lacked a method, or were mapped from a file."""
+    seen: Any = streamdedup.build({"kind": "fuse", "keys": ["a"]})
+    for change in (seen.clear, lambda: seen.update(["b"]), lambda: seen.add("b")):
+        with pytest.raises(ConfigError, match=r"a fuse filter .*; build it again from"):
+            change()
+    assert "a" in seen
 
 
 def test_a_filter_is_no_key() -> None:

@@ -169,6 +169,17 @@ def test_a_pipe_that_takes_no_more_is_no_place_to_save_to() -> None:
         built("bloom", 1_000_000).save(pipe)
 
 
+def test_a_file_object_that_writes_nothing_is_not_asked_forever() -> None:
+    """It says so by 0, as those of `socket` and `os` may."""
+
+    class Closed:
+        def write(self, _data: bytes) -> int:
+            return 0
+
+    with pytest.raises(SnapshotError, match="cannot write the file object: it takes no more"):
+        built("bloom", 9).save(Closed())
+
+
 def test_what_only_a_file_has_is_refused_of_a_file_object() -> None:
     """Nothing can be mapped, or left unread."""
     file = io.BytesIO(built("bloom", 9).to_bytes())

@@ -148,6 +148,7 @@ def _pipe(arguments: argparse.Namespace) -> int:
                     summary=summary,
                     warn=lambda text: tell(f"warning: {text}"),
                     is_unread=is_unread,
+                    is_loaded=arguments.load is not None,
                 )
                 if arguments.save is not None and is_whole:
                     sync_output()

@@ -84,7 +84,8 @@ def _kind_for_streams(name: str) -> str:
 def filter_of(arguments: argparse.Namespace, lines: Mapping[str, Any]) -> "Addable":
     """Return the filter that is asked for, loaded or empty, and set `arguments.on_full` to what holds for it.
 
-    `lines` says which keys the lines have. ConfigError if the options do not fit together or to what is loaded.
+    `arguments.load` becomes None if there is no such file yet. `lines` says which keys the lines have. ConfigError if
+    the options do not fit together or to what is loaded.
     """
     path: Path | None = arguments.load
     if path is not None and not path.exists():
@@ -94,7 +95,7 @@ def filter_of(arguments: argparse.Namespace, lines: Mapping[str, Any]) -> "Addab
                 " run begins without a file"
             )
         say(f"streamdedup: {path} is not there yet, so nothing has come before")
-        path = None
+        path = arguments.load = None
     given = {name: value for name in _DEFAULTS if (value := getattr(arguments, name)) is not None}
     if path is None:
         return _built(arguments, _DEFAULTS | given)

@@ -136,6 +136,7 @@ def deduplicate(
     summary: Summary,
     warn: Callable[[str], None],
     is_unread: Callable[[], bool] = lambda: False,
+    is_loaded: bool = False,
 ) -> bool:
     """Pass to `write` the lines of `chunks` whose key is not in `filter_`, and add these keys; return True.
 
@@ -144,7 +145,7 @@ def deduplicate(
     FullError, too, if the filter may grow and there is no memory for that.
 
     What `write` raises is raised as it is. `is_unread` detects that the output's reader has gone, even if nothing is
-    written; then False is returned.
+    written; then False is returned. A filter that `is_loaded` has its options from another run.
     """
     sieve, of = _Sieve(write, filter_, on_full != "warn", summary), summary.of
     for chunk in chunks:
@@ -160,13 +161,13 @@ def deduplicate(
         if not fits:
             raise FullError(
                 f"the filter is full: it holds {counted(len(filter_), 'key')}, so {of} {summary.lines + 1:,} and"
-                f" those after it did not pass; give {_remedy(filter_, on_full)} --on-full warn to go on with more"
-                " errors"
+                f" those after it did not pass; {_remedy(filter_, on_full, is_loaded=is_loaded)} --on-full warn to go"
+                " on with more errors"
             )
         if had_room and room_of(filter_) < 0:
             warn(
                 f"the filter is full: by {of} {summary.lines:,} it holds more than {counted(filter_.capacity, 'key')};"
-                f" from here on, {_beyond(filter_)}; give a larger --capacity"
+                f" from here on, {_beyond(filter_)}; {_larger(is_loaded=is_loaded)}"
             )
         if is_unread():
             return False
@@ -180,12 +181,19 @@ def _beyond(filter_: Addable) -> str:
     return "more and more new lines are dropped wrongly"
 
 
-def _remedy(filter_: Addable, on_full: str) -> str:
+def _larger(*, is_loaded: bool) -> str:
+    return f"{'begin another file with' if is_loaded else 'give'} a larger --capacity"
+
+
+def _remedy(filter_: Addable, on_full: str, *, is_loaded: bool) -> str:
     if on_full == "grow":
-        return "a larger --max-size, or"
+        return "give a larger --max-size, or"
+    larger = _larger(is_loaded=is_loaded)
+    if is_loaded:
+        return f"{larger}, or give"
     if can_grow(filter_.kind, filter_.error_rate):
-        return "a larger --capacity, --on-full grow to take more memory, or"
-    return "a larger --capacity, or"
+        return f"{larger}, --on-full grow to take more memory, or"
+    return f"{larger}, or"
 
 
 class _Sieve:

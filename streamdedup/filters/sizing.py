@@ -44,6 +44,11 @@ def bloom_keys(bits: int, hashes: int, bits_set: int) -> float:
     return -bits / hashes * math.log1p(-min(bits_set, bits - 0.5) / bits)
 
 
+def keys_of_both(found: float, some: int, others: int) -> int:
+    """The number of keys of a union whose bits are those of about `found`: at least as many as one, at most as both."""
+    return min(max(round(found), some, others), some + others)
+
+
 def window_share(capacity: int, generations: int) -> int:
     """The width of one of a window's G generations, if G - 1 of them make up `capacity` keys or ms; rounded up."""
     return -(-capacity // (generations - 1))

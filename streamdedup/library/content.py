@@ -55,6 +55,7 @@ class Content(Watched):
 
         A key costs about as much as in `add_many`, and what the iterable takes.
         """
+        self._refuse_if_static()
         add_all(self, iterables)
 
     def clear(self) -> None:
@@ -63,6 +64,7 @@ class Content(Watched):
         It costs as much as to build it. A filter that has grown gives its memory back. ConfigError: it is a read-only
         view of a file.
         """
+        self._refuse_if_static()
         one = cast("Any", self)
         with self._alone():
             if any(buffer.readonly for buffer in one.buffers()):
@@ -131,6 +133,11 @@ class Content(Watched):
                 f" error {one.error_rate_now:.2g}>"
             )
 
+    def _refuse_if_static(self) -> None:
+        kind = cast("Filter", self).kind
+        if kind in STATIC:
+            raise ConfigError(f"a {kind} filter never changes; build it again from another list")
+
     @property
     def _named(self) -> str:
         one = cast("Filter", self)
@@ -178,6 +185,10 @@ def add_all(one: Any, iterables: Iterable[Any]) -> None:
         if isinstance(keys, str | bytes | bytearray | memoryview):
             raise TypeError(
                 f"update takes iterables of keys, not {named(keys)}; of a single key: f.add(key)"
+            )
+        if hasattr(keys, "contains_many"):
+            raise TypeError(
+                f"update takes iterables of keys, and {NO_LIST}; a |= b is for {', '.join(UNIONABLE)}"
             )
         waiting, some = iter(keys), [None]
         while some:

@@ -46,7 +46,7 @@ def write(filter_: Parts, target: Writable) -> None:
         while rest:
             with _naming_it("write"):
                 done = target.write(rest)
-                if done is None and isinstance(target, io.RawIOBase):
+                if done == 0 or (done is None and isinstance(target, io.RawIOBase)):
                     raise OSError("it takes no more now")
             rest = rest[done if isinstance(done, int) else len(rest) :]
 

@@ -325,6 +325,17 @@ def test_the_output_does_not_replace_what_is_loaded(call: Call) -> None:
     assert Path("seen").read_bytes() == before
 
 
+def test_a_loaded_filter_that_is_full_names_what_would_help(call: Call) -> None:
+    """Its capacity, and whether it grows, are those of the run that made it."""
+    call("pipe", "one", "--on-full", "stop", "--capacity", "2", "--save", "seen")
+    done = call("pipe", "two", "--load", "seen")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"; begin another file with a larger --capacity, or give --on-full warn" in done.stderr
+    done = call("pipe", "two", "--load", "seen", "--on-full", "warn")
+    assert (done.returncode, done.stdout) == (0, b"c\n")
+    assert b"; begin another file with a larger --capacity\n" in done.stderr
+
+
 def test_what_is_loaded_does_not_grow_unless_it_was_made_to(call: Call) -> None:
     """By the option that asks for it."""
     call("pipe", "one", "--on-full", "stop", *SMALL, "--save", "seen")

@@ -32,6 +32,7 @@ from streamdedup.filters.sizing import (
     blocked_error,
     blocked_keys,
     blocked_size,
+    keys_of_both,
 )
 from streamdedup.instructions import prefetch
 from streamdedup.kernel import Words, inlined, kernel
@@ -97,7 +98,8 @@ class BlockedBloom(DigestFilter):
         writable(self._words)
         np.bitwise_or(self._words, other._words, out=self._words)
         self._recount()
-        self._counts[KEYS] = round(blocked_keys(self.blocks, self.hashes, self._bits_set))
+        found = blocked_keys(self.blocks, self.hashes, self._bits_set)
+        self._counts[KEYS] = keys_of_both(found, len(self), len(other))
         return self
 
     def header(self) -> dict[str, Any]:

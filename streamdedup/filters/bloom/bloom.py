@@ -35,6 +35,7 @@ from streamdedup.filters.sizing import (
     bloom_error,
     bloom_keys,
     bloom_size,
+    keys_of_both,
 )
 from streamdedup.kernel import Words, inlined, kernel
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
@@ -98,7 +99,8 @@ class Bloom(DigestFilter):
         writable(self._words)
         np.bitwise_or(self._words, other._words, out=self._words)
         self._recount()
-        self._counts[KEYS] = round(bloom_keys(self.bits, self.hashes, self._counts[BITS_SET]))
+        found = bloom_keys(self.bits, self.hashes, self._counts[BITS_SET])
+        self._counts[KEYS] = keys_of_both(found, len(self), len(other))
         return self
 
     def header(self) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from streamdedup.filters.sizing import (
     bloom_error,
     bloom_keys,
     bloom_size,
+    keys_of_both,
 )
 from streamdedup.kernel import Words
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
@@ -148,7 +149,8 @@ class Counting(DigestFilter):
         writable(self._words)
         add_counts(self._words, other._words)
         self._recount()
-        keys = round(bloom_keys(self.counters, self.hashes, self._counts[NONZERO]))
+        found = bloom_keys(self.counters, self.hashes, self._counts[NONZERO])
+        keys = keys_of_both(found, len(self), len(other))
         self._counts[KEYS] = min(keys, self._counts[NONZERO])
         return self
 
