@@ -47,7 +47,7 @@ class Fill:
         self._put = filter_.add_absent if isinstance(filter_, Removable) else filter_.add_many
 
     def add_many(self, keys: Any) -> None:  # noqa: ANN401 - see `Hash.digests`
-        """Add `keys`: a sequence of these, a pyarrow array, or (buffer, offsets), as `digests` takes them.
+        """Add `keys`: a sequence of keys, a pyarrow array, or (buffer, offsets), as `digests` takes them.
 
         Lookups and writers of other threads have their turn in between.
         """

@@ -98,7 +98,7 @@ class Filter(Protocol):
         """The error rate that theory predicts for this table with `keys` keys in it."""
 
     def digests(self, keys: Any) -> Digests:  # noqa: ANN401 - see `Hash.digests`
-        """The digests of `keys`: a sequence of these, a pyarrow array, or (buffer, offsets)."""
+        """The digests of `keys`: a sequence of keys, a pyarrow array, or (buffer, offsets)."""
 
     def __contains__(self, key: Key, /) -> bool:
         """Whether `key` is present. A `str` and its UTF-8 are one key; `keys.encoding` says what others are."""

@@ -34,7 +34,7 @@ from streamdedup.interpreter import (
 )
 from streamdedup.kernel import Entry, in_entries, inlined
 from streamdedup.keys import murmur, siphash
-from streamdedup.keys.words import lacks_tag
+from streamdedup.keys.words import needs_tag
 from streamdedup.native import (
     HEAD,
     KEYED,
@@ -62,7 +62,7 @@ def _asked(owner: Address, key: Address, layout: int) -> tuple[np.uint64, np.uin
     if word_in(at, LAYOUT) != np.uint64(layout):  # the object was given another class
         return _0, _0, _0
     text, end = bytes_at(np.uint64(where), size), np.uint64(size)
-    if lacks_tag(text, 0, size):
+    if needs_tag(text, 0, size):
         return _0, _0, _0
     if word_in(at, KEYED) == _0:
         a, b = murmur.hashed(text, _0, end)

@@ -174,9 +174,8 @@ def columns_of(
 
     With `texts_only`, a key that is neither `str` nor `bytes` is a TypeError, and none is encoded.
     """
-    if type(keys).__module__.partition(".")[0] == "pyarrow":
-        chunks = _chunks(keys)
-        return len(keys), map(_from_arrow, chunks)
+    if is_arrow(keys):
+        return len(keys), map(_from_arrow, _chunks(keys))
     if _is_buffer_with_offsets(keys):
         column = _from_offsets(*keys)
         return len(column.starts), [column]
@@ -188,6 +187,11 @@ def columns_of(
     keys = keys if isinstance(keys, list | tuple) else list(keys)
     pieces = ((at, keys[at : at + KEYS_A_PIECE]) for at in range(0, len(keys), KEYS_A_PIECE))
     return len(keys), (_joined(piece, at, texts_only) for at, piece in pieces)
+
+
+def is_arrow(keys: object) -> bool:
+    """Return whether `keys` is an object of pyarrow, which may not be installed."""
+    return type(keys).__module__.partition(".")[0] == "pyarrow"
 
 
 def digests(keys: Sequence[bytes]) -> Digests:

@@ -8,8 +8,8 @@ from streamdedup.kernel import inlined, kernel
 from streamdedup.keys.words import (
     BYTES_A_CALL,
     Bytes,
-    lacks_tag,
     last,
+    needs_tag,
     rotated,
     with_tag,
     within,
@@ -30,30 +30,30 @@ def fill(
 ) -> int:
     """Write the digests (n, 2) of the keys that lie in `buffer` from `starts` to `ends`, both (n,).
 
-    Unless the keys are encoded, those that lack a tag get one. The kernel returns how many rows are done. It stops
+    Unless the keys are encoded, those that need a tag get one. The kernel returns how many rows are done. It stops
     before a row that does not lie in the buffer, and once it has read `BYTES_A_CALL` bytes. It reads the first row
     whatever its size.
     """
     taken = done = 0
-    some_lacks = False
+    some_needs = False
     for row in range(starts.shape[0]):
         start, end = starts[row], ends[row]
         if taken > BYTES_A_CALL or not within(start, end, buffer.shape[0]):
             break
-        some_lacks |= lacks_tag(buffer, start, end)
+        some_needs |= needs_tag(buffer, start, end)
         digests[row, 0], digests[row, 1] = hashed(buffer, np.uint64(start), np.uint64(end))
         taken += end - start
         done += 1
-    if some_lacks and not is_encoded:
+    if some_needs and not is_encoded:
         _tag(buffer, starts, ends, digests, done)
     return done
 
 
 @kernel
 def _tag(buffer: Bytes, starts: Integers, ends: Integers, digests: Digests, rows: int) -> None:
-    """Write the digests of those of the first `rows` keys that lack a tag."""
+    """Write the digests of those of the first `rows` keys that need a tag."""
     for row in range(rows):
-        if lacks_tag(buffer, starts[row], ends[row]):
+        if needs_tag(buffer, starts[row], ends[row]):
             key = with_tag(buffer, starts[row], ends[row])
             digests[row, 0], digests[row, 1] = hashed(key, _0, np.uint64(len(key)))
 

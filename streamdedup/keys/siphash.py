@@ -18,8 +18,8 @@ from streamdedup.keys.words import (
     TAG,
     Bytes,
     Readable,
-    lacks_tag,
     last,
+    needs_tag,
     rotated,
     with_tag,
     within,
@@ -54,7 +54,7 @@ def fill(
 ) -> int:
     """Write the digests (n, 2), under `secret`, of the keys that lie in `buffer` from `starts` to `ends`, both (n,).
 
-    Unless the keys are encoded, those that lack a tag get one. The kernel returns how many rows are done. It stops
+    Unless the keys are encoded, those that need a tag get one. The kernel returns how many rows are done. It stops
     before a row that does not lie in the buffer, and once it has read `BYTES_A_CALL` bytes. It reads the first row
     whatever its size.
     """
@@ -66,7 +66,7 @@ def fill(
                 prefetch(buffer, np.uint64(starts[ahead]))
             if _laid_out(buffer, starts, ends, row, words, counts):
                 hash_lanes(words, counts, counts.max() + _1, secret, digests, np.uint64(row))
-                if not is_encoded and _some_lacks_tag(words):
+                if not is_encoded and _some_needs_tag(words):
                     _tag(secret, buffer, starts, ends, digests, row, row + LANES)
                 taken += int(np.int64((counts.sum() + np.uint64(LANES)) << _3))
                 row += LANES
@@ -76,7 +76,7 @@ def fill(
         if not within(start, end, buffer.shape[0]):
             break
         digests[row, 0], digests[row, 1] = hashed(secret, buffer, np.uint64(start), np.uint64(end))
-        if not is_encoded and lacks_tag(buffer, start, end):
+        if not is_encoded and needs_tag(buffer, start, end):
             _tag(secret, buffer, starts, ends, digests, row, row + 1)
         taken += end - start
         row += 1
@@ -105,8 +105,8 @@ def _laid_out(
 
 
 @inlined
-def _some_lacks_tag(words: Words) -> bool:
-    """Return whether a key that was laid out begins as one with a tag. Of an empty one, the only word is 0."""
+def _some_needs_tag(words: Words) -> bool:
+    """Return whether a key that was laid out begins as a tag. Of an empty one, the only word is 0."""
     some = False
     for lane in range(LANES):
         some |= np.uint8(words[lane]) == TAG
@@ -123,9 +123,9 @@ def _tag(
     first: int,
     after: int,
 ) -> None:
-    """Write the digests of the keys that lack a tag, in the rows from `first` on, before `after`."""
+    """Write the digests of the keys that need a tag, in the rows from `first` on, before `after`."""
     for row in range(first, after):
-        if lacks_tag(buffer, starts[row], ends[row]):
+        if needs_tag(buffer, starts[row], ends[row]):
             key = with_tag(buffer, starts[row], ends[row])
             digests[row, 0], digests[row, 1] = hashed(secret, key, _0, np.uint64(len(key)))
 

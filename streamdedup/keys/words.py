@@ -75,8 +75,8 @@ def within(start: int, end: int, size: int) -> bool:
 
 
 @inlined
-def lacks_tag(buffer: Bytes, start: int, end: int) -> bool:
-    """Return whether a key that lies in the buffer begins as one with a tag."""
+def needs_tag(buffer: Bytes, start: int, end: int) -> bool:
+    """Return whether a key that lies in the buffer begins as a tag, so that it gets one unless it is encoded."""
     return start < end and buffer[np.uint64(start)] == TAG
 
 

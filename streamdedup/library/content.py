@@ -18,6 +18,7 @@ from streamdedup.filters.base import Filter, Growing
 from streamdedup.filters.kinds import KINDS, STATIC
 from streamdedup.filters.memory import READ_ONLY, aligned_bytes, fill
 from streamdedup.keys.encoding import named
+from streamdedup.keys.hashing import is_arrow
 from streamdedup.library.equality import hold_the_same
 from streamdedup.library.full import Watched
 from streamdedup.library.locked import Method, both_alone
@@ -179,7 +180,7 @@ def of_keys(method: Method) -> Method:
 def add_all(one: Any, iterables: Iterable[Any]) -> None:
     """Do what `update` documents, by `digests`, `add` and `add_many` of `one`."""
     for keys in iterables:
-        if isinstance(keys, np.ndarray) or type(keys).__module__.startswith("pyarrow"):
+        if isinstance(keys, np.ndarray) or is_arrow(keys):
             one.add_many(keys)
             continue
         if isinstance(keys, str | bytes | bytearray | memoryview):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from streamdedup.filters.base import Mask
+from streamdedup.filters.base import Key, Mask
 from streamdedup.filters.cuckoo.buckets import free_cells, layout_fields
 from streamdedup.filters.cuckoo.kinds import CUCKOO
 from streamdedup.filters.cuckoo.rows import (
@@ -139,7 +139,7 @@ class Cuckoo(DigestFilter):
         """Look up all `digests` (n, 2). Return a mask, shape (n,): True for each digest that is present."""
         return ask_in_slices(digests, self._look_up)
 
-    def discard(self, key: str | bytes, /) -> bool:
+    def discard(self, key: Key, /) -> bool:
         """Take `key` out, or one of its additions if this is a multiset. Return False if it was absent.
 
         A set may lose keys whose addition returned False, because they had the same fingerprint and buckets.

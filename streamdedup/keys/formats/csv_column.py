@@ -1,6 +1,6 @@
 """Finds the cells of a column in lines of plain CSV by a kernel: each line is a record, since none has a quote.
 
-What they are is what `csv_records` reads of the same lines, which it reads a hundred times as long.
+They are the cells that `csv_records` reads of the same lines, in a hundredth of its time.
 """
 
 import csv
@@ -13,7 +13,7 @@ from streamdedup.keys.cells import pass_over
 from streamdedup.keys.formats.csv_records import TOO_SHORT, CsvRecord, separated
 from streamdedup.keys.words import Bytes
 
-_RETURN = ord("\r")
+_NEWLINE, _RETURN = b"\n\r"
 
 
 def is_plain(text: bytes, bounds: Integers) -> bool:
@@ -65,7 +65,7 @@ def fill(
     """Write where the cell of each line is; its size is NULL if the line is blank, or has too few cells."""
     for row in range(starts.shape[0]):
         at, end = starts[row], starts[row] + sizes[row]
-        if end > at and text[end - 1] == 10:
+        if end > at and text[end - 1] == _NEWLINE:
             end -= 1
         if end > at and text[end - 1] == _RETURN:
             end -= 1

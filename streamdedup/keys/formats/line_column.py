@@ -23,7 +23,7 @@ def bounds_of(text: bytes, end: bytes) -> Integers:
 
 
 def chosen(text: bytes, bounds: Integers, rows: Mask) -> memoryview:
-    """Return the lines of those `rows`, of the first m, that are True: (m,)."""
+    """Return those of the first m lines that `rows` marks, (m,), as one text."""
     out = np.empty(len(text), dtype=np.uint8)
     raw = frozen(np.frombuffer(text, dtype=np.uint8), np.uint8)
     size = copied(raw, frozen(bounds, np.int64), frozen(rows, np.bool_), out)
