@@ -29,6 +29,7 @@ import streamdedup
 from streamdedup import ClassicBloom, filters, forks, library
 from streamdedup.filters.base import Growing
 from streamdedup.library import subclass
+from streamdedup.library.content import REFUSED
 from streamdedup.library.subclass import Shared
 from streamdedup.native import OPEN, Native
 from tests.broker.base import DEADLINE_S
@@ -255,7 +256,6 @@ OF_A_SET: dict[str, tuple[str, tuple[Any, ...]]] = {
     "update": ("add_many", ([],)),
 }
 SAVES = {"save", "to_bytes"}  # as in a test below
-REFUSED = {"difference", "intersection", "isdisjoint", "issubset", "issuperset"}
 
 
 @pytest.mark.usefixtures("waiting")

@@ -18,9 +18,8 @@ from streamdedup.snapshot import files
 
 BEAT_S = 0.4  # between two writes
 WAITING_MAX = 1 << 18  # keys that may wait; 20 to 40 MB of `str`
-LOG_BYTES_MAX = (
-    16 << 20
-)  # or the size of the filter, if that is more: to read a longer log takes longer
+# Or the size of the filter, if that is more: to read a longer log takes longer.
+LOG_BYTES_MAX = 16 << 20
 
 _log = logging.getLogger(__name__)
 

@@ -155,7 +155,7 @@ class Kept:
 
     def contains_many(self, keys: Any) -> Mask:  # noqa: ANN401 - see `Hash.digests`
         """Whether each of `keys`, or of their digests, is present, shape (n,)."""
-        return self.filter.contains_many(self.digests(keys))
+        return self.filter.contains_many(keys)
 
     def __len__(self) -> int:
         return len(self.filter)
@@ -170,7 +170,8 @@ class Kept:
     def flush(self) -> None:
         """Wait until all that was changed before is on the disk. SnapshotError if the disk refuses it.
 
-        It is kept then, tried again at each beat, and by the next `flush`.
+        It is kept then, tried again at each beat, and by the next `flush`. ValueError once it is closed, and in the
+        child of a fork.
         """
         if self._refusal:
             raise ValueError(self._refusal)

@@ -49,7 +49,7 @@ def check_same(path: Path, filter_: Addable, options: Mapping[str, Any]) -> None
     if "kind" in given:
         asked = given = {"kind": given["kind"]}
     elif given.keys() - {"hash_key", "max_size"}:
-        asked = {**stated(_made_like(filter_, there, given)), **_of_hash(given)}
+        asked = {**stated(_made_like(filter_, there, given)), "hash": given.get("hash")}
     else:
         return
     differing = [
@@ -74,10 +74,6 @@ def _made_like(filter_: Addable, there: Mapping[str, Any], given: Mapping[str, A
         options.pop(name, None)
     hash_ = filter_.hash
     return library.build(options, Hash(hash_.name, hash_.key, hash_.drawn))
-
-
-def _of_hash(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"hash": given["hash"]} if "hash" in given else {}
 
 
 def permitted(filter_: Addable, options: Mapping[str, Any]) -> Addable:

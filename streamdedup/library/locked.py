@@ -178,7 +178,7 @@ def _each_under(alone: Callable[[], Any], steps: Iterator[None]) -> Iterator[Non
     ended = False
     while not ended:
         with alone():
-            ended = next(steps, UNWATCHED) is UNWATCHED
+            ended = next(steps, steps) is steps
         if not ended:
             yield
 

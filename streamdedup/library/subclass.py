@@ -67,10 +67,8 @@ def shared(filter_: F, on_full: str = WARN) -> F:
     made._state, made._inside, made._known = bytearray(8 * HEAD), 0, ()
     made._lock = forks.lock(forks.FILTER)
     made._on_full = made._on_full_at_first = on_full
-    for name, value in vars(
-        filter_
-    ).items():  # one by one, since Python reads attributes faster then
-        setattr(made, name, value)
+    for name, value in vars(filter_).items():
+        setattr(made, name, value)  # one by one, since Python reads attributes faster then
     return cast("F", made)
 
 

@@ -455,7 +455,7 @@ def words(error: OSError) -> str:
     """Return the system's description of the error; if it is none of the system, its own."""
     if error.errno is None:
         return str(error) or type(error).__name__
-    return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, error.errno)})"
+    return f"{error.strerror} ({errno.errorcode.get(error.errno, error.errno)})"
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}

@@ -24,10 +24,8 @@ from streamdedup.kept.kept import Kept
 OPTIONS: dict[str, Any] = {"kind": "cuckoo", "capacity": 10_000, "error_rate": 1e-9}
 BEFORE = 3  # how many numbers later a key is taken out
 TAKEN_OUT = 7  # every so many numbers
-SHOWN, FLUSHED = (
-    40,
-    300,
-)  # numbers, after which a dot is printed, and after some of which it is flushed
+SHOWN = 40  # numbers, after which a dot is printed
+FLUSHED = 300  # numbers, after which it is flushed, on average
 ROUND = 1_000_000  # numbers
 ROUNDS_A_DIRECTORY = 20
 
