@@ -202,7 +202,10 @@ class Filter:
         """
 
     def copy(self) -> Self:
-        """Return a filter of its own with the same content, options and secret. It costs a copy of the table."""
+        """Return a filter of its own with the same content, options and secret. It costs a copy of the table.
+
+        A copy of a filter that is mapped from a file can change.
+        """
 
     def save(self, target: "Target") -> None:
         """Put the filter at a path, or into a binary file object, as `streamdedup.save` does."""
@@ -265,10 +268,10 @@ class Addable(Filter):
         """
 
     def update(self, *iterables: "Iterable[Key]") -> None:
-        """Add all keys of `iterables`, as `set.update` does, in batches of 4,096.
+        """Add all keys of `iterables`, as `set.update` does, in batches of 4,096; digests and a pyarrow column are one.
 
         Keys before one that is refused are added, then its error is raised. FilterFullError: a batch has more new keys
-        than fit; those before it were added.
+        than fit; those before it were added. Other threads have their turn between two batches.
         """
 
     def clear(self) -> None:

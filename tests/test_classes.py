@@ -62,8 +62,7 @@ def test_what_a_class_declares_is_there(kind: str, options: Any) -> None:
         assert own is not there or not (isfunction(own) or isinstance(own, property)), name
         if isfunction(there) or isinstance(there, property):
             assert there.__doc__, name
-            if name in vars(type(seen)):
-                assert own.__doc__ == there.__doc__, name
+            assert own.__doc__ == there.__doc__ or name == "hash", name
     if isinstance(seen, streamdedup.Removable):
         own_facts = [type(getattr(seen, name)) for name in ("multiset", "copies_max", "sticky")]
         assert own_facts == [bool, int, bool]

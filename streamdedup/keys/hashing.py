@@ -175,7 +175,8 @@ def columns_of(
     With `texts_only`, a key that is neither `str` nor `bytes` is a TypeError, and none is encoded.
     """
     if is_arrow(keys):
-        return len(keys), map(_from_arrow, _chunks(keys))
+        chunks = _chunks(keys)  # a scalar, which has no length, is refused
+        return len(keys), map(_from_arrow, chunks)
     if _is_buffer_with_offsets(keys):
         column = _from_offsets(*keys)
         return len(column.starts), [column]

@@ -45,26 +45,13 @@ REFUSED = {
 
 
 class Content(Watched):
-    """What a filter has more if it is used as a set."""
+    """What a filter has more if it is used as a set: `classes` documents its public methods."""
 
     def update(self, *iterables: Any) -> None:
-        """Add all keys of `iterables`, as `set.update` does.
-
-        An iterable is taken in batches of 4,096 keys; the lock is held for one batch at a time. Keys before one that is
-        refused are added, then its error is raised. FilterFullError: the batch has more new keys than fit; those before
-        it were added. What `add_many` takes at once, digests or a pyarrow column, is one batch.
-
-        A key costs about as much as in `add_many`, and what the iterable takes.
-        """
         self._refuse_if_static()
         add_all(self, iterables)
 
     def clear(self) -> None:
-        """Forget all keys: the filter is as it was built, with the same options and the same secret.
-
-        It costs as much as to build it. A filter that has grown gives its memory back. ConfigError: it is a read-only
-        view of a file.
-        """
         self._refuse_if_static()
         one = cast("Any", self)
         with self._alone():
@@ -77,10 +64,6 @@ class Content(Watched):
             self._room_left = 0
 
     def copy(self) -> Self:
-        """Return a filter of its own with the same content, options and secret.
-
-        It costs as much as a copy of the table. A copy of a filter that is mapped from a file can change.
-        """
         return self.__copy__()
 
     def __copy__(self) -> Self:
@@ -94,7 +77,6 @@ class Content(Watched):
         return self.__copy__()
 
     def __or__(self, other: object) -> Self:
-        """Return a new filter with the keys of both, as `|=` makes one of them."""
         if not hasattr(self, "__ior__"):
             raise TypeError(
                 f"{self._named} has no union: its table does not list its keys; add the keys to one filter, or take"
@@ -105,7 +87,6 @@ class Content(Watched):
         return cast("Self", made)
 
     def __and__(self, other: object) -> Self:
-        """Return a new filter with the keys that are in both, as `&=` makes one of them."""
         if not hasattr(self, "__iand__"):
             raise TypeError(
                 f"{self._named} has no intersection: two keys, one of either, can look like one that is in both, so it"

@@ -18,14 +18,12 @@ F = TypeVar("F")
 
 
 class Saved(Content):
-    """What a filter has more if it can be saved."""
+    """What a filter has more if it can be saved: `classes` documents its public methods."""
 
     def save(self, target: "Target") -> None:
-        """Put the filter at a path, or into a binary file object, as `streamdedup.save` does."""
         save(cast("Filter", self), target)
 
     def to_bytes(self) -> bytes:
-        """Return what a file of the filter would hold. It costs as much as a copy of the table, twice for a moment."""
         target = io.BytesIO()
         self.save(target)
         return target.getvalue()

@@ -11,7 +11,7 @@ from inspect import Parameter, Signature, getattr_static, isfunction
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from streamdedup import filters, forks
-from streamdedup.classes import class_of
+from streamdedup.classes import DirectBitmap, class_of
 from streamdedup.filters.base import Filter
 from streamdedup.filters.kinds import KINDS, STATIC
 from streamdedup.keys.hashing import MURMUR3, Hash
@@ -54,6 +54,10 @@ class Shared(Saved):
         with self._alone():
             parts = [bytes(buffer) for buffer in one.buffers()]
             return _unpickled, (one.header(), parts, one.hash.name, one.hash.key, one.hash.drawn)
+
+
+for _name in ("__and__", "__or__", "clear", "copy", "save", "to_bytes", "update"):
+    getattr(Shared, _name).__doc__ = getattr(DirectBitmap, _name).__doc__  # which has all of these
 
 
 def shared(filter_: F, on_full: str = WARN) -> F:
