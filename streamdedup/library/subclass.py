@@ -107,6 +107,10 @@ def class_over(base: Any, kind: str, normalizes: bool) -> type:
     public: Any = class_of(base.__name__)
     body = asked if kind in STATIC else _locking(base)
     body["from_parts"] = staticmethod(restored)
+    if kind in STATIC:  # all that make one end there
+        body["of_parts"] = staticmethod(
+            lambda *parts, **named: shared(base.of_parts(*parts, **named))
+        )
     for name in filter(body.__contains__, BATCHES):
         body[name] = of_keys(body[name])
     for name in filter(body.__contains__, dir(public)):
