@@ -123,6 +123,13 @@ def test_what_is_damaged_is_not_linked(
     assert objects.load(place, KEPT) > 0
 
 
+def test_the_file_of_another_entry_is_not_linked(tmp_path: Path, kept: Path) -> None:
+    """As after a copy under its name: `add` would then answer what `in` does, and lose keys."""
+    shutil.copy(kept, tmp_path / kept.name.replace(KEPT, "cuckoo_add"))
+    place = CacheDirectory(tmp_path, is_writable=True)
+    assert objects.load(place, "cuckoo_add") == 0
+
+
 @pytest.mark.parametrize("rights", [0o602, 0o620, 0o666])
 def test_what_another_user_could_write_is_not_linked(
     tmp_path: Path, kept: Path, rights: int

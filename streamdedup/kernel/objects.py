@@ -1,8 +1,8 @@
 """Entries as object code, which llvmlite links without numba.
 
-A file has the digest of all that follows, the name of the C function, and the object as numba compiled it; its own name
-follows from the machine. If it is missing, damaged, another user's, or calls what this process does not have, numba
-makes the entry: that is an error to the linker, which returns it, and no code is run.
+A file has the digest of its own name and all that follows, the name of the C function, and the object as numba compiled
+it; its own name follows from the machine. If it is missing, damaged, another's, or calls what this process does not
+have, numba makes the entry: that is an error to the linker, which returns it, and no code is run.
 """
 
 import hashlib
@@ -51,14 +51,14 @@ def keep(
             symbol, code = found
             content = symbol.encode() + b"\n" + code
             with suppress(OSError), replacing(path) as file:
-                file.write(_digest(content) + content)
+                file.write(_digest(path, content) + content)
 
 
 def _kept(path: Path) -> bytes:
     """Return the content of a file, without its digest; nothing if it is missing, damaged, or another user's."""
     with suppress(OSError):
         content = b"" if is_foreign(path) else path.read_bytes()
-        if content[:DIGEST_BYTES] == _digest(content[DIGEST_BYTES:]):
+        if content[:DIGEST_BYTES] == _digest(path, content[DIGEST_BYTES:]):
             return content[DIGEST_BYTES:]
     return b""
 
@@ -74,8 +74,9 @@ def link(code: bytes, symbol: str) -> int:
     return 0
 
 
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+def _digest(path: Path, content: bytes) -> bytes:
+    """Return the digest of a file under its name: that of another entry is damage."""
+    return hashlib.blake2b(path.name.encode() + b"\n" + content, digest_size=DIGEST_BYTES).digest()
 
 
 def _path(directory: Path, name: str) -> Path:
