@@ -261,7 +261,11 @@ def kept(path: "str | os.PathLike[str]", options: Mapping[str, Any]) -> Kept:
         hash_key = options.get("hash_key", b"")
         filter_ = directory.load(partial(library.load, mmap=False, hash_key=hash_key, verify=True))
         check_same(place, filter_, options)
-        return Kept.resumed(directory, permitted(filter_, options))
+        log, capacity = directory.replay(filter_, Changes(filter_)), filter_.capacity
+        if permitted(filter_, options).capacity == capacity:
+            return Kept(directory, filter_, log)
+        log.close()  # what is added from here on needs the new `max_size`, so that is saved
+        return Kept.begun(directory, filter_)
     except BaseException:
         directory.close()
         raise

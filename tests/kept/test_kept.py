@@ -148,6 +148,19 @@ class TestReplay:
         with streamdedup.open(tmp_path / "bits") as bits:
             assert (9 in bits, len(bits)) == (True, 1)
 
+    def test_what_grew_within_another_max_size_is_what_it_was(self, tmp_path: Path) -> None:
+        """If that is left out the next time, it holds as given last; a smaller one holds for what comes after."""
+        options = {"kind": "bloom", "capacity": 100, "on_full": "grow"}
+        streamdedup.open(tmp_path / "seen", **options, max_size="1KiB").close()
+        for max_size in ("1MiB", "2KiB"):
+            with streamdedup.open(tmp_path / "seen", max_size=max_size) as seen:
+                seen.update(
+                    f"{max_size} {number}" for number in range(2000 if max_size == "1MiB" else 9)
+                )
+            with streamdedup.open(tmp_path / "seen") as again:
+                assert again.filter == seen.filter
+                assert again.filter.capacity == seen.filter.capacity
+
     def test_a_window_by_time_knows_its_times(self, tmp_path: Path) -> None:
         """A key is forgotten when it would have been."""
         directory = tmp_path / "seen"
