@@ -46,7 +46,7 @@ def test_what_nobody_foresaw_ends_in_1_and_quotes_nothing(
 ) -> None:
     """An error of unknown origin is told by its type and its places: its message may hold a key."""
 
-    def fail(_config: object) -> None:
+    def fail(*_given: object) -> None:
         raise ValueError("s3cr3t") from KeyError("s3cr3t")
 
     monkeypatch.setattr("streamdedup.filters.build", fail)
@@ -202,7 +202,7 @@ def test_what_the_system_refuses_is_said(
 ) -> None:
     """The system's own errors hold no keys: their text, and the file's name, are what helps."""
 
-    def fail(_config: object) -> None:
+    def fail(*_given: object) -> None:
         raise PermissionError(13, "Permission denied", "/var/x")
 
     monkeypatch.setattr("streamdedup.filters.build", fail)
