@@ -196,7 +196,6 @@ class DupeFilter(RFPDupeFilter):
 
     def _resumed(self, directory: "Directory", empty: "Addable") -> "Kept":
         """Keep the filter of what was seen before; `empty` if nothing was, or `after_crash` has it forgotten."""
-        from streamdedup.filters.base import Growing
         from streamdedup.kept.kept import Kept
         from streamdedup.snapshot import files
 
@@ -210,9 +209,7 @@ class DupeFilter(RFPDupeFilter):
                 return Kept.begun(directory, empty)
         filter_ = directory.load(lambda path: _with_builtins(files.load(path)))
         _check_made_alike(filter_, empty)
-        if isinstance(filter_, Growing):
-            filter_.permit(self._options.max_size or MAX_SIZE)
-        return Kept.resumed(directory, filter_)
+        return Kept.resumed(directory, filter_, {"max_size": self._options.max_size or MAX_SIZE})
 
     def _move_lost_queue(self, directory: "Directory") -> Path | None:
         """Before Scrapy opens it, move what a killed crawl left of its queue; return where to, None if nothing is left.

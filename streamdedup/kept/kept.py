@@ -72,9 +72,21 @@ class Kept:
             raise
 
     @classmethod
-    def resumed(cls, directory: Directory, filter_: Addable) -> Self:
-        """Keep `filter_`, as `directory.load` returned it, after what its logs have. SnapshotError if one is wrong."""
-        return cls(directory, filter_, directory.replay(filter_, Changes(filter_)))
+    def resumed(cls, directory: Directory, filter_: Addable, options: Mapping[str, Any]) -> Self:
+        """Keep `filter_`, as `directory.load` returned it, after what its logs have. SnapshotError if one is wrong.
+
+        A filter that grows may grow to `max_size` of the options from now on. Its logs are of what was permitted when
+        they were written, so it is saved anew if that is another size.
+        """
+        log, capacity = directory.replay(filter_, Changes(filter_)), filter_.capacity
+        try:
+            if permitted(filter_, options).capacity == capacity:
+                return cls(directory, filter_, log)
+        except BaseException:
+            log.close()
+            raise
+        log.close()
+        return cls.begun(directory, filter_)
 
     def add(self, key: Key, time: int | None = None) -> bool:
         """Add one key; return True if it was absent. A window by time takes the key's `time`, in ms since 1970."""
@@ -261,11 +273,7 @@ def kept(path: "str | os.PathLike[str]", options: Mapping[str, Any]) -> Kept:
         hash_key = options.get("hash_key", b"")
         filter_ = directory.load(partial(library.load, mmap=False, hash_key=hash_key, verify=True))
         check_same(place, filter_, options)
-        log, capacity = directory.replay(filter_, Changes(filter_)), filter_.capacity
-        if permitted(filter_, options).capacity == capacity:
-            return Kept(directory, filter_, log)
-        log.close()  # what is added from here on needs the new `max_size`, so that is saved
-        return Kept.begun(directory, filter_)
+        return Kept.resumed(directory, filter_, options)
     except BaseException:
         directory.close()
         raise

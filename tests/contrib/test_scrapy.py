@@ -249,6 +249,16 @@ class TestJobDirectory:
         first.close("finished")
         stopped(tmp_path)
 
+    def test_a_smaller_size_holds_for_what_comes_after(self, tmp_path: Path) -> None:
+        """What a crawl had seen within a greater one is replayed within that one."""
+        settings = {"STREAMDEDUP_KIND": "bloom", "STREAMDEDUP_CAPACITY": 100}
+        seen = [Request(f"http://example.com/{number}") for number in range(2000)]
+        stopped(tmp_path, *seen, **settings, STREAMDEDUP_MAX_SIZE="1MiB")
+        dupefilter = opened(JOBDIR=str(tmp_path), **settings, STREAMDEDUP_MAX_SIZE="2KiB")
+        assert all(map(dupefilter.request_seen, seen))
+        assert not dupefilter.request_seen(Request("http://example.com/new"))
+        dupefilter.close("finished")
+
 
 class TestAfterAKill:
     """Scrapy writes its queues at a clean stop only, so after a kill the setting decides what is known."""
