@@ -142,8 +142,8 @@ def load(
 
     A binary file object (what has `read`) is read to the end of the filter, where another one may begin.
 
-    Its class is that of its kind: `isinstance(found, streamdedup.Cuckoo)` tells a type checker what it can do, and
-    `streamdedup.Cuckoo.load` returns no other.
+    Its class is that of its kind. A type checker learns it from `isinstance(found, streamdedup.Cuckoo)`, or from
+    `streamdedup.Cuckoo.load`, which refuses a filter of another kind.
 
     For siphash, pass the `hash_key` of `build`, unless a worker drew its secret: that is in the file.
 

@@ -6,9 +6,10 @@ messages out.
 """
 
 import logging
+import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 CAUSES_MAX = 5
 FRAMES_MAX = 20
@@ -31,6 +32,11 @@ def hide_messages() -> None:
     # Its text and its object are left out, too: they show the values of which a destructor failed.
     sys.unraisablehook = lambda given: report("that could not be raised", given.exc_value)
     logging.raiseExceptions = False  # else what cannot be formatted is shown, with its arguments
+
+
+def with_options(text: str, named: Callable[[str], str]) -> str:
+    """Return a message, with the options of the `filter` section, such as `filter.capacity`, as a caller names them."""
+    return re.sub(r"\bfilter\.(\w+)", lambda option: named(option[1]), text)
 
 
 class StreamdedupError(Exception):

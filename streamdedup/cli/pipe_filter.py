@@ -1,14 +1,13 @@
 """The filter of `streamdedup pipe`: its options, and how one is made or loaded by them."""
 
 import argparse
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamdedup.cli.arguments import as_configured
 from streamdedup.cli.streams import say
-from streamdedup.errors import ConfigError
+from streamdedup.errors import ConfigError, with_options
 from streamdedup.filters import GROWTH, KINDS, STATIC
 
 if TYPE_CHECKING:  # it brings numpy, which --help does without
@@ -156,4 +155,4 @@ def _on_full(arguments: argparse.Namespace, options: Mapping[str, Any]) -> str:
 
 def _as_arguments(text: str) -> str:
     """Return the same message with the options of the `filter` section under their names on this command line."""
-    return re.sub(r"\bfilter\.(\w+)", lambda option: "--" + option[1].replace("_", "-"), text)
+    return with_options(text, lambda name: "--" + name.replace("_", "-"))

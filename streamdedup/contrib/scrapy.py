@@ -5,7 +5,6 @@ Scrapy's own class: the fingerprints, the log, `DUPEFILTER_DEBUG`.
 """
 
 import logging
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -16,7 +15,7 @@ from scrapy.dupefilters import RFPDupeFilter
 from scrapy.utils.job import job_dir
 from typing_extensions import override
 
-from streamdedup.errors import ConfigError
+from streamdedup.errors import ConfigError, with_options
 from streamdedup.filters.kinds import GROWABLE
 from streamdedup.units import nearest
 
@@ -89,8 +88,7 @@ class Options:
         try:
             return filters.build(config, Hash.draw())
         except ConfigError as error:
-            named = re.sub(r"filter\.(\w+)", lambda match: _setting(match[1]), str(error))
-            raise ConfigError(named) from None
+            raise ConfigError(with_options(str(error), _setting)) from None
 
     @property
     def _rate(self) -> float:

@@ -17,6 +17,7 @@ import numpy as np
 
 from streamdedup import library
 from streamdedup.filters.base import Addable, Key, Mask, Times
+from streamdedup.filters.digest_filter import one_row
 from streamdedup.kept.changes import Changes, Timed
 from streamdedup.kept.directory import Directory, is_in
 from streamdedup.kept.journal import WAITING_MAX, Journal
@@ -111,7 +112,7 @@ class Kept:
         """Add a key that may change while it waits, or that only its filter can read: its digest waits."""
         one: Any = self.filter
         in_range = hasattr(one, "range")
-        digests = one.digests([key]) if in_range else np.array([one.hash.digest(key)], np.uint64)
+        digests = one.digests([key]) if in_range else one_row(*one.hash.signed(key))
         return bool(self.add_many(digests, None if time is None else np.array([time]))[0])
 
     def add_many(self, keys: Any, times: Times | None = None) -> Mask:  # noqa: ANN401 - see `Hash.digests`
@@ -201,12 +202,11 @@ class Kept:
                 return
             with self._lock:  # who adds at the moment does so before
                 self._refusal = CLOSED.format(path=self._directory.path)
+            # If an interrupt comes before the end, the next call, or the exit, goes on.
             try:
                 self._journal.close()
             finally:
-                if (
-                    self._journal.has_ended
-                ):  # else an interrupt came, and the next call, or the exit, goes on
+                if self._journal.has_ended:
                     self._is_closed = True
                     self._directory.close()
                     atexit.unregister(self.close)

@@ -115,7 +115,7 @@ class Entry:
     """A C function that calls `function` with so many addresses, and returns the address that it returns.
 
     It raises nothing, and counts no references. It is loaded, or compiled, when it is first asked for its address.
-    `name` tells it from others that were made of the same function, with other kernels in its closure.
+    Each has a `name` of its own, since several may be made of one function, with other kernels in its closure.
     """
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:

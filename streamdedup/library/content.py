@@ -200,14 +200,19 @@ def copies(buffers: Iterable[memoryview]) -> list[memoryview]:
     return made
 
 
+def kind_within(one: Any) -> str:
+    """Return the kind of a filter; if it grows, that of its stages."""
+    return str(getattr(one, "_of", one.kind))
+
+
 def _class_name(one: Filter) -> str:
-    return KINDS[getattr(one, "_of", one.kind)].path.rpartition(":")[2]
+    return KINDS[kind_within(one)].path.rpartition(":")[2]
 
 
 def options_of(one: Any) -> dict[str, Any]:
     """Return the options of `build` with which `one` was built, but for those of its hash, and for its `max_size`."""
     header = one.header()
-    kind = getattr(one, "_of", one.kind)
+    kind = kind_within(one)
     stated = one._options if one.kind == "chain" else header
     own = {name: stated[name] for name in KINDS[kind].options if stated.get(name) is not None}
     if "range" not in own:

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from streamdedup.errors import FilterFullError, FilterFullWarning
 from streamdedup.filters.base import Filter, Growing, Times
+from streamdedup.filters.digest_filter import one_row
 from streamdedup.filters.kinds import GROWABLE
 from streamdedup.keys.hashing import Digests
 from streamdedup.library.locked import UNWATCHED, Locked, Method, both_alone
@@ -77,9 +78,7 @@ def adding_timed(add: Method) -> Method:
     @wraps(add)
     def add_timed(self: Any, key: Any, /, time: int | None = None) -> bool:
         if self._room_left < 1:
-            self._make_sure(
-                1, lambda room: _fit(self, np.array([self.hash.digest(key)], np.uint64), room, time)
-            )
+            self._make_sure(1, lambda room: _fit(self, one_row(*self.hash.signed(key)), room, time))
         new: bool = add(self, key, time)
         self._room_left -= new
         return new

@@ -4,7 +4,6 @@ The methods of one key, which are builtins, hold the interpreter's lock instead.
 closed while a method that holds the filter's lock is inside: then they leave all to it.
 """
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +12,7 @@ from itertools import chain
 from operator import is_
 from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 
-from streamdedup.errors import ConfigError
+from streamdedup.errors import ConfigError, with_options
 from streamdedup.keys.hashing import Hash
 from streamdedup.native import OPEN, ROOM, STAGE_ROOM, Native, new_state
 
@@ -21,8 +20,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Method = Callable[..., Any]
 
-# How the worker names an option, and what it is called here: as the caller wrote it.
-OPTION = re.compile(r"\bfilter\.(?=\w)")
+# How the worker names an option that is called `hash_key` here.
 OF_COMMANDS = "hash_key_file, --hash-key-file"
 UNWATCHED = sys.maxsize  # the room of a filter that does not look whether it is full
 ROOM_BYTES, STAGE_ROOM_BYTES = (slice(8 * word, 8 * word + 8) for word in (ROOM, STAGE_ROOM))
@@ -157,7 +155,7 @@ def naming_options(call: Callable[P, R]) -> Callable[P, R]:
 def name_options(error: Exception) -> None:
     """Have an error of the worker, about `filter.capacity`, name the option as a program writes it: `capacity`."""
     error.args = tuple(
-        OPTION.sub("", each).replace(OF_COMMANDS, "hash_key") if isinstance(each, str) else each
+        with_options(each, str).replace(OF_COMMANDS, "hash_key") if isinstance(each, str) else each
         for each in error.args
     )
 

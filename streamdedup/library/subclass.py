@@ -15,7 +15,7 @@ from streamdedup.classes import DirectBitmap, class_of
 from streamdedup.filters.base import Filter
 from streamdedup.filters.kinds import KINDS, STATIC
 from streamdedup.keys.hashing import MURMUR3, Hash
-from streamdedup.library.content import BATCHES, copies, of_keys
+from streamdedup.library.content import BATCHES, copies, kind_within, of_keys
 from streamdedup.library.files import Saved
 from streamdedup.library.full import (
     STOP,
@@ -66,7 +66,7 @@ def shared(filter_: F, on_full: str = WARN) -> F:
     The argument must not be used any more.
     """
     normalizes = type(filter_.hash) is not Hash
-    class_: Any = class_over(type(filter_), getattr(filter_, "_of", filter_.kind), normalizes)
+    class_: Any = class_over(type(filter_), kind_within(filter_), normalizes)
     made: Any = object.__new__(class_)
     made._state, made._inside, made._known = bytearray(8 * HEAD), 0, ()
     made._lock = forks.lock(forks.FILTER)
