@@ -304,6 +304,11 @@ class Delivery:
         return held and not self._recipe.stops_when_full
 
     @property
+    def larger(self) -> str:
+        """The remedy for a filter that is beyond its capacity, as text."""
+        return f"{self._recipe.larger()} and restart: the output is folded again"
+
+    @property
     def busy(self) -> bool:
         """Whether `leave` should wait: the shard is live, and may have transactions in flight."""
         return self.state is State.LIVE
@@ -640,7 +645,7 @@ class Delivery:
                 keys=len(shard.filter),
                 capacity=shard.filter.capacity,
                 error_rate_now=shard.filter.error_rate_now,
-                remedy=f"{self._recipe.larger()} and restart: the output is folded again",
+                remedy=self.larger,
             )
 
     def _warn_strained(self, shard: Shard) -> None:

@@ -45,7 +45,7 @@ def _probe(well: str, reasons: Iterator[str]) -> Page:
 
 
 def _readyz(status: Status, pulse: Pulse) -> Page:
-    """Return the page: the probe, and below it what is wrong although every event is decided as it should be."""
+    """Return the page: the probe, and below it what is wrong although no event waits."""
     page = _probe(_ready(status), _unready(status, pulse))
     notes = [*_warnings(status), *(_unverified(status) if page.status == HTTPStatus.OK else ())]
     return page._replace(text=page.text + "".join(f"{escaped(note)}\n" for note in notes))
@@ -64,6 +64,7 @@ def _warnings(status: Status) -> Iterator[str]:
     for topic, partition in sorted(status.leaderless):
         yield _without_leader(topic, partition)
     yield from _held(status, assigned)
+    yield from _beyond_capacity(status, assigned)
     if status.output_shared:
         yield f"warning: {status.output_shared}"
     if status.output_forgets:
@@ -86,6 +87,27 @@ def _held(status: Status, assigned: Collection[int]) -> Iterator[str]:
                 f" {held.offset} on, for {time.monotonic() - held.since:.0f} s; nothing above is read before it ends:"
                 " have its producer end it, or abort it by the command of the line input_transaction_open"
             )
+
+
+def _beyond_capacity(status: Status, assigned: Collection[int]) -> Iterator[str]:
+    """Yield, in one line for the topic, which filters are beyond their capacity, as `filter.on_full: warn` allows."""
+    deliveries = [d for p, d in sorted(dict(status.deliveries).items()) if p in assigned]
+    beyond = [(d, d.shard.filter) for d in deliveries if d.beyond_capacity and d.shard]
+    if not beyond:
+        return
+    each = [
+        f"partition {delivery.partition} has {len(filter_):,} keys of {filter_.capacity:,} and an error rate of"
+        f" {filter_.error_rate_now:.2g}"
+        for delivery, filter_ in beyond[:SHOWN_MAX]
+    ]
+    if (more := len(beyond) - SHOWN_MAX) > 0:
+        each.append(f"{counted(more, 'more partition')} are beyond it, too")
+    delivery, filter_ = beyond[0]
+    yield (
+        f"warning: {status.topic}: new events may be dropped wrongly, more of them than filter.error_rate"
+        f" ({filter_.error_rate:g}) promises, since filters are beyond their capacity (filter.on_full: warn):"
+        f" {'; '.join(each)}: {delivery.larger}"
+    )
 
 
 def _stage_warnings(status: Status) -> Iterator[str]:

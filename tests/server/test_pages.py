@@ -178,6 +178,58 @@ def test_a_full_filter_says_so_and_what_it_could_not_take(deployment: MemoryDepl
     on_virtual_clock(scene)
 
 
+def test_a_filter_beyond_its_capacity_is_a_warning(deployment: MemoryDeployment) -> None:
+    """With `filter.on_full: warn` it is ready all the same; the line has each partition's keys and error rate."""
+    deployment.config["filter"] |= {
+        "kind": "bloom",
+        "capacity": 200,
+        "error_rate": 1e-3,
+        "on_full": "warn",
+        "partition_headroom": 0,
+    }
+    deployment.feed([*keyed(range(0, 300, 2), 2), *keyed(range(1, 401, 2), 2)])
+
+    async def scene(start: Start) -> None:
+        async with start(deployment, connect=deployment.connect) as worker:
+            await worker.consumed(350)
+            code, text = get(worker, "/readyz")
+            (line,) = (line for line in text.splitlines() if "beyond" in line)
+            samples = scraped(worker)
+            filters = [d.shard.filter for d in worker.worker.deliveries.values() if d.shard]
+        errors = by_partition(samples, "streamdedup_filter_error_ratio")
+        assert code == 200
+        assert line.startswith(
+            f"warning: {deployment.source}: new events may be dropped wrongly, more of them than filter.error_rate"
+            " (0.001) promises, since filters are beyond their capacity (filter.on_full: warn): "
+        )
+        for partition, (filter_, error) in enumerate(zip(filters, errors, strict=True)):
+            assert len(filter_) > filter_.capacity == 100
+            assert error > 1e-3
+            assert (
+                f"partition {partition} has {len(filter_)} keys of 100 and an error rate of {error:.2g}"
+                in line
+            )
+        assert line.endswith(
+            "set filter.on_full: grow, or raise filter.capacity (200 for all partitions together) and restart: the"
+            " output is folded again"
+        )
+
+    on_virtual_clock(scene)
+
+
+def test_within_its_capacity_a_filter_is_no_warning(deployment: MemoryDeployment) -> None:
+    """`filter.on_full: warn` alone is none."""
+    deployment.config["filter"] |= {"capacity": 200, "on_full": "warn", "partition_headroom": 0}
+    deployment.feed(keyed(range(180), 2))
+
+    async def scene(start: Start) -> None:
+        async with start(deployment, connect=deployment.connect) as worker:
+            await worker.consumed(180)
+            assert "capacity" not in get(worker, "/readyz")[1]
+
+    on_virtual_clock(scene)
+
+
 def test_a_loaded_snapshot_has_its_age_and_a_fold_its_count(deployment: MemoryDeployment) -> None:
     """After a restart the age is that of the file, and what came since is what was folded."""
     deployment.feed(keyed(range(100), 2))
