@@ -69,7 +69,7 @@ async def test_a_store_that_comes_after_its_list_is_found(
         await until(lambda: getattr(found.now.block, "version", None) == version, lambda: lines)
         watching.cancel()
     assert [line["event"] for line in lines] == ["list_refused", "list_in_force"]
-    assert meters.lists_refused["blocklist"] == 1
+    assert meters.list_refusals["blocklist"] == 1
 
 
 def test_a_store_is_closed_when_the_last_batch_lets_go_of_it(tmp_path: Path) -> None:

@@ -180,7 +180,15 @@ LIST = Metric(
     ("list", "name", "version"),
 )
 LIST_REFUSED = Metric(
-    "streamdedup_list_refused_total",
+    "streamdedup_list_refused",
+    "gauge",
+    "0 or 1",
+    "Whether the file of a list as it is now is refused, because it is damaged or does not fit: the previous list stays"
+    " in force, and the next start of a worker fails. `list` is `allowlist` or `blocklist`.",
+    ("list",),
+)
+LIST_REFUSALS = Metric(
+    "streamdedup_list_refusals_total",
     "counter",
     "times",
     "Times that the file of a list was replaced by one that is damaged or does not fit; the previous list stays in"

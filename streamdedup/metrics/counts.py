@@ -163,7 +163,7 @@ class Meters:
 
     def __init__(self) -> None:
         self.transactions = Histogram(TRANSACTION.bounds)
-        self.lists_refused = {"allowlist": 0, "blocklist": 0}
+        self.list_refusals = {"allowlist": 0, "blocklist": 0}
         self.changes_malformed = 0
         self.task_errors = dict.fromkeys(TASKS, 0)
         # When the control topic was last read to its end, by time.monotonic.

@@ -128,9 +128,10 @@ class WorkerCollector(Collector):
         yield _family(catalogue.LOG_LINES_DROPPED, [((), logs.lines_dropped())])
         yield _histogram(catalogue.TRANSACTION, self._status.meters.transactions)
         yield self._lists()
-        refused = self._status.meters.lists_refused
+        refusals, refused = self._status.meters.list_refusals, self._status.lists.refused
+        yield _family(catalogue.LIST_REFUSED, [((which,), which in refused) for which in refusals])
         yield _family(
-            catalogue.LIST_REFUSED, [((which,), count) for which, count in refused.items()]
+            catalogue.LIST_REFUSALS, [((which,), count) for which, count in refusals.items()]
         )
         malformed = self._status.meters.changes_malformed
         yield _family(catalogue.CHANGES_MALFORMED, [((), malformed)])

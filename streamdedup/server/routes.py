@@ -70,7 +70,10 @@ def _warnings(status: Status) -> Iterator[str]:
     if status.output_forgets:
         yield f"warning: {status.output_forgets}"
     for which, reason in status.lists.refused.items():
-        yield f"warning: the {which} as its file is now is refused, and the one before is in force: {reason}"
+        yield (
+            f"warning: the {which} as its file is now is refused, and the one before is in force; the next start of a"
+            f" worker will fail, unless the file is replaced before: {reason}"
+        )
     if evidence := status.watch.evidence:
         yield f"warning: {status.topic}: {evidence.text}; {REMEDY}"
     for where, prevailing in status.meters.prevailing():

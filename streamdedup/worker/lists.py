@@ -127,7 +127,7 @@ class ListLoader:
     def _refuse(self, file: _File, reason: str, *, is_new: bool) -> None:
         """Refuse the file; the list in force stays. The same file is logged again only if the reason has changed."""
         if is_new:
-            self._meters.lists_refused[file.which] += 1
+            self._meters.list_refusals[file.which] += 1
             file.backoff.reset()
         if is_new or reason != file.refusal:
             stays = file.loaded.listed.version if file.loaded else None

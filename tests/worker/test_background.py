@@ -214,10 +214,15 @@ async def test_a_list_that_cannot_be_loaded_for_any_reason_is_refused(
     assert not worker.lines("task_failed")
     assert page(worker).status == 200
     assert "warning: the blocklist as its file is now is refused, and the one" in page(worker).text
+    assert "the next start of a worker will fail" in page(worker).text
     assert line["reason"] in page(worker).text
+    assert [
+        measured(worker, f'list_refused{{list="{which}list"}}') for which in ("allow", "block")
+    ] == [[0], [1]]
     failing.clear()
     await worker.logged("list_in_force", 2)
     assert "refused" not in page(worker).text
+    assert measured(worker, "list_refused") == [0, 0]
 
 
 @pytest.mark.parametrize("damage", ["cut", "other rules", "empty"])
