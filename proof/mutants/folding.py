@@ -8,10 +8,12 @@ from unittest.mock import patch
 
 from proof.mutants.mutant import Mutant
 from proof.mutants.patches import replaced
-from streamdedup.delivery.fold import FoldedMemory
+from streamdedup.delivery.fold import FoldedMemory, _foreign_at
+from streamdedup.delivery.second_writer import _last
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.events import EventBatch, Fingerprint
+from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.cluster import KafkaCluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.rules.duplicates import adder
@@ -22,8 +24,14 @@ MUTANTS = (
     Mutant(
         "second-writer-folded",
         "a second writer stops the shard (rule 3)",
-        lambda: replaced(FoldedMemory._check_foreign, lambda *_: None),
+        lambda: replaced(_foreign_at, lambda *_: None),
         ("test_a_second_writers_event_stops_before_the_commit",),
+    ),
+    Mutant(
+        "our-write-is-anothers",
+        "who wrote last to an output that has a second writer is not we (rule 3)",
+        lambda: replaced(_last, _with_ours),
+        ("test_a_writer_without_an_id_is_said_to_have_none",),
     ),
     Mutant(
         "trimmed-under-a-fold",
@@ -70,6 +78,10 @@ MUTANTS = (
 )
 
 _remembered, _committed_events = FoldedMemory._remembered, KafkaCluster.committed_events
+
+
+async def _with_ours(cluster: Cluster, output: str, partition: int, _ours: int) -> str:
+    return await _last(cluster, output, partition, -1)
 
 
 async def _up_to_what_was_trimmed(

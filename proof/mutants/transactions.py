@@ -11,6 +11,7 @@ from proof.mutants.patches import replaced
 from streamdedup.delivery.commit import Committer
 from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.leader_clocks import LeaderClocks
+from streamdedup.delivery.second_writer import ForeignRange
 from streamdedup.delivery.shard import Shard, verdicts_without_rules
 from streamdedup.delivery.transactions import Transaction
 from streamdedup.events import Integers, Verdicts
@@ -156,7 +157,7 @@ async def _settle_as_exactly_once(
     try:
         return await _settle_one(self, shard, transaction)
     except ForeignWriteError as error:
-        self.foreign = (shard.label, error.found)
+        self.foreign = ForeignRange(shard.label, error.found, self._writer.producer_id)
         raise
 
 

@@ -12,6 +12,7 @@ from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.memory import Memory
 from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.second_writer import ForeignRange
 from streamdedup.delivery.services import Services
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.transactions import InFlight, Transaction
@@ -61,8 +62,8 @@ class Committer:
         pace: Pace,
         passed: Callable[[Transaction], None],
     ) -> None:
-        self.foreign: tuple[int, int] | None = None
-        """The half-open range of output offsets in which another writer wrote; the next fold looks for it there."""
+        self.foreign: ForeignRange | None = None
+        """Where another writer wrote to the output; the next fold looks for it there."""
         self.unended: tuple[int, float] | None = None
         """The output offset from which the transaction under way writes, and when it began by the loop's clock."""
         self.confirmed_end: int | None = None
@@ -120,7 +121,7 @@ class Committer:
             return await self._writer.settle(self._output_end)
         except ForeignWriteError as error:
             if self._recipe.exactly_once:
-                self.foreign = (shard.label, error.found)
+                self.foreign = ForeignRange(shard.label, error.found, self._writer.producer_id)
                 await self._writer.abort()
             raise
         except RefusedError as error:

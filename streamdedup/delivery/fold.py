@@ -27,6 +27,7 @@ from streamdedup.delivery.resume import (
     is_short,
 )
 from streamdedup.delivery.schemas import refuse_unknown
+from streamdedup.delivery.second_writer import ForeignRange, second_writer
 from streamdedup.delivery.services import Services, shard_over
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
@@ -115,7 +116,7 @@ class FoldedMemory(Memory):
 
     @override
     async def catch_up(
-        self, found: PartitionState, topology: Topology, foreign: tuple[int, int] | None
+        self, found: PartitionState, topology: Topology, foreign: ForeignRange | None
     ) -> Shard:
         self._input_id = found.input_id
         identity = self._recipe.identity(topology, self._partition, found.floor)
@@ -305,12 +306,12 @@ class FoldedMemory(Memory):
         return is_short(floor, found) and not self._is_outlived(found, topology)
 
     async def _fold(
-        self, shard: Shard, found: PartitionState, foreign: tuple[int, int] | None
+        self, shard: Shard, found: PartitionState, foreign: ForeignRange | None
     ) -> None:
         start = max(shard.label, found.output_start)
         progress = self.progress = FoldProgress(shard, start, found.output_end)
         folded = skipped = withheld = malformed = 0
-        first = last = None
+        first = last = foreign_at = None
         noted = found.note if self._lacks_past(shard) else None
         batches = self._services.cluster.committed_events(
             self._settings.sink.topic,
@@ -321,7 +322,8 @@ class FoldedMemory(Memory):
         )
         try:
             async for batch in batches:
-                self._check_foreign(batch, foreign)
+                if (foreign_at := _foreign_at(batch, foreign)) is not None:
+                    break
                 first, last = first if folded else int(batch.offsets[0]), int(batch.offsets[-1])
                 timed = _as_noted(batch, noted)
                 nulls, broken, marked = await self._fold_parts(shard, timed)
@@ -337,6 +339,9 @@ class FoldedMemory(Memory):
             raise DoubtError(str(error)) from error  # the next fencing sees the new start
         finally:
             await batches.aclose()
+        if foreign is not None and foreign_at is not None:
+            output, cluster = self._settings.sink.topic, self._services.cluster
+            raise await second_writer(cluster, output, self._partition, foreign_at, foreign)
         shard.end_fold(found.output_end)
         progress.end_now()
         log = self._log.warning if malformed else self._log.info
@@ -403,19 +408,13 @@ class FoldedMemory(Memory):
                     " back, or begin with a new sink.topic"
                 )
 
-    def _check_foreign(self, batch: EventBatch, foreign: tuple[int, int] | None) -> None:
-        """Raise DeliveryError if `batch` has an event in the range `foreign`: a second writer put it there.
 
-        The last transaction found that range, when its events were written at a higher offset than expected.
-        """
-        if foreign is None:
-            return
-        low, high = np.searchsorted(batch.offsets, foreign)
-        if high > low:
-            raise DeliveryError(
-                f"{self._settings.sink.topic}/{self._partition} has a second writer: offset {batch.offsets[low]} is not"
-                " ours; every output partition takes one writer, so stop the other and restart"
-            )
+def _foreign_at(batch: EventBatch, foreign: ForeignRange | None) -> int | None:
+    """Return the offset of the first event of `batch` in the range `foreign`: a second writer put it there."""
+    if foreign is None:
+        return None
+    low, high = np.searchsorted(batch.offsets, [foreign.start, foreign.end])
+    return int(batch.offsets[low]) if high > low else None
 
 
 def _as_noted(batch: EventBatch, note: Note | None) -> EventBatch:

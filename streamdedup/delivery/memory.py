@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import PartitionState, Resume, input_offset
+from streamdedup.delivery.second_writer import ForeignRange
 from streamdedup.delivery.services import Services, shard_over
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
@@ -93,12 +94,12 @@ class Memory(Protocol):
         """Return the output offset that our next event must get; None if others may write, too."""
 
     async def catch_up(
-        self, found: PartitionState, topology: Topology, foreign: tuple[int, int] | None
+        self, found: PartitionState, topology: Topology, foreign: ForeignRange | None
     ) -> Shard:
         """Return the shard, its filter the fold of the whole output.
 
-        Raises DeliveryError if that is impossible, or if the output holds an event at an offset of the half-open
-        range `foreign`: a second writer put it there.
+        Raises DeliveryError if that is impossible, or if the output holds an event at an offset of the range `foreign`:
+        a second writer put it there.
         """
 
     async def ready_for(self, events: int) -> None:
@@ -157,7 +158,7 @@ class NoMemory(Memory):
 
     @override
     async def catch_up(
-        self, found: PartitionState, topology: Topology, foreign: tuple[int, int] | None
+        self, found: PartitionState, topology: Topology, foreign: ForeignRange | None
     ) -> Shard:
         if self.shard is None:
             empty = self._recipe.empty_filter(self._services.random)

@@ -17,7 +17,7 @@ from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
-from streamdedup.kafka.partitions import InputPartition
+from streamdedup.kafka.partitions import InputPartition, LastWrite
 from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.records.records import CHUNK_EVENTS
 from streamdedup.kafka.topics import Changes, Topic, Topology
@@ -478,6 +478,13 @@ class Cluster(Protocol):
         """Return the id of the producer that wrote the event at `offset`; None if the log does not hold it.
 
         -1 if the producer sent none.
+        """
+
+    async def last_writes(self, topic: str, partition: int) -> Sequence[LastWrite] | None:
+        """Return the last write of each producer with an id that wrote to the partition lately, ours included.
+
+        A producer without an id, which is neither idempotent nor transactional, is not among them. Return None if the
+        broker does not tell: it is older than 2.8, or we lack the right Read on the topic.
         """
 
     def leader(self, topic: str, partition: int) -> int | None:

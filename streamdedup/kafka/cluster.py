@@ -22,6 +22,7 @@ from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.large import LargeBatches
 from streamdedup.kafka.offsets import Committed, Note
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.partitions import LastWrite
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaMember
 from streamdedup.kafka.topics import Changes, Topic, Topology
@@ -139,6 +140,10 @@ class KafkaCluster:
         """Return the id of the producer that wrote the event at `offset`; None if the log does not hold it."""
         found = await self.batch_at(topic, partition, offset)
         return found.producer_id if found else None
+
+    async def last_writes(self, topic: str, partition: int) -> Sequence[LastWrite] | None:
+        """Return the last write of each producer with an id that wrote lately; None if the broker does not tell."""
+        return await log.last_writes(self._client, topic, partition)
 
     def leader(self, topic: str, partition: int) -> int | None:
         """Return the node id of the partition's leader, as far as it is known without asking."""

@@ -5,15 +5,17 @@ Records are deleted from several logs at once; that is tried once.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aiokafka import TopicPartition
 from aiokafka.errors import (
+    IncompatibleBrokerVersion,
     KafkaError,
     LeaderNotAvailableError,
     OffsetOutOfRangeError,
     StaleMetadata,
+    TopicAuthorizationFailedError,
     for_code,
 )
 from aiokafka.protocol.admin import DeleteRecordsRequest
@@ -25,10 +27,16 @@ from streamdedup.kafka.client.closing import close_consumer, starting
 from streamdedup.kafka.client.columns import ColumnarConsumer
 from streamdedup.kafka.client.connection import asked_again, client_arguments, raise_for
 from streamdedup.kafka.client.creation import never_creating
-from streamdedup.kafka.client.protocol import READ_UNCOMMITTED, fetch_one, list_offsets
+from streamdedup.kafka.client.protocol import (
+    READ_UNCOMMITTED,
+    DescribeProducers,
+    fetch_one,
+    list_offsets,
+)
 from streamdedup.kafka.large import LargeBatches, Permit
 from streamdedup.kafka.old_format import refusal
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.partitions import LastWrite
 from streamdedup.kafka.records.decoding import CHUNK_BYTES, PendingDecode
 from streamdedup.kafka.records.wire import (
     HEAD,
@@ -166,6 +174,26 @@ def parse_head(head: bytes, offset: int) -> Fingerprint | None:
     return Fingerprint(
         offset=base, producer_id=producer_id, epoch=epoch, crc=crc, stamped_ms=stamped_ms
     )
+
+
+async def last_writes(client: Any, topic: str, partition: int) -> Sequence[LastWrite] | None:
+    """Return the last write of each producer with an id that wrote to a partition lately.
+
+    The leader forgets a producer some days after its last write (`producer.id.expiration.ms`,
+    `transactional.id.expiration.ms`). Return None if it does not answer that: brokers before 2.8 do not, nor do others
+    without the right Read on the topic.
+    """
+
+    def written(response: Any) -> list[LastWrite]:
+        _partition, code, _message, producers, *_ = response.topics[0][1][0]
+        raise_for(code)
+        return [LastWrite(number, epoch, at_ms) for number, epoch, _last, at_ms, *_ in producers]
+
+    try:
+        request = DescribeProducers(topic, partition)
+        return (await _of_leader(client, topic, partition, request, written))[1]
+    except (IncompatibleBrokerVersion, NotImplementedError, TopicAuthorizationFailedError):
+        return None
 
 
 async def stamp(client: Any, topic: str, partition: int, start: int, end: int) -> Stamp | None:

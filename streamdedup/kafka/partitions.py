@@ -1,4 +1,4 @@
-"""A partition of an input: where several topics are read, its number alone does not name it."""
+"""A partition of an input, since of several topics its number alone does not name it; and who wrote to a partition."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -23,3 +23,15 @@ def by_topic(partitions: Iterable[InputPartition]) -> dict[str, list[int]]:
     for partition in partitions:
         numbers.setdefault(partition.topic, []).append(partition.number)
     return numbers
+
+
+class LastWrite(NamedTuple):
+    """The last that a producer with an id wrote to a partition.
+
+    `at_ms`, in ms since 1970, is the timestamp of its last record; or, if a marker has ended its transaction, the time
+    of the marker by the leader's clock; -1 if it is not known.
+    """
+
+    producer_id: int
+    epoch: int
+    at_ms: int

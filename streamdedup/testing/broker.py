@@ -70,6 +70,7 @@ class MemoryBroker:
         self.rebalance_s = REBALANCE_S
         self.fetch_events_max = FETCH_EVENTS_MAX
         self.lists_groups = True  # whether clients have the right to list all groups
+        self.describes_producers = True  # whether it tells who has written to a partition
         self.absent_rights: dict[str, int] = {}  # on topics that are not there, by name
         self._ids = count(1)
 

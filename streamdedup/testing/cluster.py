@@ -34,6 +34,7 @@ from streamdedup.kafka.offsets import (
     writes_to,
 )
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.partitions import LastWrite
 from streamdedup.kafka.records.records import CHUNK_EVENTS
 from streamdedup.kafka.topics import (
     DELETE,
@@ -326,6 +327,15 @@ class MemoryCluster:
         return await self._ask(
             "fetch", lambda _: self._broker.log(topic, partition).producer_at(offset)
         )
+
+    async def last_writes(self, topic: str, partition: int) -> Sequence[LastWrite] | None:
+        """Return the last write of each producer with an id; None if the broker does not tell."""
+
+        def act(_now: float) -> list[LastWrite] | None:
+            known = self._broker.describes_producers
+            return self._broker.log(topic, partition).last_writes() if known else None
+
+        return await self._ask("describe_producers", act)
 
     def leader(self, topic: str, partition: int) -> int | None:  # noqa: ARG002 - there is one broker
         """Return the id of the only broker."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from streamdedup.events import EventBatch, Fingerprint, Headers
+from streamdedup.kafka.partitions import LastWrite
 from streamdedup.kafka.records.records import Record, batch_of
 
 
@@ -58,10 +59,13 @@ def producer_id_of(transactional_id: str) -> int:
 class _Span:
     """What one transaction wrote to one partition. `committed` is None until the coordinator has decided."""
 
-    __slots__ = ("committed", "first", "producer_id")
+    __slots__ = ("committed", "epoch", "first", "producer_id")
 
-    def __init__(self, first: int, producer_id: int = -1, *, committed: bool | None = None) -> None:
-        self.first, self.producer_id, self.committed = first, producer_id, committed
+    def __init__(
+        self, first: int, producer_id: int = -1, epoch: int = -1, *, committed: bool | None = None
+    ) -> None:
+        self.first, self.committed = first, committed
+        self.producer_id, self.epoch = producer_id, epoch
 
 
 class MemoryLog:
@@ -89,12 +93,14 @@ class MemoryLog:
         """The last stable offset: everything below it is decided."""
         return min((span.first for span in self._open.values()), default=self.end)
 
-    def append(self, records: Iterable[Record], transactional_id: str | None = None) -> int:
+    def append(
+        self, records: Iterable[Record], transactional_id: str | None = None, epoch: int = 0
+    ) -> int:
         """Append `records`, undecided if they belong to a transaction; return the offset of the first."""
         base, span = self.end, self._plain
         if transactional_id is not None:
             span = self._open.setdefault(
-                transactional_id, _Span(base, producer_id_of(transactional_id))
+                transactional_id, _Span(base, producer_id_of(transactional_id), epoch)
             )
         for offset, record in enumerate(records, base):
             self._entries.append((Logged(offset, record), span))
@@ -157,8 +163,8 @@ class MemoryLog:
         stamped_ms = logged.timestamp if logged else 0
         return Fingerprint(
             offset=offset,
-            producer_id=-1,
-            epoch=-1,
+            producer_id=span.producer_id,
+            epoch=span.epoch,
             crc=crc32c(content + b"%d" % span.first),
             stamped_ms=stamped_ms,
         )
@@ -166,6 +172,17 @@ class MemoryLog:
     def producer_at(self, offset: int) -> int | None:
         """Return the id of the producer of the entry at `offset`; None if the log does not hold it."""
         return self._entries[offset][1].producer_id if self.start <= offset < self.end else None
+
+    def last_writes(self) -> list[LastWrite]:
+        """Return the last write of each producer with an id, as far as the log still holds it."""
+        last = {
+            span.producer_id: LastWrite(
+                span.producer_id, span.epoch, logged.timestamp if logged else self._stamps[offset]
+            )
+            for offset, (logged, span) in enumerate(self._entries)
+            if offset >= self.start and span.producer_id >= 0
+        }
+        return list(last.values())
 
     def committed(self) -> list[Logged]:
         """Return all events that a reader of committed events sees."""

@@ -82,7 +82,7 @@ class Transactions:
         self._check(epoch)
         if self.ending or log not in self._logs:
             raise InvalidTxnState
-        return log.append(records, self.transactional_id)
+        return log.append(records, self.transactional_id, epoch)
 
     def stage(
         self,

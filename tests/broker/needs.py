@@ -39,9 +39,10 @@ class Feature:
         return f"Kafka {self.since}{later}"
 
 
-AHEAD = "message.timestamp.after.max.ms"
+AHEAD, TELLS_WRITERS = "message.timestamp.after.max.ms", "descriptions of producers"
 FEATURES: Mapping[str, Feature] = {
     "topic ids": Feature("2.8", request=3, version=10),
+    TELLS_WRITERS: Feature("2.8", request=61, version=0),
     "PEM trust stores": Feature("2.7", request=22, version=4),
     "SCRAM users over the admin client": Feature(
         "2.7", request=50, version=0, with_controllers="3.5"

@@ -17,13 +17,14 @@ from streamdedup.kafka.base import Cluster, Source, Writer
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.offsets import Committed, Note, UndecidedError
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
+from streamdedup.kafka.partitions import LastWrite
 from streamdedup.kafka.records.records import Record, batch_of
 from streamdedup.kafka.sink import ForeignWriteError, KafkaWriter, RefusedError
 from streamdedup.kafka.source import REJOIN_S_MAX
 from streamdedup.kafka.topics import Changes, Topic, Topology
 from tests.broker.base import DEADLINE_S
 from tests.broker.labs import NOW_MS, PARTITIONS, Lab
-from tests.broker.needs import AHEAD
+from tests.broker.needs import AHEAD, TELLS_WRITERS
 from tests.broker.topics import unique_name
 
 SESSION_S = 30
@@ -359,6 +360,23 @@ class Claims:
         found = await stage.cluster.producer_at(stage.output, stage.partition, 1)
         assert found == writer.producer_id >= 0
         assert await stage.cluster.producer_at(stage.output, stage.partition, 9) is None
+
+    @pytest.mark.needs_broker(TELLS_WRITERS)
+    async def test_the_last_write_of_each_producer_is_told(self, stage: Stage) -> None:
+        """By its last record as long as its transaction is open, then by the marker; in whichever epoch that was."""
+        where = stage.output, stage.partition
+        assert await stage.cluster.last_writes(*where) == []
+        writer = await stage.writer()
+        await stage.send(writer, b"a")
+        await writer.settle(0)
+        open_ = LastWrite(writer.producer_id, 0, NOW_MS)
+        assert await stage.cluster.last_writes(*where) == [open_]
+        again = await stage.writer()  # which aborts it
+        await stage.emit(again, 2, b"b")
+        await stage.decided()
+        [last] = await stage.cluster.last_writes(*where) or []
+        assert (last.producer_id, last.epoch > 0) == (again.producer_id, True)
+        assert abs(last.at_ms / 1000 - time.time()) < DEADLINE_S
 
     async def test_the_notes_of_all_partitions_are_told(self, stage: Stage) -> None:
         """Of those that have one."""

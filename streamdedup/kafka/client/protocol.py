@@ -1,10 +1,11 @@
-"""Six requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
+"""Seven requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
 
 OffsetFetch v7 with `require_stable` (KIP-447) never returns an offset whose transaction is undecided. TxnOffsetCommit
 v3 (KIP-447) names the member and its generation, by which the group fences it; aiokafka sends v0, without. Metadata v10
 (KIP-516) returns topic ids, the only sign that a topic was deleted and created again. ConsumerGroupDescribe (KIP-848)
 returns groups with members of the new group protocol, which DescribeGroups takes for dead; ShareGroupDescribe (KIP-932)
-returns share groups. DescribeGroups v3 (KIP-430) returns our rights on a group. Written after https://kafka.apache.org/protocol.
+returns share groups. DescribeGroups v3 (KIP-430) returns our rights on a group. DescribeProducers (KIP-664) returns who
+has written to a partition. Written after https://kafka.apache.org/protocol.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -164,6 +165,29 @@ _METADATA = _version(
         ("cluster_authorized_operations", Int32),
     ],
 )
+_DESCRIBE_PRODUCERS = _version(
+    61,
+    0,
+    [("topics", _rows(("topic", _TEXT), ("partitions", CompactArray(Int32))))],
+    [
+        _THROTTLE,
+        _by_partition(
+            ("error_code", Int16),
+            ("error_message", _TEXT),
+            (
+                "producers",
+                _rows(
+                    ("producer_id", Int64),
+                    ("epoch", Int32),
+                    ("last_sequence", Int32),
+                    ("last_ms", Int64),
+                    ("coordinator_epoch", Int32),
+                    ("open_from", Int64),
+                ),
+            ),
+        ),
+    ],
+)
 _DESCRIBED = [
     ("groups", CompactArray(_TEXT)),
     ("include_authorized_operations", Boolean),
@@ -281,6 +305,13 @@ class TopicsWithIds(_Ours):
     def __init__(self, topics: Iterable[str], *, cluster_rights: bool = False) -> None:
         named = [(UUID(int=0), topic, _NO_TAGS) for topic in topics]
         super().__init__([_METADATA], named, False, cluster_rights, True)
+
+
+class DescribeProducers(_Ours):
+    """Asks the leader of a partition for the producers of which it knows: those with an id that wrote to it lately."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__([_DESCRIBE_PRODUCERS], [(topic, [partition], _NO_TAGS)])
 
 
 class ConsumerGroupDescribe(_Ours):
