@@ -196,7 +196,9 @@ class Decider:
         blocked = await self._blocked(rows, judged, digests, hash_)
         async with self._memory.lock:
             await self._memory.ready_for(len(batch))
-            verdicts, blocked = shard.decide(before_rules, rows, digests, batch.timestamps, blocked)
+            verdicts, blocked = shard.decide(
+                before_rules, rows, digests, batch.timestamps, blocked, malformed=keys.malformed
+            )
         if self._recipe.settings.filter.remembers:
             record_keys = batch.keys if self._record_keys_matter else None
             self._services.watch.look(shard.partition, keys.keys, verdicts, record_keys)

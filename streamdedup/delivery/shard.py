@@ -4,8 +4,9 @@ The filter is the fold of the output up to the label. A digest is pending from t
 event is known to be committed; only then is it admitted to the filter. A doubt drops pending and keeps the filter.
 """
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from streamdedup.keys.hashing import Digests
 from streamdedup.metrics.counts import Tally
 from streamdedup.rules import duplicates_rule
 from streamdedup.rules.lists import NOTHING_BLOCKED, Answer, BlockedRows, Match
+
+NONE_MALFORMED: Mapping[int, str] = MappingProxyType({})
 
 
 class Decided(NamedTuple):
@@ -96,12 +99,14 @@ class Shard:
         digests: Digests,
         times: Integers,
         blocked: BlockedRows = NOTHING_BLOCKED,
+        *,
+        malformed: Mapping[int, str] = NONE_MALFORMED,
     ) -> Decided:
         """Decide the first m of n events; m is less than n only if the filter is full.
 
         `verdicts` (n,) precede all rules, which judge only `rows`, ascending (`verdicts_without_rules`); `digests` are
         those of the keys of these. `times` (n,) are the events' timestamps, in ms since 1970. `blocked` are the events
-        that the lists block.
+        that the lists block, and `malformed` has the reason for each row that is, to be counted.
         """
         if len(blocked.rows):
             verdicts[blocked.rows] = Verdict.BLOCKED
@@ -113,6 +118,8 @@ class Shard:
             blocked = blocked.head(len(verdicts))
         verdicts[rows] = judged
         self._count(verdicts, blocked, int(np.count_nonzero(judged == Verdict.PASS)))
+        if malformed:
+            self._counted.reasons.add(_reasons_of(verdicts, malformed))
         return Decided(verdicts, blocked)
 
     def seal(self) -> None:
@@ -192,6 +199,14 @@ class Shard:
             self._counted.by_answer += np.bincount(answers, minlength=len(Answer))
         error = self.filter.error_rate_now
         self._counted.expected_false += fresh * error / max(1 - error, 1e-9)
+
+
+def _reasons_of(verdicts: Verdicts, malformed: Mapping[int, str]) -> Counter[str]:
+    """Count the reasons of the events that are decided, and not rejected besides."""
+    are = verdicts == Verdict.MALFORMED
+    if int(np.count_nonzero(are)) == len(malformed):
+        return Counter(malformed.values())
+    return Counter(malformed[row] for row in are.nonzero()[0].tolist())
 
 
 def verdicts_without_rules(keys: Keys, rejected: Sequence[int]) -> tuple[Verdicts, Integers]:

@@ -6,7 +6,7 @@ never changed, so the loop waits for nobody. A partition that leaves and returns
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from streamdedup.events import Damage, EventBatch, Integers, Verdict
 from streamdedup.metrics.catalogue import DOUBTS, TAKEN_BACK, TASKS, TRANSACTION
 from streamdedup.metrics.forecast import Forecast
-from streamdedup.metrics.prevalence import Prevailing, Prevalence
+from streamdedup.metrics.prevalence import Prevailing, Prevalence, Reasons, of_topic
 from streamdedup.rules.lists import Answer, Match
 
 
@@ -41,6 +41,8 @@ class Tally:
     by_answer: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(len(Answer), dtype=np.int64)
     )
+    # Why events are malformed: those since the last commit, since `ShardMeters` then takes them out.
+    reasons: Reasons = field(default_factory=Reasons)
 
     @property
     def consumed(self) -> int:
@@ -89,9 +91,9 @@ class Ledger:
 
 
 class ShardMeters:
-    """The counts of one partition. Its shard adds to `tally` what it admits."""
+    """The counts of one partition. Its shard adds to `tally` what it admits. `of_all` watches all partitions."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_all: Prevalence | None = None) -> None:
         self.tally = Tally()
         self.ledger = Ledger()
         self.in_flight = self.folded = self.gap_offsets = 0
@@ -99,6 +101,7 @@ class ShardMeters:
         self.doubts = dict.fromkeys(DOUBTS, 0)
         self.taken_back = dict.fromkeys(TAKEN_BACK, 0)
         self.prevalence, self.forecast = Prevalence(), Forecast()
+        self._watches = [self.prevalence, *([of_all] if of_all else [])]
         self._in_hand: deque[Integers] = deque()
         self._skipped_in_hand: deque[Damage] = deque()
 
@@ -128,6 +131,9 @@ class ShardMeters:
             damage = self._skipped_in_hand.popleft()
             batches_skipped += 1
             offsets_skipped += damage.last_offset - damage.first_offset + 1
+        for watch in self._watches:
+            watch.note(self.tally.reasons)
+        self.tally.reasons = Reasons()
         settled = Tally()
         settled.add(self.tally)
         self.ledger = Ledger(
@@ -169,11 +175,12 @@ class Meters:
         # When the control topic was last read to its end, by time.monotonic.
         self.changes_read_at: float | None = None
         self.prevalence = Prevalence()  # of all partitions together
+        self.prevailing: tuple[Prevailing, ...] = ()  # what was the rule at the last look
         self._shards: dict[int, ShardMeters] = {}
 
     def of(self, partition: int) -> ShardMeters:
         """Return the counts of `partition`. They are created at 0 on the first call."""
-        return self._shards.setdefault(partition, ShardMeters())
+        return self._shards.setdefault(partition, ShardMeters(self.prevalence))
 
     @property
     def shards(self) -> dict[int, ShardMeters]:
@@ -181,19 +188,16 @@ class Meters:
         return dict(sorted(dict(self._shards).items()))
 
     def look(self, now_s: float) -> None:
-        """Look whether an outcome has become the rule, in all partitions together or in one; see `Prevalence.look`."""
+        """Look whether an outcome has become the rule, in all partitions together or in some; see `Prevalence.look`."""
         of_all = Tally()
         for shard in self.shards.values():
             settled = shard.ledger.tally
             of_all.add(settled)
             shard.prevalence.look(now_s, settled.by_verdict.tolist(), settled.late)
         self.prevalence.look(now_s, of_all.by_verdict.tolist(), of_all.late)
-
-    def prevailing(self) -> Iterator[tuple[int | None, Prevailing]]:
-        """Yield what was the rule at the last look, each with its partition; None for all together."""
-        yield from ((None, one) for one in self.prevalence.now)
-        for partition, shard in self.shards.items():
-            yield from ((partition, one) for one in shard.prevalence.now)
+        self.prevailing = of_topic(
+            self.prevalence, {p: shard.prevalence for p, shard in self.shards.items()}
+        )
 
     @property
     def tally(self) -> Tally:

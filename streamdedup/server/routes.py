@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from streamdedup.delivery.cross_partition import REMEDY
 from streamdedup.delivery.leader_clocks import UNVERIFIED
 from streamdedup.delivery.lifecycle import Delivery, State
+from streamdedup.metrics.prevalence import REMEDIES
 from streamdedup.server.exposition import WorkerCollector
 from streamdedup.server.listener import Make, Page
 from streamdedup.server.pulse import Pulse
@@ -76,9 +77,9 @@ def _warnings(status: Status) -> Iterator[str]:
         )
     if evidence := status.watch.evidence:
         yield f"warning: {status.topic}: {evidence.text}; {REMEDY}"
-    for where, prevailing in status.meters.prevailing():
-        place = status.topic if where is None else f"{status.topic}/{where}"
-        yield f"warning: {place}: {prevailing}"
+    for one in status.meters.prevailing:
+        outcome = one.outcome
+        yield f"warning: {status.topic}: {one}; {status.fates[outcome]}; {REMEDIES[outcome]}"
 
 
 def _held(status: Status, assigned: Collection[int]) -> Iterator[str]:

@@ -136,7 +136,8 @@ class Status:
     them. `leaderless` are the partitions (topic and number) that were reported to have no leader. `output_forgets` says
     that the output deletes events before its filter forgets their keys, and the remedy; None if it does not.
     `output_shared` says that another deployment writes to the output, and how to find it; None if none does, as far as
-    is known. `fenced_by_others` are the partitions that it fences.
+    is known. `fenced_by_others` are the partitions that it fences. `fates` says, for each outcome that is watched
+    (`metrics/prevalence.py`), what becomes of such events.
     """
 
     topic: str
@@ -161,6 +162,7 @@ class Status:
     watch: Watch = field(default_factory=Watch)
     lists: ListsInForce = field(default_factory=ListsInForce)
     shadow: bool = False  # whether every event passes
+    fates: Mapping[str, str] = field(default_factory=dict)
     waits: str | None = None  # for what a worker waits before it can join its group
     judges: bool = True  # whether there are shards; not in a process that only copies
     copying: Copying | None = None

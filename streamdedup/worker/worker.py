@@ -33,7 +33,7 @@ from streamdedup.keys.hashing import SYSTEM, RandomSource
 from streamdedup.logs import RateLimit
 from streamdedup.metrics.counts import Meters, Tally
 from streamdedup.metrics.forecast import grows_s, is_ever_full
-from streamdedup.metrics.prevalence import LATE
+from streamdedup.metrics.prevalence import REMEDIES, SHOWN_MAX, fates
 from streamdedup.repartition.inputs import like_all
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.startup import (
@@ -73,11 +73,6 @@ from streamdedup.worker.topic_watch import TopicWatch
 
 log = structlog.get_logger(__name__)
 
-_REASONS_REMEDY = "look at their reasons: in the dead letters, or in the lines `malformed`"
-_LATE_REMEDY = (
-    "they are older than the window, so nothing is known of their keys; set a longer filter.retention if they must be"
-    " judged, or filter.late: drop if they must not pass (docs/windows.md)"
-)
 ENDS_EVERY_S = 10.0
 RETENTION_EVERY_S = 30.0
 ACROSS = "share_of_duplicates_across_partitions"
@@ -107,8 +102,14 @@ class Worker:
         self._suspicion_logged, self._unseen_share_logged = False, -1.0
         self._prevailing = RateLimit()
         self._saves_at = 0.0  # by the loop's clock
+        sink, late = settings.sink, settings.filter.late
+        not_judged = "pass" if sink.shadow else settings.key.on_malformed
         self._status = Status(
-            self._settings.source.topic, self._deliveries, Meters(), shadow=settings.sink.shadow
+            self._settings.source.topic,
+            self._deliveries,
+            Meters(),
+            shadow=sink.shadow,
+            fates=fates(not_judged, "pass" if sink.shadow else late, sink.dead_letter_topic),
         )
         self._written = settings
         self._copier: Copier | None = None
@@ -373,22 +374,23 @@ class Worker:
     def _warn_prevailing(self) -> None:
         """Log, at most once a minute, that an outcome that should be rare has become the rule.
 
-        `partition` is None if that is so in all partitions together.
+        `partitions` are those where it has; None if that is so in all of them.
         """
         now_s, meters = asyncio.get_running_loop().time(), self._status.meters
         meters.look(now_s)
-        found = list(meters.prevailing())
-        if not found or not self._prevailing.due(now_s):
+        if not meters.prevailing or not self._prevailing.due(now_s):
             return
-        for partition, one in found:
+        for one in meters.prevailing:
             log.warning(
                 "verdict_prevails",
                 topic=self._settings.source.topic,
-                partition=partition,
+                partitions=list(one.partitions[:SHOWN_MAX]) or None,
                 verdict=one.outcome,
                 events=one.events,
                 of=one.of,
-                remedy=_LATE_REMEDY if one.outcome == LATE else _REASONS_REMEDY,
+                reason=one.reason,
+                fate=self._status.fates[one.outcome],
+                remedy=REMEDIES[one.outcome],
             )
 
     def _foresee(self) -> None:

@@ -7,11 +7,14 @@ from hypothesis import strategies as st
 from streamdedup.events import Verdict
 from streamdedup.metrics.prevalence import (
     EVENTS_MIN,
+    REASONS_MAX,
     SHARE_MIN,
     WATCHED,
     WINDOW_S,
     Prevailing,
     Prevalence,
+    Reasons,
+    of_topic,
 )
 
 
@@ -80,6 +83,74 @@ def test_it_says_what_it_saw() -> None:
     """The text has numbers and the share."""
     text = str(Prevailing("rejected", 4_321, 5_000))
     assert text == "4,321 of the last 5,000 events (86%) are rejected"
+
+
+def reasons(**events: int) -> Reasons:
+    """Reasons with their numbers of events."""
+    made = Reasons()
+    made.add(events)
+    return made
+
+
+def malformed(events: int, passed: int = 0, why: Reasons | None = None) -> Prevalence:
+    """What has seen so many events in its first minute."""
+    watch = Prevalence()
+    watch.look(0, counts())
+    watch.note(why or Reasons())
+    watch.look(5, counts(malformed=events, **{"pass": passed}))
+    return watch
+
+
+def test_the_most_frequent_reason_is_said() -> None:
+    """With its number, unless all events have it; and not that of events of more than a minute ago."""
+    watch = malformed(300, why=reasons(old=300))
+    assert [str(one) for one in watch.now] == [
+        "300 of the last 300 events (100%) are malformed: old"
+    ]
+    watch.note(reasons(new=150, rare=50))
+    watch.look(66, counts(malformed=500))
+    assert [str(one) for one in watch.now] == [
+        "200 of the last 200 events (100%) are malformed: for 150 of them, new"
+    ]
+
+
+def test_reasons_wait_for_their_look() -> None:
+    """A look that comes too soon after another one takes none."""
+    watch = malformed(100, why=reasons(one=100))
+    watch.note(reasons(two=150))
+    watch.look(5.5, counts(malformed=250))
+    assert [one.reason for one in watch.now] == ["one"]
+    watch.look(6.5, counts(malformed=250))
+    assert [one.reason for one in watch.now] == ["two"]
+
+
+def test_reasons_are_bounded() -> None:
+    """The place that an event names is left out, and of other reasons the most frequent ones are kept."""
+    found = Reasons()
+    found.add({f"the value is not valid JSON, at byte {n}": 1 for n in range(1000)})
+    found.add({f"schema {n}": 1 for n in range(1000)})
+    assert found.most_frequent == ("the value is not valid JSON", 1000)
+    found.add({"often": 5000})
+    found = sum([found, reasons(again=6000)], Reasons())
+    assert found.most_frequent == ("again", 6000)
+    assert len(found._events) == REASONS_MAX
+
+
+def test_a_topic_says_an_outcome_once() -> None:
+    """If it is the rule in every partition with events, without their names; else with these."""
+    bad, good, idle = malformed(200, why=reasons(why=200)), malformed(0, 100), Prevalence()
+    whole = malformed(400, why=reasons(why=400))
+    (everywhere,) = of_topic(whole, {0: bad, 1: bad, 2: idle})
+    assert str(everywhere) == "400 of the last 400 events (100%) are malformed: why"
+    (in_some,) = of_topic(malformed(400, 100, reasons(why=400)), {0: bad, 1: good, 2: bad})
+    assert str(in_some) == (
+        "400 of the last 500 events (80%) are malformed, 400 of them in partitions 0, 2: why"
+    )
+    (in_few,) = of_topic(malformed(200, 1000), {0: bad, 1: good})
+    assert str(in_few) == "200 of the last 200 events of partition 0 (100%) are malformed: why"
+    many = malformed(200, 9000), {**dict.fromkeys(range(12), bad), 12: good}
+    assert "of partitions 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more" in str(of_topic(*many)[0])
+    assert of_topic(good, {0: good}) == ()
 
 
 steps = st.tuples(st.floats(1, 30), st.lists(st.integers(0, 400), min_size=5, max_size=5))

@@ -54,6 +54,12 @@ def scraped(worker: LocalWorker) -> Samples:
     }
 
 
+def warnings_of(worker: LocalWorker, topic: str) -> list[str]:
+    """What the page warns of about a topic."""
+    lines, begins = get(worker, "/readyz")[1].splitlines(), f"warning: {topic}: "
+    return [line.removeprefix(begins) for line in lines if line.startswith(begins)]
+
+
 def of_worker(samples: Samples, name: str) -> float:
     """The value of a metric without labels."""
     return samples[name, frozenset()]
@@ -259,26 +265,48 @@ def test_a_loaded_snapshot_has_its_age_and_a_fold_its_count(deployment: MemoryDe
 
 
 def test_a_verdict_that_is_the_rule_is_reported(deployment: MemoryDeployment) -> None:
-    """Half of the events without a key: one line in the log, one for each place on /readyz."""
-    source, dead = deployment.source, [(0, None, b"no key", list[Header](), None)]
-    deployment.create_side_topic("dead_letter_topic")
-    deployment.feed([*keyed(range(0, 300, 2), 2), *dead * 150])
+    """Half of the events without a key, all in one partition: one line in the log, and one on /readyz."""
+    dead = [(0, None, b"no key", list[Header](), None)]
+    letters = deployment.create_side_topic("dead_letter_topic")
+    deployment.feed([*keyed(range(150), 2), *dead * 150])
 
     async def scene(start: Start) -> None:
         async with start(deployment, connect=deployment.connect) as worker:
             await worker.consumed(300)
-            lines = await worker.logged("verdict_prevails", 2)
-            assert [(line["partition"], line["verdict"], line["events"]) for line in lines] == [
-                (None, "malformed", 150),
-                (0, "malformed", 150),
-            ]
-            told = "150 of the last 300 events (50%) are malformed"
-            for place in (source, f"{source}/0"):
-                line = f"warning: {place}: {told}"
-                await worker.until(
-                    lambda line=line: line in get(worker, "/readyz")[1].splitlines(),  # type: ignore[misc]
-                    line,
-                )
+            (line,) = await worker.logged("verdict_prevails")
+            assert (line["partitions"], line["verdict"], line["events"]) == ([0], "malformed", 150)
+            assert line["fate"] == f"they are whole in {letters}"
+            warned = warnings_of(worker, deployment.source)
+        assert warned == [
+            "150 of the last 300 events (50%) are malformed, 150 of them in partition 0: the record key is null; they"
+            f" are whole in {letters}; compare the options of `key` with the events:"
+            " `streamdedup try` judges the newest, and counts every reason"
+        ]
+
+    on_virtual_clock(scene)
+
+
+def test_a_wrong_field_is_reported_once_a_topic_with_the_reason(
+    deployment: MemoryDeployment,
+) -> None:
+    """In every partition all are malformed, and pass: the page says of which field, and that duplicates pass, too."""
+    deployment.config["key"] = {"field": "idd"}
+    deployment.feed(
+        (n % 2, None, b'{"id": %d}' % (n % 50), list[Header](), None) for n in range(400)
+    )
+    deployment.feed((n % 2, None, b"", list[Header](), None) for n in range(30))
+
+    async def scene(start: Start) -> None:
+        async with start(deployment, connect=deployment.connect) as worker:
+            await worker.consumed(430)
+            (line,) = await worker.logged("verdict_prevails")
+            assert (line["partitions"], line["events"], line["of"]) == (None, 430, 430)
+            assert line["reason"] == "the field idd is missing"
+            (warned,) = warnings_of(worker, deployment.source)
+        assert warned.startswith(
+            "430 of the last 430 events (100%) are malformed: for 400 of them, the field idd is missing; they passed"
+            " unjudged, so their duplicates pass, too; "
+        )
 
     on_virtual_clock(scene)
 
