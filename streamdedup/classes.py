@@ -322,6 +322,9 @@ class Unionable(Addable):
     def __ior__(self, other: Self) -> Self:
         """Add all that `other` holds. ConfigError: they were not built alike."""
 
+    def union(self, *others: Self) -> Self:
+        """Return a new filter with the keys of all. ConfigError: they were not built alike."""
+
 
 class Growing(Addable):
     """A filter that takes more memory, in stages, as keys come: what `on_full="grow"` makes of any kind.
@@ -403,6 +406,9 @@ class DirectBitmap(Bitmap, Removable):
 
     def __iand__(self, other: Self) -> Self:
         """Keep only what `other` holds, too. ConfigError: they were not built alike."""
+
+    def intersection(self, *others: Self) -> Self:
+        """Return a new filter with the keys that are in all. ConfigError: they were not built alike."""
 
 
 class BlockedBloom(Unionable):
@@ -636,6 +642,9 @@ class Exact(Removable):
 
     def __iand__(self, other: Self) -> Self:
         """Keep only what `other` holds, too. ConfigError: they were not built alike."""
+
+    def intersection(self, *others: Self) -> Self:
+        """Return a new filter with the keys that are in all. ConfigError: they were not built alike."""
 
 
 class Window(Addable):

@@ -2,7 +2,9 @@
 
 import copy
 import itertools
+import operator as op
 import random
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +18,8 @@ import streamdedup
 from streamdedup import FilterFullError, FilterFullWarning
 from streamdedup.errors import ConfigError, MalformedError
 from streamdedup.filters.kinds import STATIC
-from streamdedup.library.content import KEYS_A_BATCH, REFUSED
+from streamdedup.library.content import KEYS_A_BATCH
+from streamdedup.library.refused import OPERATORS, REFUSED, REMOVABLE
 from streamdedup.native import OPEN
 from tests.filters.cases import HASH_KEY, state
 from tests.library import WAYS, built, in_time, key_of, keys_of, pickled
@@ -136,8 +139,8 @@ def test_update_refuses_a_single_key(given: Any, text: str) -> None:
 
 
 def test_update_of_a_window_by_time_asks_for_times() -> None:
-    """By an error that names the option as `build` does."""
-    with pytest.raises(ConfigError, match=r"give the time of each key.* leave retention out"):
+    """By an error that names the option as `build` does, and the methods that take times."""
+    with pytest.raises(ConfigError, match=r"f.add_many\(keys, times\).* leave retention out"):
         built("window", 100).update(["a"])
 
 
@@ -331,17 +334,71 @@ def test_what_a_table_cannot_do_is_refused_with_the_reason() -> None:
                 one | other
             with pytest.raises(TypeError, match="has no union"):
                 one |= other
+            with pytest.raises(TypeError, match="has no union"):
+                one.union(other)
         if (way[0] != "exact" and "range" not in way[1]) or "on_full" in way[1]:
             with pytest.raises(TypeError, match=r"has no intersection: .* key in a and key in b"):
                 one & other
             with pytest.raises(TypeError, match="has no intersection"):
                 one &= other
+            with pytest.raises(TypeError, match="has no intersection"):
+                one.intersection(other)
         for name in REFUSED:
-            with pytest.raises(TypeError, match=f"{name} is not for filters: .* each"):
+            with pytest.raises(TypeError, match=f"{name} is not for filters: .*; "):
+                getattr(one, name)(other)
+        for name, (shown, _) in OPERATORS.items():
+            with pytest.raises(TypeError, match=rf"^{re.escape(shown)} is not for filters: .*; "):
                 getattr(one, name)(other)
         assert state(one) == before
 
     every(WAYS, check)
+
+
+@pytest.mark.parametrize(
+    "operation", [op.le, op.lt, op.ge, op.gt, op.sub, op.xor, op.or_, op.and_], ids=str
+)
+def test_a_set_beside_a_filter_says_what_to_write(operation: Callable[[Any, Any], object]) -> None:
+    """Also if the set stands on the left."""
+    seen = built("cuckoo", 10)
+    for one, other in (({"a"}, seen), (seen, {"a"})):
+        with pytest.raises(TypeError, match=r"; (ask|add) "):
+            operation(one, other)
+
+
+def test_what_takes_no_key_out_says_which_kinds_do() -> None:
+    """`remove` never does, since its error would have the key; and no attribute is there that cannot be called."""
+
+    def check(way: Way) -> None:
+        one: Any = (
+            streamdedup.build({"kind": "fuse", "keys": ["a"]})
+            if way[0] in STATIC
+            else holding(way, range(9))
+        )
+        for name in ("discard", "remove_many"):
+            assert hasattr(one, name) == isinstance(one, streamdedup.Removable)
+            if not hasattr(one, name):
+                with pytest.raises(
+                    AttributeError, match=f"has no {name}.*; (take|build) "
+                ) as error:
+                    getattr(one, name)
+                assert ", ".join(REMOVABLE) in str(error.value) or way[0] in STATIC
+        helps = r"f\.discard\(key\) returns False" if hasattr(one, "discard") else "has no remove"
+        with pytest.raises(TypeError, match=helps):
+            one.remove(key_of(one, 1))
+
+    every([*WAYS, ("fuse", {})], check)
+
+
+def test_unions_and_intersections_take_any_number_of_filters() -> None:
+    """By name, as those of a set; without one, they are copies."""
+    some = [holding(("bloom", {}), range(start, start + 10)) for start in (0, 5, 20)]
+    assert some[0].union(*some[1:]) == some[0] | some[1] | some[2]
+    exact = [holding(("exact", {}), range(start, start + 10)) for start in (0, 5, 8)]
+    assert exact[0].intersection(*exact[1:]) == exact[0] & exact[1] & exact[2]
+    assert len(exact[0].intersection(*exact[1:])) == 2
+    for copied, one in ((some[0].union(), some[0]), (exact[0].intersection(), exact[0])):
+        assert copied == one
+        assert copied is not one
 
 
 def test_filters_that_do_not_fit_together_have_no_intersection() -> None:
@@ -350,7 +407,7 @@ def test_filters_that_do_not_fit_together_have_no_intersection() -> None:
     for other in (built("exact", 100, fingerprint_bytes=8), built("cuckoo", 100)):
         with pytest.raises(ConfigError, match="the filters have no intersection: "):
             one & other
-    with pytest.raises(TypeError, match=r"not with what is of type set; add keys by f.update"):
+    with pytest.raises(TypeError, match=r"not with what is of type set; ask for each of yours"):
         one & {"a"}
     with pytest.raises(TypeError, match="a filter has a union with another filter"):
         built("bloom", 9) | {"a"}
@@ -535,6 +592,7 @@ def test_errors_name_options_as_a_program_writes_them() -> None:
         lambda: built("bitmap", 10, range=[0, 9]).add(10),
         lambda: built("bitmap", 10, range=[0, 9]).add_many([10]),
         lambda: built("bitmap", 10, range=[0, 9]).digests(["a"]),
+        lambda: True in built("bitmap", 10, range=[0, 9]),
         lambda: built("window", 10).add("a"),
         lambda: built("window", 10).add_many(["a"]),
     ]

@@ -151,7 +151,7 @@ def _commands(
             for name, part in action.choices.items():
                 yield from _commands(part, (*above, name))
             arguments.append({"name": action.metavar, "parts": [*action.choices]})
-        elif "--help" not in action.option_strings:
+        elif "--help" not in action.option_strings and action.help != argparse.SUPPRESS:
             arguments.append(_argument(action))
     yield " ".join(above), arguments
 
@@ -406,7 +406,7 @@ def _default(value: object) -> str:
 
 
 _OF_FILTERS = (
-    *("add", "add_many", "digests", "contains_many", "discard", "remove", "remove_many"),
+    *("add", "add_many", "digests", "contains_many", "discard", "remove_many"),
     *("capacity", "error_rate", "error_rate_now", "expected_error", "fill_ratio", "watermark"),
     *("hash", "kind", "size_bytes"),
     *("__contains__", "__ior__", "__len__"),

@@ -53,7 +53,10 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # one of the base's overloads; all calls come here
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as argparse does. It calls this once for a command and, if it parses in two steps, again for each."""
+        """Parse as argparse does. It calls this once for a command and, if it parses in two steps, again for each.
+
+        What the command does not know is refused here, with the usage of this command and not of all.
+        """
         if self._is_within or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
         given = list(sys.argv[1:] if args is None else args)
@@ -62,9 +65,12 @@ class Parser(argparse.ArgumentParser):
             given[at:] = [_NoOption(text) for text in given[at + 1 :]]
         self._is_within = True
         try:
-            return self.parse_known_intermixed_args(given, namespace)
+            found, unknown = self.parse_known_intermixed_args(given, namespace)
         finally:
             self._is_within = False
+        if unknown:
+            self.error(f"{_UNRECOGNIZED}: {' '.join(unknown)}")
+        return found, []
 
     def _parse_optional(self, arg_string: str) -> Any:  # noqa: ANN401 - it differs among Python's versions
         if isinstance(arg_string, _NoOption):

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+from typing_extensions import override
 
 from streamdedup.cli.arguments import Commands, add_key, refusing
 from streamdedup.cli.pipe_filter import add_filter, filter_of
@@ -33,6 +35,16 @@ if TYPE_CHECKING:  # they bring numpy, which --help does without
 
 WAKE_S = 0.25  # at most this long a system call blocks before Python handles a signal
 _INSTEAD = "give it lines: streamdedup pipe <FILE"
+# The endings of names that are surely no secret in the wrong place.
+_ENDINGS = (".csv", ".dat", ".json", ".jsonl", ".list", ".log", ".ndjson", ".tsv", ".txt")
+_OF_UNIQ = {
+    "-c": "to count each line takes all of them: sort FILE | uniq -c; --count counts those that pass, and the others",
+    "-d": "--repeated copies each further occurrence, as soon as it comes; one of each line: sort FILE | uniq -d",
+    "-i": "--normalize lowercase ignores case",
+    "-u": "a line that comes once is known at the end only: sort FILE | uniq -u; without this option, the first"
+    " occurrence of each line passes",
+}
+"""Options of uniq, and what to do instead."""
 
 
 def add_pipe(commands: Commands) -> None:
@@ -52,7 +64,18 @@ def add_pipe(commands: Commands) -> None:
     )
     _add_lines(pipe)
     add_filter(pipe)
+    for option in _OF_UNIQ:
+        pipe.add_argument(option, action=_OfUniq, nargs=0, help=argparse.SUPPRESS)
     pipe.set_defaults(call=_pipe)
+
+
+class _OfUniq(argparse.Action):
+    """Refuses an option of uniq, and says what to do instead."""
+
+    @override
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        [option] = self.option_strings
+        parser.error(f"{option} is an option of uniq: {_OF_UNIQ[option]}")
 
 
 def _add_lines(pipe: argparse.ArgumentParser) -> None:
@@ -169,8 +192,21 @@ def _pipe(arguments: argparse.Namespace) -> int:
 
 
 def _named(files: Sequence[str]) -> dict[str, str]:
-    """Return the inputs, by what messages call them: their own names may be secrets."""
-    return {f"FILE {at}" if len(files) > 1 else "FILE": file for at, file in enumerate(files, 1)}
+    """Return the inputs, by what messages call them: by their places, and by names that are surely no secrets."""
+    return {
+        (f"FILE {at}" if len(files) > 1 else "FILE")
+        + (f" ({file})" if _is_path(file) else ""): file
+        for at, file in enumerate(files, 1)
+    }
+
+
+def _is_path(name: str) -> bool:
+    """Return whether this is the path of a file, there or not, and surely no secret in its place."""
+    path = Path(name)
+    with suppress(OSError, ValueError):  # as of a name with a NUL
+        is_there = path.exists() or (len(path.parts) > 1 and path.parent.is_dir())
+        return is_there or path.suffix.lower() in _ENDINGS
+    return False
 
 
 def _progress(files: Collection[str]) -> "Progress":

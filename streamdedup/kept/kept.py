@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 from uuid import UUID
 from weakref import WeakSet
 
@@ -23,6 +23,11 @@ from streamdedup.kept.directory import Directory, is_in
 from streamdedup.kept.journal import WAITING_MAX, Journal
 from streamdedup.kept.log import ADDED, CLEARED, REMOVED, LogWriter
 from streamdedup.kept.options import check_same, empty, permitted
+
+if TYPE_CHECKING:
+    from streamdedup import classes
+    from streamdedup.classes import Target
+    from streamdedup.keys.hashing import Hash
 
 CLOSED = "the filter is closed; open {path} again to change it"
 IN_CHILD = (
@@ -40,14 +45,14 @@ class Kept:
     """A filter that is kept in a directory, as `streamdedup.open` returns it. Threads may share it, forks may ask it.
 
     What a method has changed is on the disk within a second, or once `flush` returns. `filter` is the filter itself:
-    ask it what it can be asked. What is added to it directly is not kept.
+    ask it what else it can be asked. What is added to it directly is not kept.
 
     Every method that changes it raises ValueError once it is closed, and in the child of a fork, and SnapshotError,
     before it changes anything, if the disk has refused so much that no more may wait.
     """
 
     def __init__(self, directory: Directory, filter_: Addable, log: LogWriter) -> None:
-        self.filter = filter_
+        self.filter = cast("classes.Addable", filter_)
         self._directory, self._refusal = directory, ""
         self._closing, self._is_closed = RLock(), False
         self._changes = Changes(filter_)
@@ -156,7 +161,7 @@ class Kept:
     def clear(self) -> None:
         """Take all keys out. The filter is as it was when it was made."""
         with self._changing():
-            self.filter.clear()  # type: ignore[attr-defined]
+            self.filter.clear()
             self._journal.append_rows(CLEARED, np.empty((0, self._changes.words), np.uint64))
 
     def digests(self, keys: Any) -> Any:  # noqa: ANN401 - see `Hash.digests`
@@ -176,6 +181,53 @@ class Kept:
     def __bool__(self) -> bool:
         """Whether a key was added."""
         return len(self.filter) > 0
+
+    @property
+    def kind(self) -> str:
+        """The name of the filter's kind; of one that grows, "chain"."""
+        return self.filter.kind
+
+    @property
+    def capacity(self) -> int:
+        """The number of distinct keys up to which `error_rate` holds."""
+        return self.filter.capacity
+
+    @property
+    def error_rate(self) -> float:
+        """The greatest probability, at capacity, that a key which was never added is found."""
+        return self.filter.error_rate
+
+    @property
+    def error_rate_now(self) -> float:
+        """The same probability with the keys that it has now."""
+        return self.filter.error_rate_now
+
+    @property
+    def fill_ratio(self) -> float:
+        """The share of the table that is in use, from 0 to 1."""
+        return self.filter.fill_ratio
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of the table, in bytes."""
+        return self.filter.size_bytes
+
+    @property
+    def hash(self) -> "Hash":
+        """The hash that makes digests of keys."""
+        return self.filter.hash
+
+    def copy(self) -> "classes.Addable":
+        """Return a filter of its own with the same content, which is not kept."""
+        return self.filter.copy()
+
+    def save(self, target: "Target") -> None:
+        """Put a copy of the filter at a path elsewhere, or into a binary file object, as `streamdedup.save` does."""
+        self.filter.save(target)
+
+    def to_bytes(self) -> bytes:
+        """Return what such a file would hold."""
+        return self.filter.to_bytes()
 
     def __repr__(self) -> str:
         return f"<kept in {self._directory.path}: {self.filter!r}>"
@@ -227,6 +279,15 @@ class Kept:
             f"the filter in {self._directory.path} cannot be copied or pickled, since one object keeps it; copy its"
             " `filter`"
         )
+
+    def _not_kept(self, _other: object) -> NoReturn:
+        """Raise TypeError: what `|` and `&` make is no filter that is kept."""
+        raise TypeError(
+            "a kept filter has no | and &, since its log has single keys; seen.filter | other is a new filter, which is"
+            " not kept, if its kind has that; or add keys by seen.update(keys)"
+        )
+
+    __or__ = __ior__ = __and__ = __iand__ = _not_kept
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

@@ -1,13 +1,13 @@
 """What a filter of the library has of a Python set, beyond its keys one by one and in batches.
 
-A filter does not list its keys, so it refuses by name what only a list of them could answer.
+What only a list of its keys could answer, it refuses (`refused`).
 """
 
 from collections.abc import Iterable
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from itertools import islice
-from typing import Any, NoReturn, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from typing_extensions import override
@@ -22,6 +22,8 @@ from streamdedup.keys.hashing import is_arrow
 from streamdedup.library.equality import hold_the_same
 from streamdedup.library.full import Watched
 from streamdedup.library.locked import Method, both_alone
+from streamdedup.library.refused import NO_LIST, Refusing
+from streamdedup.library.refused import named as named_filter
 
 KEYS_A_BATCH = 1 << 12  # of `update`: they wait in a list, and are then added at once
 # The methods that take a batch as their first argument.
@@ -34,17 +36,9 @@ BATCHES = (
     "remove_many",
 )
 UNIONABLE = [kind.name for kind in KINDS.values() if "union" in kind.abilities]
-NO_LIST = "a filter cannot list its keys"
-REFUSED = {
-    "difference": f"{NO_LIST}; ask for each of yours: [key for key in keys if key not in f]",
-    "intersection": f"{NO_LIST}; ask for each of yours: [key for key in keys if key in f]",
-    "isdisjoint": "a key that only looks present would make it wrong; ask for each of yours: f.contains_many(keys)",
-    "issubset": f"{NO_LIST}; ask a filter for each key that you have: f.contains_many(keys)",
-    "issuperset": "a key that only looks present would count; ask for each of yours: f.contains_many(keys).all()",
-}
 
 
-class Content(Watched):
+class Content(Refusing, Watched):
     """What a filter has more if it is used as a set: `classes` documents its public methods."""
 
     def update(self, *iterables: Any) -> None:
@@ -76,25 +70,33 @@ class Content(Watched):
     def __deepcopy__(self, _known: object) -> Self:
         return self.__copy__()
 
-    def __or__(self, other: object) -> Self:
+    def union(self, *others: object) -> Self:
         if not hasattr(self, "__ior__"):
             raise TypeError(
-                f"{self._named} has no union: its table does not list its keys; add the keys to one filter, or take"
-                f" another kind: {', '.join(UNIONABLE)}"
+                f"{named_filter(self)} has no union: its table does not list its keys; add the keys to one filter, or"
+                f" take another kind: {', '.join(UNIONABLE)}"
             )
         made: Any = self.copy()
-        made |= other
+        for other in others:
+            made |= other
+        return cast("Self", made)
+
+    def __or__(self, other: object) -> Self:
+        return self.union(other)
+
+    def intersection(self, *others: object) -> Self:
+        if not hasattr(self, "__iand__"):
+            raise TypeError(
+                f"{named_filter(self)} has no intersection: two keys, one of either, can look like one that is in both,"
+                " so it would err more than both; ask both: key in a and key in b, or take kind exact"
+            )
+        made: Any = self.copy()
+        for other in others:
+            made &= other
         return cast("Self", made)
 
     def __and__(self, other: object) -> Self:
-        if not hasattr(self, "__iand__"):
-            raise TypeError(
-                f"{self._named} has no intersection: two keys, one of either, can look like one that is in both, so it"
-                " would err more than both; ask both: key in a and key in b, or take kind exact"
-            )
-        made: Any = self.copy()
-        made &= other
-        return cast("Self", made)
+        return self.intersection(other)
 
     def __eq__(self, other: object) -> bool:
         """Whether both are of one kind, with the same options and hash, and hold the same."""
@@ -119,28 +121,6 @@ class Content(Watched):
         kind = cast("Filter", self).kind
         if kind in STATIC:
             raise ConfigError(f"a {kind} filter never changes; build it again from another list")
-
-    @property
-    def _named(self) -> str:
-        one = cast("Filter", self)
-        return (
-            f"a filter that grows, of {one.stages},"
-            if isinstance(one, Growing)
-            else f"a filter of kind {one.kind}"
-        )
-
-
-def _refused(name: str, why: str) -> Method:
-    def refused(_self: object, *_others: object) -> NoReturn:
-        raise TypeError(f"{name} is not for filters: {why}")
-
-    refused.__name__, refused.__qualname__ = name, f"Content.{name}"
-    refused.__doc__ = f"Raise TypeError: {why}."
-    return refused
-
-
-for _name, _why in REFUSED.items():
-    setattr(Content, _name, _refused(_name, _why))
 
 
 def of_keys(method: Method) -> Method:

@@ -56,7 +56,8 @@ class Shared(Saved):
             return _unpickled, (one.header(), parts, one.hash.name, one.hash.key, one.hash.drawn)
 
 
-for _name in ("__and__", "__or__", "clear", "copy", "save", "to_bytes", "update"):
+_DOCUMENTED = ("__and__", "__or__", "intersection", "union")
+for _name in (*_DOCUMENTED, "clear", "copy", "save", "to_bytes", "update"):
     getattr(Shared, _name).__doc__ = getattr(DirectBitmap, _name).__doc__  # which has all of these
 
 

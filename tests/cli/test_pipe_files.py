@@ -57,12 +57,18 @@ def test_the_header_passes_once(call: Call) -> None:
 
 
 def test_an_input_that_cannot_be_read_is_refused_before_a_line_is_written(call: Call) -> None:
-    """It is named by its place, not by its name, which may be a secret."""
+    """It is named by its place, and by its name unless that may be a secret."""
     Path("directory").mkdir()
-    for wrong in ("missing", "directory", "a\0b"):
+    for wrong, shown in (
+        ("missing", "FILE 2"),
+        ("a\0b", "FILE 2"),
+        ("directory", "FILE 2 (directory)"),
+        ("missing.csv", "FILE 2 (missing.csv)"),
+        ("directory/missing", "FILE 2 (directory/missing)"),
+    ):
         done = call("pipe", "one", wrong)
         assert (done.returncode, done.stdout) == (2, b"")
-        assert done.stderr.startswith(b"streamdedup: FILE 2: ")
+        assert done.stderr.decode().startswith(f"streamdedup: {shown}: ")
         assert done.stderr.endswith(b"; name a file, or - for standard input\n")
 
 

@@ -110,27 +110,38 @@ def test_integers_of_every_dtype_and_layout_are_taken(dtype: str) -> None:
         ((0, 2**20), np.array([-1], np.int8)),
     ]
 )
-def test_what_is_out_of_range_is_refused(row: tuple[tuple[int, int], Any]) -> None:
-    """The error names the range and not the key; nothing of the array is added, removed, or asked."""
+def test_what_is_out_of_range_is_absent(row: tuple[tuple[int, int], Any]) -> None:
+    """It cannot be added: the error names the range and not the key, and nothing of the array is added."""
     bounds, values = row
     seen = DirectBitmap(range=bounds)
     seen.add(bounds[0])
     before = state(cast("Filter", seen))
-    wrong = next(value for value in values if not bounds[0] <= int(value) <= bounds[1])
+    are_within = [bounds[0] <= int(value) <= bounds[1] for value in values]
+    wrong = next(
+        value for value, is_within in zip(values, are_within, strict=True) if not is_within
+    )
     calls: list[Callable[[], object]] = [
         lambda: seen.add_many(values),
-        lambda: seen.contains_many(values),
-        lambda: seen.remove_many(values),
-        lambda: seen.digests(values),
+        lambda: seen.add_absent(values),
         lambda: seen.add(wrong),
-        lambda: seen.discard(wrong),
-        lambda: wrong in seen,
     ]
     for call in calls:
         with pytest.raises(ValueError, match=rf"filter\.range, {bounds[0]} to {bounds[1]}") as told:
             call()
         assert str(int(wrong)) not in str(told.value).replace(str(bounds[0]), "")
+    assert wrong not in seen
+    assert not seen.discard(wrong)
+    assert not seen.contains_many(values).any()
+    assert not seen.remove_many(values).any()
     assert state(cast("Filter", seen)) == before
+    for value, is_within in zip(values, are_within, strict=True):
+        if is_within:
+            seen.add(value)
+    assert seen.contains_many(seen.digests(values)).tolist() == are_within
+    assert seen.remove_many(values).tolist() == [
+        is_within and value not in values[:row]
+        for row, (value, is_within) in enumerate(zip(values, are_within, strict=True))
+    ]
 
 
 @table(
@@ -144,6 +155,8 @@ def test_what_is_out_of_range_is_refused(row: tuple[tuple[int, int], Any]) -> No
         [1.5],
         ["1"],
         [None],
+        [True, 1],
+        (1, False),
         [[1], [2]],
         "1",
         b"1",
@@ -155,7 +168,7 @@ def test_what_are_no_integers_are_refused(wrong: Any) -> None:
     for call in (seen.add_many, seen.contains_many, seen.remove_many, seen.digests):
         with pytest.raises(TypeError):
             call(wrong)
-    for single in ("1", b"1", 1.0, None):
+    for single in ("1", b"1", 1.0, None, True, np.bool_(False)):
         for one in (seen.add, seen.discard, seen.__contains__):
             with pytest.raises(TypeError):
                 one(cast("int", single))

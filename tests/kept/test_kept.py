@@ -2,6 +2,7 @@
 
 import copy
 import errno
+import operator as op
 import os
 import pickle
 import resource
@@ -734,6 +735,27 @@ class TestObject:
             assert seen.remove_many(seen.filter.digests(["b", "b"])).tolist() == [True, False]
             assert f"kept in {tmp_path / 'seen'}" in repr(seen)
             assert ": <Cuckoo 4 of 10,000 keys" in repr(seen)
+
+    def test_it_is_asked_as_its_filter_is(self, tmp_path: Path) -> None:
+        """A copy of it is a filter of its own, which is not kept; nor is what `|` makes, so that is refused."""
+        with streamdedup.open(tmp_path / "seen", **CUCKOO) as seen:
+            seen.update(["a", "b", "c"])
+            names = ("capacity", "error_rate", "error_rate_now", "fill_ratio", "size_bytes", "hash")
+            assert [getattr(seen, name) for name in names] == [
+                getattr(seen.filter, name) for name in names
+            ]
+            assert seen.kind == "cuckoo"
+            seen.save(tmp_path / "saved")
+            copies = [seen.copy(), streamdedup.Cuckoo.load(tmp_path / "saved")]
+            for copied in (*copies, streamdedup.Cuckoo.from_bytes(seen.to_bytes())):
+                assert copied == seen.filter
+                copied.add("d")
+            assert "d" not in seen
+            for wrong in (op.or_, op.ior, op.and_, op.iand):
+                with pytest.raises(
+                    TypeError, match=r"a kept filter has no \| and &.*seen\.filter \|"
+                ):
+                    wrong(seen, seen.copy())
 
     def test_what_takes_no_key_out_says_so(self, tmp_path: Path) -> None:
         """By a TypeError, not by an attribute of ours."""

@@ -5,7 +5,7 @@ take integers in place of keys and digests, as the annotations show.
 """
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, SupportsIndex, cast
 
 import numpy as np
@@ -16,6 +16,7 @@ from streamdedup.filters.base import Filter, Mask
 from streamdedup.filters.bitmap.bit_table import BitPositions, BitTable
 from streamdedup.filters.digest_filter import ROWS_A_CALL, check_alike, describe
 from streamdedup.filters.sizing import TABLE_BITS_MAX
+from streamdedup.keys.encoding import named
 from streamdedup.keys.hashing import MURMUR3, Hash
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 64) - 1  # the range of numpy's integer dtypes
@@ -27,8 +28,9 @@ class DirectBitmap(BitTable):
     """An exact set of the integers from a to b, both included, for `range` = (a, b).
 
     A method that takes one key takes an integer; one that takes many takes an array of shape (n,) and any
-    integer dtype. An integer out of the range raises ValueError; if one integer of an array is out of the
-    range, the call changes nothing. `capacity` is the size of the range unless it is given.
+    integer dtype. To add an integer out of the range raises ValueError; if one integer of an array is out of the
+    range, the call adds nothing. Whoever asks for such an integer, or takes it out, learns that it is absent.
+    `capacity` is the size of the range unless it is given.
     """
 
     only_sets_bits: ClassVar[bool] = False
@@ -103,34 +105,44 @@ class DirectBitmap(BitTable):
     def digests(self, keys: Any) -> Integers:  # noqa: ANN401 - all that numpy can make an array of
         """Return the integers `keys`, a sequence or an array, as an array of shape (n,). Nothing is hashed.
 
-        Raises TypeError if they are not integers, and ValueError if one of them is out of the range.
+        One that is out of the range, and that a list of Python's may have, may become another that is. Raises TypeError
+        if they are not integers.
         """
         values = np.asarray(keys)
-        if values.dtype.kind not in "iu" and isinstance(keys, list | tuple):
-            values = self._fitted(keys, values)
+        if isinstance(keys, list | tuple):
+            if bool in set(map(type, keys)):
+                raise _no_integer(True)
+            if values.dtype.kind not in "iu":
+                values = self._fitted(keys, values)
         if values.dtype.kind not in "iu" or values.ndim != 1:
             raise TypeError(
                 f"with filter.range, keys are integers, shape (n,), not {values.dtype}, shape {values.shape}"
             )
-        if not len(values):
-            return values
-        if int(values.min()) < self._first or int(values.max()) > self._last:
-            raise self._out_of_range()
         return values
 
     def add(self, key: SupportsIndex, /) -> bool:
-        """Add one integer. Return True if it was absent."""
-        return self._set_one(self._place(key))
+        """Add one integer. Return True if it was absent. Raises ValueError if it is out of the range."""
+        if (place := self._place(key)) is None:
+            raise self._out_of_range()
+        return self._set_one(place)
 
     def __contains__(self, key: SupportsIndex, /) -> bool:
-        return self._is_set(self._place(key))
+        place = self._place(key)
+        return place is not None and self._is_set(place)
 
     def discard(self, key: SupportsIndex, /) -> bool:
         """Remove one integer. Return False if it was absent."""
-        return self._clear_one(self._place(key))
+        place = self._place(key)
+        return place is not None and self._clear_one(place)
 
     def add_many(self, values: Integers) -> Mask:
-        """Add all integers. Return a mask, shape (n,): True for each integer that was absent."""
+        """Add all integers. Return a mask, shape (n,): True for each integer that was absent.
+
+        Raises ValueError, and adds nothing, if one of them is out of the range.
+        """
+        values = self.digests(values)
+        if not self._are_within(values):
+            raise self._out_of_range()
         return self._set_all(self._places(values), len(values))
 
     def add_absent(self, values: Integers) -> Mask:
@@ -139,11 +151,11 @@ class DirectBitmap(BitTable):
 
     def contains_many(self, values: Integers) -> Mask:
         """Return a mask, shape (n,): True for each integer that is present."""
-        return self._look_up(self._places(values), len(values))
+        return self._of_those_within(values, self._look_up)
 
     def remove_many(self, values: Integers) -> Mask:
         """Remove all integers. Return a mask, shape (n,): True for each integer that was present."""
-        return self._clear_all(self._places(values), len(values))
+        return self._of_those_within(values, self._clear_all)
 
     def __ior__(self, other: Self) -> Self:
         check_alike("union", self, other, "range")
@@ -190,37 +202,63 @@ class DirectBitmap(BitTable):
     def _fitted(self, keys: Sequence[object], otherwise: Integers) -> Integers:
         """Return `keys` in a dtype that holds the range, or `otherwise` if they are not all integers.
 
-        numpy makes floats of an empty list, and of a list of integers around 2^63.
+        numpy makes floats of an empty list, and of a list of integers around 2^63. Integers out of the range become one
+        that is, in this dtype: the range is too narrow to leave none.
         """
         if not all(isinstance(key, int) for key in keys):
             return otherwise
-        try:
-            return np.array(keys, dtype=np.int64 if self._last < 1 << 63 else np.uint64)
-        except OverflowError:
-            raise self._out_of_range() from None
+        is_signed = self._last < 1 << 63
+        outside = self._last + 1 if self._last + 1 < 1 << 63 else self._first - 1
+        within = [
+            key if self._first <= key <= self._last else outside
+            for key in cast("Sequence[int]", keys)
+        ]
+        return np.array(within, dtype=np.int64 if is_signed else np.uint64)
+
+    def _are_within(self, values: Integers) -> bool:
+        return not len(values) or (
+            self._first <= int(values.min()) and int(values.max()) <= self._last
+        )
+
+    def _of_those_within(
+        self,
+        values: Integers,
+        answer: Callable[[Iterator[tuple[BitPositions, slice]], int], Mask],
+    ) -> Mask:
+        """Return what `answer` says of the positions of `values`; False for those that are out of the range."""
+        values = self.digests(values)
+        if self._are_within(values):
+            return answer(self._places(values), len(values))
+        within = (values >= self._first) & (values <= self._last)
+        answers = np.zeros(len(values), dtype=np.bool_)
+        answers[within] = answer(self._places(values[within]), int(np.count_nonzero(within)))
+        return answers
 
     def _places(self, values: Integers) -> Iterator[tuple[BitPositions, slice]]:
-        """Yield the positions of the bits of `values` in slices, each with its rows.
-
-        Raises the errors of `digests` before the first slice.
-        """
-        values = self.digests(values)
+        """Yield the positions of the bits of `values`, which are in the range, in slices, each with its rows."""
         first = np.uint64(self._first % (1 << 64))
         for start in range(0, len(values), ROWS_A_CALL):
             rows = slice(start, start + ROWS_A_CALL)
             # The difference is modulo 2^64, so it is right for negative integers, too.
             yield values[rows].astype(np.uint64) - first, rows
 
-    def _place(self, key: SupportsIndex) -> int:
+    def _place(self, key: SupportsIndex) -> int | None:
+        """Return the position of the bit of one integer; None if that is out of the range."""
+        if isinstance(key, bool) or not hasattr(key, "__index__"):
+            raise _no_integer(key)
         value = operator.index(key)
-        if not self._first <= value <= self._last:
-            raise self._out_of_range()
-        return value - self._first
+        return value - self._first if self._first <= value <= self._last else None
 
     def _out_of_range(self) -> ValueError:
         return ValueError(
             f"a key is out of filter.range, {self._first} to {self._last}; nothing was done"
         )
+
+
+def _no_integer(key: object) -> TypeError:
+    """TypeError, which names the type of `key` and not the key."""
+    remedy = "give int(key)" if isinstance(key, bool) else "give integers"
+    return TypeError(f"with filter.range, keys are integers, and one is {named(key)}; {remedy}")
 
 
 def _bounds(given: object) -> tuple[int, int]:

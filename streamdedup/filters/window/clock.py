@@ -43,7 +43,8 @@ UNTIMED.flags.writeable = False
 
 _MISFIT = {
     True: "this window goes by count, so it takes no times; leave them out, or set filter.retention",
-    False: "this window goes by time; give the time of each key, in ms since 1970, or leave filter.retention out",
+    False: "this window goes by time; give the time of each key, in ms since 1970: f.add(key, time) or"
+    " f.add_many(keys, times), since update takes none; or leave filter.retention out",
 }
 
 
