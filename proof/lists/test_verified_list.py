@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
+from streamdedup.delivery.lists import Loaded, load_list
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.lists import KeyList
 from streamdedup.lists.exact_store import ExactStore, place_of
@@ -16,7 +17,6 @@ from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.metrics.counts import Meters
 from streamdedup.rules.lists import Lists, ListsInForce, Match
 from streamdedup.worker import lists
-from streamdedup.worker.list_files import Loaded, load_list
 from tests.delivery.test_recipe import lists_of
 from tests.delivery.test_recipe import recipe as worker_recipe
 from tests.lists.test_verified_list import ON_IT, OTHERS, VERIFY, asked, decide, made, positives

@@ -12,6 +12,7 @@ import numpy as np
 from proof.mutants.mutant import Mutant
 from proof.mutants.patches import recompiled, replaced
 from streamdedup.delivery.decide import Decider
+from streamdedup.delivery.lists import Loaded
 from streamdedup.delivery.shard import Decided, Shard
 from streamdedup.events import Column, Integers
 from streamdedup.filters.base import Mask
@@ -45,7 +46,6 @@ from streamdedup.rules.lists import (
 from streamdedup.snapshot import files
 from streamdedup.snapshot.format import Sums
 from streamdedup.snapshot.read import ScanningReader, SnapshotReader
-from streamdedup.worker.list_files import Loaded
 from streamdedup.worker.lists import ListLoader, _File
 
 MUTANTS = (

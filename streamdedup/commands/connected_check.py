@@ -7,21 +7,22 @@ import asyncio
 
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import registry_answering
+from streamdedup.delivery.topics import check_topics
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
 from streamdedup.kafka.cluster import UNANSWERED, kafka_cluster, soon
 from streamdedup.kafka.retention import shortfall
 from streamdedup.kafka.topics import Topology
+from streamdedup.lists.control import control_topic
 from streamdedup.repartition.selection import Selection
 from streamdedup.repartition.startup import (
     check_groups,
     check_may_join,
     check_not_staged,
     check_purge,
+    check_unstaged,
 )
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import copying_group, deduplicating
-from streamdedup.worker.list_changes import described
-from streamdedup.worker.startup import check_topics, check_unstaged
 
 
 async def connected_check(settings: Settings, connect: Connect = kafka_cluster) -> list[str]:
@@ -35,7 +36,7 @@ async def connected_check(settings: Settings, connect: Connect = kafka_cluster) 
             staged = settings.source.repartition is not None
             topology = await (_staged if staged else _plain)(settings, cluster)
             if control := settings.blocklist.control_topic:
-                await described(cluster, control)
+                await control_topic(cluster, control)
         await registry_answering(Recipe(settings, 1))
     short = shortfall(topology[settings.sink.topic], settings.filter.remembered_ms)
     return [f"{short.reason}; {short.remedy}"] if short else []

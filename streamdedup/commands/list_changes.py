@@ -10,9 +10,8 @@ from streamdedup.kafka.client.patience import is_away
 from streamdedup.kafka.cluster import kafka_cluster, soon
 from streamdedup.keys.normalizers import normalizer
 from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.lists.control import Op, control_key, message
+from streamdedup.lists.control import Op, control_key, control_topic, message
 from streamdedup.settings import Settings
-from streamdedup.worker.list_changes import described
 
 WRITE_S_MAX = 60.0
 RECORDS_AT_ONCE = 10_000
@@ -37,7 +36,7 @@ async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: st
     records = [(_record_key(n, entry, normal), value) for n, entry in enumerate(entries, 1)]
     async with soon(kafka_cluster, settings.kafka, UNANSWERED) as cluster:
         async with asyncio.timeout(ANSWER_S_MAX):
-            found = await described(cluster, topic)
+            found = await control_topic(cluster, topic)
         partitions = range(found.partitions) if op == "undo" else (None,)
         try:
             for at in range(0, len(records), RECORDS_AT_ONCE):

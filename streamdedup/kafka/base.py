@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from streamdedup.events import EventBatch, Fingerprint, Integers
 from streamdedup.kafka.broker_clock import Stamp
+from streamdedup.kafka.brokers import Broker
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.large import LargeBatches
@@ -398,6 +399,21 @@ class Cluster(Protocol):
 
     async def may_join(self, group: str) -> bool:
         """Return whether we have the right Read on `group`; True if the broker does not report rights."""
+
+    async def group_rights(self, group: str) -> int:
+        """Return our rights on `group`, a bit for each operation; RIGHTS_UNKNOWN if the broker does not report them."""
+
+    async def brokers(self) -> Sequence[Broker]:
+        """Return all brokers, by their ids. One that does not answer is among them, with its failure."""
+
+    async def checks_rights(self) -> bool | None:
+        """Return whether the brokers check rights at all; None if that is not known."""
+
+    async def may_see_transactions(self, transactional_id: str) -> bool:
+        """Return whether we may see this transactional id: whoever may not has no right Write on it either.
+
+        Only with brokers that check rights: they make their own topic of transactions when they are first asked.
+        """
 
     async def transaction_ms_max(self) -> int | None:
         """Return the longest time-out of a transaction, in ms, that all brokers accept; None if none reports it."""

@@ -10,9 +10,10 @@ from aiokafka.errors import KafkaError
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
-from streamdedup.kafka import broker_settings, groups, log, offsets, topics
+from streamdedup.kafka import broker_settings, brokers, groups, log, offsets, topics
 from streamdedup.kafka.base import AWAY_S_MAX, GroupWriter, Sources, Writer
 from streamdedup.kafka.broker_clock import Stamp
+from streamdedup.kafka.brokers import Broker
 from streamdedup.kafka.client.closing import close_client
 from streamdedup.kafka.client.connection import bootstrap, refusal
 from streamdedup.kafka.client.patience import Patience, is_away, start_patiently
@@ -25,7 +26,7 @@ from streamdedup.kafka.options import KafkaOptions, SinkOptions
 from streamdedup.kafka.partitions import LastWrite
 from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaMember
-from streamdedup.kafka.topics import Changes, Topic, Topology
+from streamdedup.kafka.topics import READ, Changes, Topic, Topology, allows
 
 UNANSWERED = "the broker does not answer; check it, and try again"
 
@@ -80,7 +81,23 @@ class KafkaCluster:
 
     async def may_join(self, group: str) -> bool:
         """Return whether we have the right Read on `group`; True if the broker does not report rights."""
-        return await groups.may_join(self._client, group)
+        return allows(await groups.rights(self._client, group), READ)
+
+    async def group_rights(self, group: str) -> int:
+        """Return our rights on `group`, a bit for each; RIGHTS_UNKNOWN if the broker does not report rights."""
+        return await groups.rights(self._client, group)
+
+    async def brokers(self) -> Sequence[Broker]:
+        """Return all brokers, those that do not answer among them."""
+        return await brokers.brokers(self._client)
+
+    async def checks_rights(self) -> bool | None:
+        """Return whether the brokers check rights at all; None if that is not known."""
+        return await brokers.checks_rights(self._client)
+
+    async def may_see_transactions(self, transactional_id: str) -> bool:
+        """Return whether we may see this transactional id."""
+        return await brokers.may_see_transactions(self._client, transactional_id)
 
     async def supports_stable_offsets(self, group: str, topic: str) -> bool:
         """Return whether the brokers support stable OffsetFetch."""

@@ -26,15 +26,15 @@ from aiokafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest
 
 from streamdedup.errors import DeliveryError
+from streamdedup.kafka.brokers import cluster_rights
 from streamdedup.kafka.client.connection import asked_again, raise_for
 from streamdedup.kafka.client.protocol import (
     ConsumerGroupDescribe,
     GroupRights,
     ShareGroupDescribe,
-    TopicsWithIds,
 )
 from streamdedup.kafka.offsets import RETRY_S, asked, inputs_of, middles_of, topics_of
-from streamdedup.kafka.topics import DESCRIBE, READ, RIGHTS_UNKNOWN
+from streamdedup.kafka.topics import DESCRIBE, RIGHTS_UNKNOWN
 
 GROUPS_ASKED_MAX = 1_000  # a cluster may have many more, and each takes a request
 AT_ONCE = 20
@@ -88,22 +88,21 @@ async def in_force(client: Any, group: str) -> InForce:
     return await _of_new_protocol(client, group) or await _of_share_group(client, group) or classic
 
 
-async def may_join(client: Any, group: str) -> bool:
-    """Return whether we have the right Read on `group`; True if the broker does not report rights.
+async def rights(client: Any, group: str) -> int:
+    """Return our rights on `group`, a bit for each; RIGHTS_UNKNOWN if the broker does not report rights.
 
     This waits for the group's coordinator, so the caller sets a time-out.
     """
 
-    def rights(response: Any) -> int:
-        code, *_, operations = response.groups[0]
+    def operations(response: Any) -> int:
+        code, *_, found = response.groups[0]
         raise_for(code)
-        return int(operations)
+        return int(found)
 
     try:
-        found = await asked(client, group, GroupRights(group), rights)
+        return await asked(client, group, GroupRights(group), operations)
     except (IncompatibleBrokerVersion, NotImplementedError):
-        return True
-    return found == RIGHTS_UNKNOWN or bool(found >> READ & 1)
+        return RIGHTS_UNKNOWN
 
 
 def _assigned(assignments: Iterable[bytes]) -> frozenset[tuple[str, int]] | None:
@@ -244,12 +243,8 @@ async def _sees_all_groups(client: Any) -> bool:
 
     True with brokers before 2.8, which we do not ask for that.
     """
-    request = TopicsWithIds([], cluster_rights=True)
-    try:
-        response = await client.send(client.get_random_node(), request)
-    except NotImplementedError:
-        return True
-    return bool(response.cluster_authorized_operations >> DESCRIBE & 1)
+    found = await cluster_rights(client)
+    return found == RIGHTS_UNKNOWN or bool(found >> DESCRIBE & 1)
 
 
 async def move(client: Any, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:

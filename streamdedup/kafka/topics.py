@@ -29,7 +29,7 @@ from streamdedup.kafka.client.patience import is_away
 from streamdedup.kafka.client.protocol import TopicsWithIds, all_topics
 from streamdedup.kafka.options import KafkaOptions, SinkOptions
 
-READ, WRITE, DELETE, DESCRIBE = 3, 4, 6, 8  # AclOperation codes
+READ, WRITE, CREATE, DELETE, DESCRIBE, DESCRIBE_CONFIGS = 3, 4, 5, 6, 8, 10  # AclOperation codes
 RIGHTS_UNKNOWN = -(1 << 31)
 TOPIC_RESOURCE = 2
 METADATA_RETRY_S = 0.1
@@ -43,11 +43,25 @@ DEFAULT_MESSAGE_BYTES_MAX = 1_048_588
 FOREVER = 1 << 62
 
 
+def allows(rights: int, operation: int) -> bool:
+    """Return whether `rights`, a bit for each operation, have it; True if the broker does not report rights."""
+    return rights == RIGHTS_UNKNOWN or bool(rights >> operation & 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The ids of the brokers that have a replica of a partition, and of those whose replica is in sync."""
+
+    on: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """One topic. `topic_id` is None, and `settings` are empty, if the broker does not report them.
 
-    `leaderless` are the partitions that had no leader when the broker was asked.
+    `leaderless` are the partitions that had no leader when the broker was asked. `placed` has the replicas of each
+    partition at that time, by their numbers; it is empty for a topic that is not made yet.
     """
 
     name: str
@@ -57,10 +71,11 @@ class Topic:
     rights: int = RIGHTS_UNKNOWN
     settings: Mapping[str, str] = field(default_factory=dict)
     leaderless: tuple[int, ...] = ()
+    placed: Mapping[int, Replicas] = field(default_factory=dict)
 
     def may(self, operation: int) -> bool:
         """Return whether we have the right to do `operation`; True if the broker does not report rights."""
-        return self.rights == RIGHTS_UNKNOWN or bool(self.rights >> operation & 1)
+        return allows(self.rights, operation)
 
     def number(self, setting: str, default: int) -> int:
         """Return an integer setting of the topic, `default` if it is not known."""
@@ -420,10 +435,16 @@ def _topic(row: tuple[Any, ...], with_ids: bool) -> Topic:
             len(partitions[0][4]),
             rights,
             leaderless=_leaderless(partitions),
+            placed={row[1]: Replicas(tuple(row[4]), tuple(row[5])) for row in partitions},
         )
     _error, name, _internal, partitions = row
     return Topic(
-        name, None, len(partitions), len(partitions[0][3]), leaderless=_leaderless(partitions)
+        name,
+        None,
+        len(partitions),
+        len(partitions[0][3]),
+        leaderless=_leaderless(partitions),
+        placed={row[1]: Replicas(tuple(row[3]), tuple(row[4])) for row in partitions},
     )
 
 

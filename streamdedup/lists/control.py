@@ -10,6 +10,8 @@ from typing import Literal
 import orjson
 
 from streamdedup.errors import ConfigError, MalformedError
+from streamdedup.kafka.base import Cluster
+from streamdedup.kafka.topics import READ, Topic
 from streamdedup.keys.normalizers.base import (
     BELOW,
     EXACT,
@@ -18,7 +20,7 @@ from streamdedup.keys.normalizers.base import (
     Normalizer,
 )
 from streamdedup.lists.entry import hinted, wildcard
-from streamdedup.lists.overlay import ADDED, REMOVED, UNCHANGED
+from streamdedup.lists.overlay import ADDED, PARTITIONS_MAX, REMOVED, UNCHANGED
 
 ENTRY_BYTES_MAX = 4096
 REASON_CHARS_MAX = 1000
@@ -119,3 +121,31 @@ def _change(value: bytes) -> int:
     if not isinstance(op, str) or op not in OPS:
         raise MalformedError('the value is not an object whose "op" is "add" or "remove"')
     return OPS[op]
+
+
+async def control_topic(cluster: Cluster, topic: str) -> Topic:
+    """Return the control topic `topic`.
+
+    ConfigError if it is missing, not compacted by key alone, has too many partitions, or we may not read it.
+    """
+    found = (await cluster.describe([topic])).topics.get(topic)
+    if found is None:
+        raise ConfigError(
+            f"the topic {topic} does not exist or may not be seen; create it with cleanup.policy=compact, or delete"
+            " blocklist.control_topic"
+        )
+    if found.settings and (not found.compacted or found.deletes_by_age):
+        raise ConfigError(
+            f"the topic {topic} deletes old messages, so changes of the list would be lost; set its cleanup.policy to"
+            " compact"
+        )
+    if not found.may(READ):
+        raise ConfigError(
+            f"the right Read on topic {topic} is missing; grant it (docs/security.md)"
+        )
+    if found.partitions > PARTITIONS_MAX:
+        raise ConfigError(
+            f"the topic {topic} has {found.partitions} partitions, and a control topic may have {PARTITIONS_MAX} at"
+            " most; name another one in blocklist.control_topic"
+        )
+    return found

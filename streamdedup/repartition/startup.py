@@ -5,9 +5,11 @@ from collections.abc import Callable, Collection
 
 import structlog
 
+from streamdedup.delivery.topics import planned
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
-from streamdedup.kafka.topics import DELETE, Topic
+from streamdedup.kafka.topics import DELETE, Topic, Topology, sink_topics
+from streamdedup.repartition.foreign import may_be_middle, refuse_foreign
 from streamdedup.repartition.middle import add_way_out, misfits, options_of, own_misfits, refuse
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import copying_group
@@ -159,3 +161,17 @@ async def check_not_staged(settings: Settings, cluster: Cluster) -> None:
                     f" emitted is spread over partitions by the judged key, and {source} is not; set"
                     f" source.repartition again, or {_ANEW} (docs/partitioning.md)"
                 )
+
+
+async def check_unstaged(settings: Settings, cluster: Cluster) -> Topology:
+    """Return the topics of a worker without `source.repartition`, as `delivery.topics.check_topics` does."""
+    found = await cluster.describe([settings.source.topic, *sink_topics(settings.sink)])
+    await _refuse_middle(settings, cluster, found)
+    return await planned(settings, cluster, found)
+
+
+async def _refuse_middle(settings: Settings, cluster: Cluster, topology: Topology) -> None:
+    """ConfigError if the input is the middle topic of another deployment."""
+    input_ = topology.topics.get(settings.source.topic)
+    if settings.source.repartition is None and input_ is not None and may_be_middle(input_):
+        await refuse_foreign(settings, cluster, topology, [input_.name])

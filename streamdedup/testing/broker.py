@@ -19,6 +19,7 @@ from aiokafka.errors import (
 
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import ConfigError
+from streamdedup.kafka.brokers import Broker
 from streamdedup.kafka.records.records import Record
 from streamdedup.kafka.topics import FOREVER, RIGHTS_UNKNOWN, Topic
 from streamdedup.testing.groups import Group
@@ -72,6 +73,10 @@ class MemoryBroker:
         self.lists_groups = True  # whether clients have the right to list all groups
         self.describes_producers = True  # whether it tells who has written to a partition
         self.absent_rights: dict[str, int] = {}  # on topics that are not there, by name
+        self.group_rights: dict[str, int] = {}
+        self.brokers: list[Broker] = [Broker(node=0, address="memory:1", since="4.1", features={})]
+        self.checks_rights: bool | None = False
+        self.hidden_transactions: set[str] = set()  # transactional ids that we may not see
         self._ids = count(1)
 
     def create_topic(self, name: str, partitions: int = 1, **settings: str | int) -> None:

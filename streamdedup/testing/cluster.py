@@ -22,6 +22,7 @@ from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import EventBatch, Fingerprint
 from streamdedup.kafka.base import Cluster, Connect, GroupWriter, Sources, Writer
 from streamdedup.kafka.broker_clock import Stamp
+from streamdedup.kafka.brokers import Broker
 from streamdedup.kafka.client.patience import Patience, start_patiently
 from streamdedup.kafka.groups import InForce
 from streamdedup.kafka.large import LargeBatches
@@ -38,9 +39,12 @@ from streamdedup.kafka.partitions import LastWrite
 from streamdedup.kafka.records.records import CHUNK_EVENTS
 from streamdedup.kafka.topics import (
     DELETE,
+    READ,
+    RIGHTS_UNKNOWN,
     Changes,
     Topic,
     Topology,
+    allows,
     changes,
 )
 from streamdedup.testing.broker import MemoryBroker
@@ -172,9 +176,29 @@ class MemoryCluster:
         except KafkaError as error:
             return dict.fromkeys(before, type(error).__name__)
 
-    async def may_join(self, group: str) -> bool:  # noqa: ARG002 - this broker refuses nobody
-        """Return True: this broker reports no rights on groups."""
-        return True
+    async def may_join(self, group: str) -> bool:
+        """Return whether we have the right Read on `group`."""
+        return allows(await self.group_rights(group), READ)
+
+    async def group_rights(self, group: str) -> int:
+        """Return our rights on `group`."""
+        return await self._ask(
+            "describe_groups", lambda _: self._broker.group_rights.get(group, RIGHTS_UNKNOWN)
+        )
+
+    async def brokers(self) -> Sequence[Broker]:
+        """Return what the broker in memory says of itself and, if a test wants so, of others."""
+        return await self._ask("api_versions", lambda _: list(self._broker.brokers))
+
+    async def checks_rights(self) -> bool | None:
+        """Return whether it is said to check rights."""
+        return await self._ask("describe_acls", lambda _: self._broker.checks_rights)
+
+    async def may_see_transactions(self, transactional_id: str) -> bool:
+        """Return whether this transactional id is not among those that a test hides."""
+        return await self._ask(
+            "find_coordinator", lambda _: transactional_id not in self._broker.hidden_transactions
+        )
 
     async def transaction_ms_max(self) -> int | None:
         """Return None: this broker takes any time-out."""

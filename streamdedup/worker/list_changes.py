@@ -22,15 +22,13 @@ from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.client.connection import describe_error
 from streamdedup.kafka.client.patience import Backoff
 from streamdedup.kafka.log import TrimmedError
-from streamdedup.kafka.topics import READ, Topic
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.lists.control import Change, read_change
+from streamdedup.lists.control import Change, control_topic, read_change
 from streamdedup.lists.overlay import (
     CHANGES_MAX,
     MOVED_MAX,
     NO_CHANGES,
-    PARTITIONS_MAX,
     Changes,
     Overlay,
 )
@@ -163,7 +161,7 @@ class ControlTopic:
     async def _look_at_topic(self) -> None:
         """Note how many partitions it has. If it is another topic of the same name, drop all that was read."""
         async with asyncio.timeout(ANSWER_S_MAX):
-            found = await described(self._cluster, self._topic)
+            found = await control_topic(self._cluster, self._topic)
         self._partitions = found.partitions
         known, self._topic_id = self._topic_id, found.topic_id or self._topic_id
         if known not in (None, self._topic_id):
@@ -376,31 +374,3 @@ def _changes_of(batch: EventBatch, normal: Normalizer | None) -> list[Change | M
 def _warm_up(hash_: Hash) -> None:
     warm_up()
     hash_.warm_up()
-
-
-async def described(cluster: Cluster, topic: str) -> Topic:
-    """Return the control topic `topic`.
-
-    ConfigError if it is missing, not compacted by key alone, has too many partitions, or we may not read it.
-    """
-    found = (await cluster.describe([topic])).topics.get(topic)
-    if found is None:
-        raise ConfigError(
-            f"the topic {topic} does not exist or may not be seen; create it with cleanup.policy=compact, or delete"
-            " blocklist.control_topic"
-        )
-    if found.settings and (not found.compacted or found.deletes_by_age):
-        raise ConfigError(
-            f"the topic {topic} deletes old messages, so changes of the list would be lost; set its cleanup.policy to"
-            " compact"
-        )
-    if not found.may(READ):
-        raise ConfigError(
-            f"the right Read on topic {topic} is missing; grant it (docs/security.md)"
-        )
-    if found.partitions > PARTITIONS_MAX:
-        raise ConfigError(
-            f"the topic {topic} has {found.partitions} partitions, and a control topic may have {PARTITIONS_MAX} at"
-            " most; name another one in blocklist.control_topic"
-        )
-    return found

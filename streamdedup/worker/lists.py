@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from streamdedup.delivery.lists import ALLOW, BLOCK, Loaded, load_list
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import StreamdedupError
@@ -24,7 +25,6 @@ from streamdedup.metrics.counts import Meters
 from streamdedup.rules.lists import Lists, ListsInForce, Matcher
 from streamdedup.threads import THE_WORKER, Lane, Threads
 from streamdedup.worker.list_changes import ControlTopic
-from streamdedup.worker.list_files import ALLOW, BLOCK, Loaded, load_list
 
 LOOK_EVERY_S = 1.0
 AGAIN_S = 2.0  # after a refusal, then twice that, and so on

@@ -22,6 +22,7 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import registry_of
 from streamdedup.delivery.services import Services, wall_clock_ms
 from streamdedup.delivery.snapshots import check_directory, writable
+from streamdedup.delivery.topics import check_topics, made_topics
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Verdict
 from streamdedup.kafka.base import Cluster, Connect, Source
@@ -42,6 +43,7 @@ from streamdedup.repartition.startup import (
     check_may_join,
     check_not_staged,
     check_purge,
+    check_unstaged,
 )
 from streamdedup.repartition.uncopied import Uncopied
 from streamdedup.server import Phase, Status, serving
@@ -62,9 +64,6 @@ from streamdedup.worker.staged import PROGRESS_EVERY_S, Copier
 from streamdedup.worker.startup import (
     COMPILING_REMEDY,
     check_registry,
-    check_topics,
-    check_unstaged,
-    made_topics,
     try_filter,
     warn_unprotected,
 )

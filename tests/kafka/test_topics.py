@@ -222,7 +222,7 @@ class Answering:
 
     def __init__(self, topics: Mapping[str, tuple[int, int]]) -> None:
         self._rows: list[tuple[Any, ...]] = [
-            (error, name, UUID(int=number), False, [(0, 0, 0, 0, [0])], RIGHTS_UNKNOWN, {})
+            (error, name, UUID(int=number), False, [(0, 0, 0, 0, [0], [0])], RIGHTS_UNKNOWN, {})
             for name, (error, number) in topics.items()
         ]
 

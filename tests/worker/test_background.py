@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import streamdedup.worker.lists as lists_module
+from streamdedup.delivery import lists as delivery_lists
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.events import Verdict
@@ -24,7 +25,6 @@ from streamdedup.repartition.unread import Unread
 from streamdedup.settings import load
 from streamdedup.testing import connected_to
 from streamdedup.testing.cluster import MemoryCluster
-from streamdedup.worker import list_files
 from streamdedup.worker import staged as staged_module
 from streamdedup.worker.assignment import Assignment
 from streamdedup.worker.group_watch import GroupWatch
@@ -198,7 +198,7 @@ async def test_a_list_that_cannot_be_loaded_for_any_reason_is_refused(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     """The one before stays in force, and the file is tried again."""
-    load_list, failing = list_files.load_list, [error(KEY)]
+    load_list, failing = delivery_lists.load_list, [error(KEY)]
 
     def fails(*arguments: Any) -> Any:
         if failing:

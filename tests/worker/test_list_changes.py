@@ -277,7 +277,7 @@ async def test_an_error_that_nobody_foresaw_is_tried_again(
     with capture_logs() as lines:
         async with asyncio.timeout(600), stage.following() as topic:
             with monkeypatch.context() as patched:
-                patched.setattr(changes_module, "described", broken)
+                patched.setattr(changes_module, "control_topic", broken)
                 while not any(line["event"] == "changes_behind" for line in lines):
                     await asyncio.sleep(0.1)
             stage.write([(0, b"user7", ADD)])

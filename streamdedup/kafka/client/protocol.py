@@ -1,11 +1,12 @@
-"""Seven requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
+"""Requests that aiokafka lacks, built from its protocol classes, and the existing requests that we send.
 
 OffsetFetch v7 with `require_stable` (KIP-447) never returns an offset whose transaction is undecided. TxnOffsetCommit
 v3 (KIP-447) names the member and its generation, by which the group fences it; aiokafka sends v0, without. Metadata v10
 (KIP-516) returns topic ids, the only sign that a topic was deleted and created again. ConsumerGroupDescribe (KIP-848)
 returns groups with members of the new group protocol, which DescribeGroups takes for dead; ShareGroupDescribe (KIP-932)
 returns share groups. DescribeGroups v3 (KIP-430) returns our rights on a group. DescribeProducers (KIP-664) returns who
-has written to a partition. Written after https://kafka.apache.org/protocol.
+has written to a partition. ApiVersions v3 (KIP-584) returns the features that the cluster has in force. Written after
+https://kafka.apache.org/protocol.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from uuid import UUID
 
 from aiokafka.errors import BrokerResponseError, kafka_errors
 from aiokafka.protocol.admin import DescribeGroupsRequest_v3, DescribeGroupsResponse_v3
-from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.api import Request, RequestStruct, Response, ResponseHeader_v0
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
@@ -33,6 +34,7 @@ from aiokafka.protocol.types import (
 from typing_extensions import override
 
 from streamdedup.kafka.partitions import InputPartition
+from streamdedup.version import __version__
 
 EARLIEST, LATEST = -2, -1
 NO_LEADER_EPOCH = -1
@@ -247,6 +249,18 @@ _CONSUMER_GROUP_DESCRIBE = (
     _version(69, 0, _DESCRIBED, _groups_of(*_MEMBER)),
     _version(69, 1, _DESCRIBED, _groups_of(*_MEMBER, ("member_type", Int8))),
 )
+_API_VERSIONS = _version(
+    18,
+    3,
+    [("client_software_name", _TEXT), ("client_software_version", _TEXT)],
+    [
+        ("error_code", Int16),
+        ("api_versions", _rows(("api_key", Int16), ("oldest", Int16), ("newest", Int16))),
+        _THROTTLE,
+    ],
+)
+_FINALIZED = 2  # the tag of ApiVersions' answer under which the features in force are
+_FEATURES = _rows(("feature", _TEXT), ("newest", Int16), ("oldest", Int16))
 _SHARE_GROUP_DESCRIBE = _version(77, 1, _DESCRIBED, _groups_of(*_MEMBER_OF_SHARE_GROUP))
 
 
@@ -326,6 +340,31 @@ class ShareGroupDescribe(_Ours):
 
     def __init__(self, group: str) -> None:
         super().__init__([_SHARE_GROUP_DESCRIBE], [group], False)
+
+
+class _PlainHead(_API_VERSIONS):  # type: ignore[misc, valid-type]  # a class that is made above
+    """The answer's header has no tags in any version, so that a client of any version can read it."""
+
+    @override
+    def parse_response_header(self, read_buffer: BytesIO | bytes) -> ResponseHeader_v0:
+        return ResponseHeader_v0.decode(read_buffer)
+
+
+class ApiVersions(_Ours):
+    """Asks a broker for the requests that it takes, and the features that the cluster has in force."""
+
+    def __init__(self) -> None:
+        super().__init__([_PlainHead], "streamdedup", __version__)
+
+
+def features_in(response: Any) -> dict[str, int] | None:
+    """Return the features in force with their levels, of an answer to `ApiVersions`; None if the broker has none."""
+    tagged = response.tags.get(_FINALIZED)
+    if tagged is None:
+        return None
+    return {
+        name: newest for name, newest, _oldest, _tags in _FEATURES.decode(BytesIO(tagged)) or ()
+    }
 
 
 class _DescribeGroupsRequestV3(DescribeGroupsRequest_v3):

@@ -28,6 +28,24 @@ class Loaded(NamedTuple):
 
 
 def load_list(recipe: Recipe, which: str, path: Path) -> Loaded:
+    """Open the list at `path`, as `open_list` does, for look-ups; log that it is in force. This reads, and blocks."""
+    listed, store = loaded = open_list(recipe, which, path)
+    listed.warm_up()
+    log.info(
+        "list_in_force",
+        list=which,
+        file=str(path),
+        name=listed.name,
+        version=listed.version,
+        addresses=listed.facts.counts.addresses,
+        domains=listed.facts.counts.domains,
+        error_rate=listed.error_rate,
+        exact_keys=None if store is None else store.entries,
+    )
+    return loaded
+
+
+def open_list(recipe: Recipe, which: str, path: Path) -> Loaded:
     """Map the list at `path` and open its exact store; `which` is `allowlist` or `blocklist`. This reads, and blocks.
 
     ConfigError if the file is no list, does not fit the hash or the normalization, or lacks a store that fits it;
@@ -40,20 +58,7 @@ def load_list(recipe: Recipe, which: str, path: Path) -> Loaded:
     except SnapshotError as error:
         raise SnapshotError(f"{which}.file: {error}") from None
     listed.refuse_unless(recipe.extractor().normalizer)
-    listed.warm_up()
-    store = _store_of(recipe, listed, path) if which == BLOCK else None
-    log.info(
-        "list_in_force",
-        list=which,
-        file=str(path),
-        name=listed.name,
-        version=listed.version,
-        addresses=listed.facts.counts.addresses,
-        domains=listed.facts.counts.domains,
-        error_rate=listed.error_rate,
-        exact_keys=None if store is None else store.entries,
-    )
-    return Loaded(listed, store)
+    return Loaded(listed, _store_of(recipe, listed, path) if which == BLOCK else None)
 
 
 def _store_of(recipe: Recipe, listed: KeyList, path: Path) -> ExactStore | None:
