@@ -45,7 +45,7 @@ async def test_letters_of_every_shape_are_whole_but_what_does_not_fit(
     await emission_to(writer, blocked_bytes_max=bytes_max).emit(part)
     expected = []
     for row, (_, stamped_ms, key, value, own) in enumerate(rows):
-        why = [("streamdedup.reason", REASON.encode())] if row == 0 else _why(row == 300)
+        why = [("streamdedup.reason", REASON.encode())] if row == 0 else _why(row)
         is_cut = bool(cut) and value is large
         headers = [
             *own,
@@ -62,10 +62,15 @@ async def test_letters_of_every_shape_are_whole_but_what_does_not_fit(
     assert [to for to, _ in writer.records] == [*["blocked"] * 300, "letters"]
 
 
-def _why(by_domain: bool) -> list[tuple[str, bytes]]:
-    rule = b"domain" if by_domain else b"address"
-    listed = [("streamdedup.list", b"spam"), ("streamdedup.list-version", b"7")]
-    return [*listed, ("streamdedup.rule", rule)]
+def _why(row: int) -> list[tuple[str, bytes]]:
+    is_first, is_last = row == 1, row == 300
+    return [
+        ("streamdedup.list", b"spam"),
+        ("streamdedup.list-version", b"7"),
+        ("streamdedup.rule", b"domain" if is_last else b"address"),
+        ("streamdedup.list-source", b"file" if is_first else b"change"),
+        *([("streamdedup.list-reason", "Spam, ä".encode())] if is_last else []),
+    ]
 
 
 async def test_letters_of_many_reasons_leave_the_loop_its_turns() -> None:

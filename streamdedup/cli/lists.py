@@ -117,7 +117,16 @@ def _add_changes(parts: Commands) -> None:
             help="an address, @example.com, .example.com, or - for the lines of standard input",
         )
         part.add_argument(
-            "--reason", default="", metavar="TEXT", help="for readers of the topic; not with undo"
+            "--reason",
+            default="",
+            metavar="TEXT",
+            help="why, for people: `lists changes` and blocked events have it; not with undo",
+        )
+        part.add_argument(
+            "--actor",
+            default="",
+            metavar="NAME",
+            help="who, for people: `lists changes` has it; not with undo",
         )
         part.set_defaults(call=_change, op=op)
 
@@ -132,7 +141,7 @@ def _change(arguments: argparse.Namespace) -> int:
     tree = settings_of(arguments.config, arguments.overrides)
     logs.set_up()
     entries = [entry for given in arguments.entries for entry in _entries(given)]
-    written = asyncio.run(write(tree, arguments.op, entries, arguments.reason))
+    written = asyncio.run(write(tree, arguments.op, entries, arguments.reason, arguments.actor))
     say(f"streamdedup: {counted(written, 'change')} written to {tree.blocklist.control_topic}")
     return 0
 

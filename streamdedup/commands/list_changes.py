@@ -18,7 +18,9 @@ RECORDS_AT_ONCE = 10_000
 UNANSWERED = "the broker does not answer, and nothing was written; check it, and try again"
 
 
-async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: str) -> int:
+async def write(
+    settings: Settings, op: Op, entries: Sequence[bytes], reason: str, actor: str
+) -> int:
     """Write the change of each of `entries` to the control topic; return their number.
 
     What undoes a change is written to each partition: before partitions were added, an entry may have been in another.
@@ -32,7 +34,7 @@ async def write(settings: Settings, op: Op, entries: Sequence[bytes], reason: st
             "blocklist.control_topic is not set, so no worker would read the change; set it, or build the list again"
         )
     normal = normalizer(settings.key.normalize, settings.key.rules)
-    value = message(op, reason)
+    value = message(op, reason, actor)
     records = [(_record_key(n, entry, normal), value) for n, entry in enumerate(entries, 1)]
     async with soon(kafka_cluster, settings.kafka, UNANSWERED) as cluster:
         async with asyncio.timeout(ANSWER_S_MAX):

@@ -36,7 +36,7 @@ from streamdedup.kafka.topics import Topology, sink_topics
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.formats.schema_registry import UNKNOWN_SCHEMA
 from streamdedup.logs import RateLimit
-from streamdedup.rules.lists import BlockedRows, Match
+from streamdedup.rules.lists import BlockedRows, Cause, Match, Matcher
 from streamdedup.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -154,9 +154,10 @@ class Emitter:
         rows = rows[passing[rows]]
         if not len(rows):
             return batch
+        whys, why_of = _why_blocked(blocked)
         which = part.verdicts.astype(np.int64)
-        which[blocked.rows] = len(Verdict) + blocked.matches.astype(np.int64)
-        by_list = [(*_MARKS[Verdict.BLOCKED], *why) for why in _why_blocked(blocked)]
+        which[blocked.rows] = len(Verdict) + why_of
+        by_list = [(*_MARKS[Verdict.BLOCKED], *why) for why in whys]
         return appended(batch, rows, [*_MARKS, *by_list], which[rows])
 
     async def _copy(self, topic: str, batch: EventBatch, rows: Integers) -> None:
@@ -240,7 +241,7 @@ def _with_mark(batch: EventBatch, rows: Integers, headers: Headers) -> EventBatc
 
 
 def _blocked_letters(blocked: BlockedRows) -> Letters:
-    return Letters("blocked", blocked.rows, _why_blocked(blocked), blocked.matches.astype(np.int64))
+    return Letters("blocked", blocked.rows, *_why_blocked(blocked))
 
 
 def _dead_letters(reasons: Mapping[int, str]) -> Letters:
@@ -256,14 +257,23 @@ def _integers(numbers: Sequence[int]) -> Integers:
     return np.array(numbers, dtype=np.int64)
 
 
-def _why_blocked(blocked: BlockedRows) -> list[Headers]:
-    """Return the headers of a blocked event, one tuple for each `Match`; an empty list without a block list."""
-    block = blocked.lists.block
+def _why_blocked(blocked: BlockedRows) -> tuple[Sequence[Headers], Integers]:
+    """Return the headers that blocked events have, each kind once, and which of them each blocked row has, (k,)."""
+    block, (cause_of, causes) = blocked.lists.block, blocked.causes
     if block is None:
-        return []
-    list_and_version = block.name.encode(), block.version.encode()
-    rules = (match.name.lower().encode() for match in Match)
-    return [tuple(zip(BLOCKED_BY, (*list_and_version, rule), strict=True)) for rule in rules]
+        return [], cause_of
+    pairs, which = np.unique(cause_of * len(Match) + blocked.matches, return_inverse=True)
+    whys = [
+        _by_list(block, Match(pair % len(Match)), causes[pair // len(Match)])
+        for pair in pairs.tolist()
+    ]
+    return whys, which
+
+
+def _by_list(block: Matcher, match: Match, cause: Cause) -> Headers:
+    texts = [block.name, block.version, match.name.lower(), cause.by]
+    texts += [cause.reason] if cause.reason else []
+    return tuple((name, text.encode()) for name, text in zip(BLOCKED_BY, texts, strict=False))
 
 
 _MARKS = [mark(verdict) for verdict in Verdict]

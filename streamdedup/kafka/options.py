@@ -39,7 +39,14 @@ from streamdedup.units import count, milliseconds, seconds, size_bytes
 
 NOT_OURS = "topics with __ belong to Kafka and its tools; name another topic"
 MARK = "streamdedup.verdict"  # the header of the output that names the verdict
-BLOCKED_BY = ("streamdedup.list", "streamdedup.list-version", "streamdedup.rule")
+# The headers of an event that a list blocks; the last one only if a single change blocks it, and has a reason.
+BLOCKED_BY = (
+    "streamdedup.list",
+    "streamdedup.list-version",
+    "streamdedup.rule",
+    "streamdedup.list-source",
+    "streamdedup.list-reason",
+)
 
 
 def check_name(name: str) -> str:

@@ -8,7 +8,7 @@ from streamdedup.events import Column
 from streamdedup.keys.hashing import Digests
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.overlay import ADDED, REMOVED, Overlay
-from streamdedup.rules.lists import Match, Matches
+from streamdedup.rules.lists import Cause, Causes, Match, Matches
 
 
 @dataclass(frozen=True)
@@ -54,3 +54,23 @@ class ChangedList:
             there |= base.domains.contains_many(digests) & (changes != REMOVED)
         matches[rest[rows[there]]] = Match.DOMAIN
         return matches
+
+    def causes(self, keys: Column, digests: Digests, matches: Matches) -> Causes:
+        """Return why keys match, as `Matcher.causes` does: of several domains that were added, by the longest."""
+        if not len(self.overlay):
+            return self.base.causes(keys, digests, matches)
+        digests, by_domain = digests.copy(), np.flatnonzero(matches == Match.DOMAIN)
+        added = (self.overlay.look_up(digests) == ADDED) & (matches == Match.ADDRESS)
+        rows, asked = self.base.candidates(keys.take(by_domain))
+        of_domains = self.base.hash.of_column(asked)
+        there = np.flatnonzero(self.overlay.look_up(of_domains) == ADDED)[::-1]
+        at = by_domain[
+            rows[there]
+        ]  # the last one stays: of a key's domains the first, which is the longest
+        added[at], digests[at] = True, of_domains[there]
+        numbers, texts = self.overlay.reasons
+        each, which = np.unique(
+            np.where(added, numbers.numbers(digests).astype(np.int64), -1), return_inverse=True
+        )
+        causes = [Cause("file") if n < 0 else Cause("change", texts[n]) for n in each.tolist()]
+        return Causes(which, causes)

@@ -1,7 +1,8 @@
 """The messages of a control topic. Each adds an entry to the list or removes one; the record key is the entry.
 
-The value is JSON: `{"op": "add", "reason": "..."}` or `{"op": "remove", ...}`. A null value takes the change back.
-Record keys are normalized, so that compaction keeps the last message about each entry.
+The value is JSON: `{"op": "add", "reason": "...", "actor": "..."}` or `{"op": "remove", ...}`. A null value takes the
+change back. `op` alone decides; `reason` and `actor` are optional texts for people. Record keys are normalized, so that
+compaction keeps the last message about each entry.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from streamdedup.lists.overlay import ADDED, PARTITIONS_MAX, REMOVED, UNCHANGED
 
 ENTRY_BYTES_MAX = 4096
 REASON_CHARS_MAX = 1000
-VALUE_BYTES_MAX = 16_384  # the longest reason takes 12 bytes a character in JSON, as two escapes
+ACTOR_CHARS_MAX = 100
+VALUE_BYTES_MAX = 16_384  # the longest texts take 12 bytes a character in JSON, as two escapes
 OPS = {"add": ADDED, "remove": REMOVED}
 
 Op = Literal["add", "remove", "undo"]
@@ -32,10 +34,15 @@ Op = Literal["add", "remove", "undo"]
 
 @dataclass(frozen=True)
 class Change:
-    """The effect of a message. The list holds its entry by `keys`; `change` is ADDED, REMOVED or UNCHANGED for each."""
+    """The effect of a message. The list holds its entry by `keys`; `change` is ADDED, REMOVED or UNCHANGED for each.
+
+    `reason` and `actor` are empty if the message has none.
+    """
 
     keys: tuple[bytes, ...]
     change: int
+    reason: str = ""
+    actor: str = ""
 
 
 def read_change(entry: bytes | None, value: bytes | None, normal: Normalizer | None) -> Change:
@@ -52,7 +59,10 @@ def read_change(entry: bytes | None, value: bytes | None, normal: Normalizer | N
         raise MalformedError(
             "the record key is not normalized, so another message could contradict it"
         )
-    return Change((key,), UNCHANGED if value is None else _change(value))
+    if value is None:
+        return Change((key,), UNCHANGED)
+    op, reason, actor = _read(value)
+    return Change((key,), op, reason, actor)
 
 
 def control_key(entry: bytes, normal: Normalizer | None) -> bytes:
@@ -94,23 +104,33 @@ def _of_domain(entry: DomainEntry) -> tuple[bytes, bytes]:
     return entry.text, entry.keys[0]
 
 
-def message(op: Op, reason: str) -> bytes | None:
-    """Return the value of a message, None for "undo". ConfigError if the reason is too long, or given with "undo"."""
+def message(op: Op, reason: str, actor: str = "") -> bytes | None:
+    """Return the value of a message, None for "undo". ConfigError if a text is too long, or given with "undo"."""
+    texts = {"reason": (reason, REASON_CHARS_MAX), "actor": (actor, ACTOR_CHARS_MAX)}
+    given = {name: text for name, (text, _) in texts.items() if text}
     if op == "undo":
-        if reason:
+        for name in given:
             raise ConfigError(
-                "--reason is for add and remove: the message that undoes a change is null and holds no reason;"
-                " delete --reason"
+                f"--{name} is for add and remove: the message that undoes a change is null and holds no {name};"
+                f" delete --{name}"
             )
         return None
-    if len(reason) > REASON_CHARS_MAX:
-        raise ConfigError(
-            f"--reason has {len(reason)} characters; the limit is {REASON_CHARS_MAX}; shorten it"
-        )
-    return orjson.dumps({"op": op, "reason": reason} if reason else {"op": op})
+    for name, text in given.items():
+        if len(text) > (most := texts[name][1]):
+            raise ConfigError(
+                f"--{name} has {len(text)} characters; the limit is {most}; shorten it"
+            )
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ConfigError(f"--{name} is not UTF-8; write it in UTF-8")
+    return orjson.dumps({"op": op, **given})
 
 
-def _change(value: bytes) -> int:
+def _read(value: bytes) -> tuple[int, str, str]:
+    """Return the change, the reason and the actor of a message.
+
+    A reason or an actor that is no text counts as none, and one that is too long is cut. Neither decides anything, so
+    workers of all versions agree on what the message changes.
+    """
     if len(value) > VALUE_BYTES_MAX:
         raise MalformedError(f"the value has more than {VALUE_BYTES_MAX} bytes")
     try:
@@ -120,7 +140,15 @@ def _change(value: bytes) -> int:
     op = found.get("op") if isinstance(found, dict) else None
     if not isinstance(op, str) or op not in OPS:
         raise MalformedError('the value is not an object whose "op" is "add" or "remove"')
-    return OPS[op]
+    return (
+        OPS[op],
+        _text(found.get("reason"), REASON_CHARS_MAX),
+        _text(found.get("actor"), ACTOR_CHARS_MAX),
+    )
+
+
+def _text(given: object, chars_max: int) -> str:
+    return given[:chars_max] if isinstance(given, str) else ""
 
 
 async def control_topic(cluster: Cluster, topic: str) -> Topic:

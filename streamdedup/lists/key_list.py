@@ -24,7 +24,7 @@ from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import UrlRules
 from streamdedup.lists.facts import EntryCounts, Facts, shown_rate
 from streamdedup.lists.normalization import Normalizing, id_of
-from streamdedup.rules.lists import Match, Matches
+from streamdedup.rules.lists import Causes, Match, Matches
 from streamdedup.snapshot import files
 from streamdedup.snapshot.header import field, number
 from streamdedup.units import counted, sized
@@ -125,6 +125,10 @@ class KeyList:
         there = self.domains.contains_many(self.hash.of_column(asked))
         matches[rest[rows[there]]] = Match.DOMAIN
         return matches
+
+    def causes(self, _keys: Column, _digests: Digests, matches: Matches) -> Causes:
+        """Return that the file of the list is why keys match."""
+        return Causes.file_alone(len(matches))
 
     def candidates(self, keys: Column) -> tuple[Integers, Column]:
         """Return, for each key by which a list may hold the domain of a key, its row of `keys`, ascending, and the key.

@@ -15,7 +15,7 @@ from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.overlay import ADDED, NO_CHANGES, REMOVED, UNCHANGED, Overlay
-from streamdedup.rules.lists import Answer, Answers, Match, Matches
+from streamdedup.rules.lists import Answer, Answers, Causes, Match, Matches
 
 _NO_ROWS: Integers = np.zeros(0, dtype=np.int64)
 
@@ -50,6 +50,10 @@ class VerifiedList:
     def match(self, keys: Column, digests: Digests) -> Matches:
         """Return a `Match` for each of `keys`, (n,), as `Matcher.match` does; never a false positive. Blocking."""
         return self.verify(keys, digests)[0]
+
+    def causes(self, keys: Column, digests: Digests, matches: Matches) -> Causes:
+        """Return why keys match: what the list says. The store was asked about the file's matches alone."""
+        return self.listed.causes(keys, digests, matches)
 
     def verify(self, keys: Column, digests: Digests) -> tuple[Matches, Answers]:
         """Ask the list, then the store, about all `keys`. Return a `Match` and an `Answer` for each, (n,). Blocking."""

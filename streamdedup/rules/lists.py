@@ -4,10 +4,10 @@ One pair of lists judges a whole batch. A pair is never changed, only replaced. 
 of the blocklist. The rules that follow still judge an exempt key; a blocked key reaches none of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,32 @@ class Answer(IntEnum):
     FALSE_POSITIVE = 3  # the list matches it, and the store does not contain it
 
 
+class Cause(NamedTuple):
+    """What blocks a key: `file`, that of the list; or `change`, a single change, and its `reason`, if that is known."""
+
+    by: Literal["file", "change"]
+    reason: str = ""
+
+
+class Causes(NamedTuple):
+    """The causes of k matches: that of the i-th is `each[which[i]]`."""
+
+    which: Integers
+    each: Sequence[Cause]
+
+    @classmethod
+    def file_alone(cls, count: int) -> "Causes":
+        """Return those of so many keys that the file of the list blocks."""
+        return cls(np.zeros(count, dtype=np.int64), _FILE_ALONE)
+
+    def head(self, count: int) -> "Causes":
+        """Return the first `count`."""
+        return self._replace(which=self.which[:count])
+
+
+_FILE_ALONE = (Cause("file"),)
+
+
 class Matcher(Protocol):
     """One version of a list of keys. It may match a key wrongly, and never misses a key that is on it."""
 
@@ -55,6 +81,12 @@ class Matcher(Protocol):
         """Return a `Match` for each key, shape (n,), dtype uint8.
 
         `digests` (n, 2) are those of `keys`, none of which is null.
+        """
+
+    def causes(self, keys: Column, digests: Digests, matches: Matches) -> Causes:
+        """Return why each of `keys` matches, all of which do, as `match` returned in `matches` (n,).
+
+        If both have the entry, the change is the cause, since it wins over the file.
         """
 
 
@@ -99,14 +131,15 @@ NOT_VERIFIED = Verified(_NO_ROWS, _NO_MATCHES)
 
 
 class BlockedRows(NamedTuple):
-    """The blocked rows of a batch, ascending, and which part of each key matched, both (k,); and the lists that judged.
+    """The blocked rows of a batch, ascending, which part of each key matched, both (k,), and the `causes` of both.
 
-    `exempt` are the rows, ascending, that the blocklist matches and the allowlist exempts. `verified` has no rows if
-    no exact store was asked.
+    `lists` have judged. `exempt` are the rows, ascending, that the blocklist matches and the allowlist exempts.
+    `verified` has no rows if no exact store was asked.
     """
 
     rows: Integers
     matches: Matches
+    causes: Causes
     exempt: Integers
     lists: "Lists"
     verified: Verified = NOT_VERIFIED
@@ -116,7 +149,15 @@ class BlockedRows(NamedTuple):
         kept = int(np.searchsorted(self.rows, count))
         exempt = self.exempt[: int(np.searchsorted(self.exempt, count))]
         verified = self.verified.head(count)
-        return BlockedRows(self.rows[:kept], self.matches[:kept], exempt, self.lists, verified)
+        causes = self.causes.head(kept)
+        return BlockedRows(
+            self.rows[:kept], self.matches[:kept], causes, exempt, self.lists, verified
+        )
+
+    @classmethod
+    def none_of(cls, lists: "Lists") -> "BlockedRows":
+        """Return that `lists` block nothing."""
+        return cls(_NO_ROWS, _NO_MATCHES, Causes.file_alone(0), _NO_ROWS, lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +182,7 @@ class Lists:
         there are lists, the keys are hashed again. This may wait for the disk of a mapped list.
         """
         if self.block is None:
-            return BlockedRows(_NO_ROWS, _NO_MATCHES, _NO_ROWS, self)
+            return BlockedRows.none_of(self)
         if hash_ != self.hash:
             digests = self.hash.of_column(keys)
         if isinstance(self.block, Verifier):
@@ -159,14 +200,18 @@ class Lists:
     ) -> BlockedRows:
         """Return which rows are blocked: those that the blocklist matches, less those that the allowlist holds.
 
-        `matches` (n,) are the blocklist's.
+        `matches` (n,) are the blocklist's. The causes are asked for the blocked rows alone, which are few.
         """
         hits = np.flatnonzero(matches)
         allowed = np.zeros(len(hits), dtype=np.bool_)
         if self.allow is not None and len(hits):  # only for the matches, which are few
             allowed = self.allow.match(keys.take(hits), digests[hits]) != Match.NONE
-        blocked = hits[~allowed]
-        return BlockedRows(rows[blocked], matches[blocked], rows[hits[allowed]], self, verified)
+        blocked, exempt = hits[~allowed], rows[hits[allowed]]
+        if self.block is None or not len(blocked):
+            return BlockedRows.none_of(self)._replace(exempt=exempt, verified=verified)
+        found = matches[blocked]
+        causes = self.block.causes(keys.take(blocked), digests[blocked], found)
+        return BlockedRows(rows[blocked], found, causes, exempt, self, verified)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +232,7 @@ class NeedsStore:
 
 
 NO_LISTS = Lists()
-NOTHING_BLOCKED = BlockedRows(_NO_ROWS, _NO_MATCHES, _NO_ROWS, NO_LISTS)
+NOTHING_BLOCKED = BlockedRows.none_of(NO_LISTS)
 
 
 @dataclass

@@ -265,7 +265,7 @@ class ControlTopic:
 
     async def _apply(self, batch: EventBatch) -> None:
         """Apply the messages of `batch`, which has few: each takes Python, and the loop waits."""
-        keys, changes, stamps = list[bytes](), list[int](), list[int]()
+        keys, changes, stamps, reasons = list[bytes](), list[int](), list[int](), list[str]()
         for row, change in enumerate(await self._read_changes(batch)):
             if isinstance(change, MalformedError):
                 self._log_malformed(batch, row, str(change))
@@ -273,7 +273,8 @@ class ControlTopic:
                 keys += change.keys
                 changes += [change.change] * len(change.keys)
                 stamps += [int(batch.timestamps[row])] * len(change.keys)
-        self._changes.apply(self._hash.digests(keys), changes, stamps, batch.partition)
+                reasons += [change.reason] * len(change.keys)
+        self._changes.apply(self._hash.digests(keys), changes, stamps, batch.partition, reasons)
         self._newest_ms = max(self._newest_ms, int(batch.timestamps.max(initial=0)))
 
     async def _read_changes(self, batch: EventBatch) -> list[Change | MalformedError]:

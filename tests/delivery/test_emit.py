@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from streamdedup.delivery.emit import Emitter
+from streamdedup.delivery.emit import Emitter, _why_blocked
 from streamdedup.delivery.side_topics import LETTERS_A_TURN
 from streamdedup.delivery.transactions import DecidedBatch
 from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.kafka import limits as limits_module
 from streamdedup.kafka.records.encoding import BatchEncoder
+from streamdedup.kafka.records.marks import MARK_BYTES_MAX, mark
 from streamdedup.kafka.records.records import Record, batch_of, records_of
 from streamdedup.kafka.topics import Topic, Topology
+from streamdedup.lists.facts import NAME_CHARACTERS_MAX
+from streamdedup.lists.overlay import REASON_BYTES_MAX
 from streamdedup.logs import EVERY_S
-from streamdedup.rules.lists import BlockedRows, Lists, Match
+from streamdedup.rules.lists import BlockedRows, Cause, Causes, Lists, Match
 from streamdedup.testing.clock import VirtualLoop
 from tests.delivery.bombs import settings_of
 from tests.kafka.test_limits import NOW_MS, limits
@@ -139,7 +142,10 @@ def test_the_operator_is_told_that_events_have_no_key(dead_letters: bool) -> Non
 
 
 def blocked_part(*rows: int, value: bytes = b"{}", count: int = 4) -> DecidedBatch:
-    """A part of `count` events, of which these rows are blocked by address, but the last by domain."""
+    """A part of `count` events, of which these rows are blocked by address, but the last by domain.
+
+    The file of the list blocks the first one, changes block the rest, and the last of these has a reason.
+    """
     own = (("own", b"h"),)
     batch = events(*(Record.of(NOW_MS - 7, b"k%d" % row, value, own) for row in range(count)))
     verdicts = np.zeros(count, dtype=np.uint8)
@@ -147,7 +153,10 @@ def blocked_part(*rows: int, value: bytes = b"{}", count: int = 4) -> DecidedBat
     matches = np.full(len(rows), Match.ADDRESS, dtype=np.uint8)
     matches[-1:] = Match.DOMAIN
     none, lists = np.zeros(0, dtype=np.int64), Lists(block=Listed(name="spam", version="7"))
-    found = BlockedRows(np.array(rows, dtype=np.int64), matches, none, lists)
+    cause_of = np.minimum(np.arange(len(rows)), 1)
+    cause_of[1:][-1:] = 2
+    causes = Causes(cause_of, [Cause("file"), Cause("change"), Cause("change", "Spam, ä")])
+    found = BlockedRows(np.array(rows, dtype=np.int64), matches, causes, none, lists)
     return DecidedBatch(
         batch=batch, verdicts=verdicts, malformed={}, rejected={}, letter_ms=NOW_MS, blocked=found
     )
@@ -173,10 +182,31 @@ async def test_what_is_blocked_is_sent_whole_with_list_version_and_rule() -> Non
         ("streamdedup.list", b"spam"),
         ("streamdedup.list-version", b"7"),
         ("streamdedup.rule", b"address"),
+        ("streamdedup.list-source", b"file"),
         ("streamdedup.offset", b"1"),
         ("streamdedup.timestamp", b"%d" % (NOW_MS - 7)),
     ]
-    assert dict(second.headers)["streamdedup.rule"] == b"domain"
+    assert second.headers[-6:-2] == (
+        ("streamdedup.list-version", b"7"),
+        ("streamdedup.rule", b"domain"),
+        ("streamdedup.list-source", b"change"),
+        ("streamdedup.list-reason", "Spam, ä".encode()),
+    )
+
+
+def test_the_longest_headers_of_a_list_are_within_what_is_reckoned_for_them() -> None:
+    """Else an event that the output takes without them would not become a dead letter, but stop its partition."""
+    name, reason = "\U0001f600" * NAME_CHARACTERS_MAX, "x" * REASON_BYTES_MAX
+    version = f"29991231T235959Z-00000000+{2**62}"
+    blocked = blocked_part(0, count=1).blocked._replace(
+        lists=Lists(block=Listed(name=name, version=version)),
+        causes=Causes(np.zeros(1, dtype=np.int64), [Cause("change", reason)]),
+    )
+    [why], _ = _why_blocked(blocked)
+    sizes = [
+        len(name.encode()) + len(value or b"") + 4 for name, value in (*mark(Verdict.BLOCKED), *why)
+    ]
+    assert sum(sizes) <= MARK_BYTES_MAX
 
 
 async def test_a_blocked_event_is_cut_to_what_its_topic_takes() -> None:

@@ -9,7 +9,7 @@ from streamdedup.events import Column
 from streamdedup.filters import build
 from streamdedup.filters.base import Addable
 from streamdedup.keys.hashing import Digests, digests
-from streamdedup.rules.lists import Match, Matches
+from streamdedup.rules.lists import Causes, Match, Matches
 
 
 def exact(keys: Iterable[bytes]) -> Addable:
@@ -41,3 +41,7 @@ class Listed:
         matches[self._domains.contains_many(digests(of))] = Match.DOMAIN
         matches[self._addresses.contains_many(digests_)] = Match.ADDRESS
         return matches
+
+    def causes(self, _keys: Column, _digests: Digests, matches: Matches) -> Causes:
+        """Return that the list itself is why keys match."""
+        return Causes.file_alone(len(matches))

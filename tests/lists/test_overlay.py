@@ -1,5 +1,6 @@
 """Claims about single changes of a list: exact, the last word on each key, over the file, for addresses and domains."""
 
+import os
 from collections.abc import Iterable
 
 import numpy as np
@@ -8,16 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.errors import ConfigError, MalformedError
-from streamdedup.keys.hashing import MURMUR3
+from streamdedup.keys.hashing import MURMUR3, Digests
 from streamdedup.keys.normalizers import normalizer
+from streamdedup.lists import overlay as overlay_module
 from streamdedup.lists.control import (
+    ACTOR_CHARS_MAX,
     ENTRY_BYTES_MAX,
     REASON_CHARS_MAX,
     control_key,
     message,
     read_change,
 )
-from streamdedup.lists.overlay import ADDED, PARTITIONS_MAX, REMOVED, UNCHANGED, Changes
+from streamdedup.lists.overlay import (
+    ADDED,
+    PARTITIONS_MAX,
+    REASON_BYTES_MAX,
+    REMOVED,
+    UNCHANGED,
+    Changes,
+)
 from tests.rows import table
 
 words = st.integers(0, 3) | st.integers(2**64 - 4, 2**64 - 1)
@@ -119,6 +129,55 @@ def test_keys_with_changes_in_several_partitions_are_counted() -> None:
     assert len(changes.overlay()) == 10
 
 
+def reasons_of(changes: Changes, digests: Digests) -> list[str]:
+    """The reason of each, in the overlay as it is now."""
+    numbers, texts = changes.overlay().reasons
+    return [texts[number] for number in numbers.numbers(digests).tolist()]
+
+
+def test_a_reason_is_that_of_the_change_in_force() -> None:
+    """That of the last one in its partition, and of the latest among partitions; none if that is not known."""
+    changes, one = Changes(latest_max=2), MURMUR3.digests([b"a"])
+    for partition, change, stamp, reason, expected in (
+        (0, ADDED, 10, "first", "first"),
+        (0, ADDED, 10, "second", "second"),
+        (1, ADDED, 5, "earlier, elsewhere", "second"),
+        (2, ADDED, 20, "later, elsewhere", "later, elsewhere"),
+        (2, UNCHANGED, 30, "", ""),  # that of partition 0 is in force again
+        (0, REMOVED, 40, "not of what is blocked", ""),
+        (0, ADDED, 50, "again", "again"),
+        (0, ADDED, 60, "", ""),
+    ):
+        changes.apply(one, [change], [stamp], partition, [reason])
+        assert reasons_of(changes, one) == [expected]
+        if changes.ripe:
+            changes.merge()
+            assert reasons_of(changes, one) == [expected]
+
+
+def test_an_overlay_keeps_its_reasons() -> None:
+    """A batch that was judged by it has the reasons of then."""
+    changes, one = Changes(), MURMUR3.digests([b"a"])
+    changes.apply(one, [ADDED], [1], 0, ["then"])
+    before = changes.overlay()
+    changes.apply(one, [ADDED], [2], 0, ["now"])
+    assert before.reasons.texts[int(before.reasons.numbers.numbers(one)[0])] == "then"
+    assert reasons_of(changes, one) == ["now"]
+
+
+def test_reasons_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest are kept, and a long one is cut between two characters."""
+    monkeypatch.setattr(overlay_module, "REASONS_MAX", 3)
+    changes, several = Changes(), MURMUR3.digests([b"%d" % n for n in range(5)])
+    changes.apply(several, [ADDED] * 5, [1] * 5, 0, [f"because of {n}" for n in range(5)])
+    assert reasons_of(changes, several) == ["", "", *(f"because of {n}" for n in (2, 3, 4))]
+    changes.apply(several[2:3], [ADDED], [2], 0, ["x" + "ä" * REASON_BYTES_MAX])
+    changes.apply(several[:1], [ADDED], [2], 0, ["newest"])
+    assert reasons_of(changes, several)[0] == "newest"
+    assert reasons_of(changes, several)[2] == "x" + "ä" * (REASON_BYTES_MAX // 2 - 1)
+    assert reasons_of(changes, several)[3] == ""
+
+
 @pytest.mark.parametrize(
     ("entry", "value", "keys", "change"),
     [
@@ -133,6 +192,23 @@ def test_a_message(entry: bytes, value: bytes | None, keys: tuple[bytes, ...], c
     """An entry as in a list's text, and what is to be done with it."""
     found = read_change(entry, value, EMAIL)
     assert (found.keys, found.change) == (keys, change)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason", "actor"),
+    [
+        (b'{"op": "add", "reason": "abuse", "actor": "anna"}', "abuse", "anna"),
+        (b'{"op": "add", "actor": "anna"}', "", "anna"),
+        (b'{"op": "add", "reason": {"code": 1}, "actor": 7}', "", ""),
+        (b'{"op": "add", "reason": null, "more": true}', "", ""),
+        (b'{"op": "add", "reason": "%s"}' % (b"r" * 2000), "r" * REASON_CHARS_MAX, ""),
+        (b'{"op": "add", "actor": "%s"}' % (b"a" * 2000), "", "a" * ACTOR_CHARS_MAX),
+    ],
+)
+def test_reason_and_actor_decide_nothing(value: bytes, reason: str, actor: str) -> None:
+    """Whatever other programs write there, the change counts; what is no text is none, and the rest is cut."""
+    found = read_change(b"a@b.com", value, EMAIL)
+    assert (found.change, found.reason, found.actor) == (ADDED, reason, actor)
 
 
 @table(
@@ -184,3 +260,12 @@ def test_what_is_written_can_be_read() -> None:
     assert read_change(b"a@b.com", message("remove", ""), EMAIL).change == REMOVED
     with pytest.raises(ConfigError, match="the limit is 1000"):
         message("add", "x" * (REASON_CHARS_MAX + 1))
+    with pytest.raises(ConfigError, match="--actor has 101 characters; the limit is 100"):
+        message("add", "", "x" * (ACTOR_CHARS_MAX + 1))
+    with pytest.raises(ConfigError, match="--actor is for add and remove"):
+        message("undo", "", "anna")
+    with pytest.raises(ConfigError, match="--reason is not UTF-8"):
+        message("add", os.fsdecode(b"\xff"))
+    longest = "\U0001f600" * REASON_CHARS_MAX, "\U0001f600" * ACTOR_CHARS_MAX
+    found = read_change(b"a@b.com", message("add", *longest), EMAIL)
+    assert (found.reason, found.actor) == longest

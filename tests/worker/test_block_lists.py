@@ -1,5 +1,6 @@
 """Claims about events that a list blocks, over a broker in memory: what is counted, reported and refused."""
 
+import json
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +11,7 @@ from aiokafka.errors import KafkaConnectionError
 from streamdedup.events import Column, Verdict
 from streamdedup.keys.hashing import Digests
 from streamdedup.lists import KeyList
+from streamdedup.lists.overlay import REASON_BYTES_MAX
 from streamdedup.rules.lists import Matches
 from streamdedup.testing.cluster import MemoryCluster
 from tests.broker.topics import Event, Record
@@ -69,6 +71,48 @@ def test_what_is_blocked_is_counted_by_rule(deployment: MemoryDeployment) -> Non
     ]
     (stopped,) = worker.lines("stopped")
     assert stopped["blocked"] == 4
+
+
+@pytest.mark.parametrize("shadow", [False, True])
+def test_a_blocked_event_names_the_file_or_the_change_and_its_reason(
+    deployment: MemoryDeployment, shadow: bool
+) -> None:
+    """In its letter, or, in shadow mode, in the output; a change wins over the file, and may be of a domain."""
+    config = deployment.config
+    config["sink"]["shadow"] = shadow
+    deployment.broker.create_topic("control", 1, cleanup_policy="compact")
+    config["blocklist"]["control_topic"] = "control"
+    reason = "Chargeback 17, größer als erlaubt"
+    changes = [
+        (b"user5@example.com", {"op": "add", "reason": "x" * 1000}),
+        (b"user1@example.com", {"op": "add"}),
+        (b"@example.com", {"op": "add", "reason": "first"}),
+        (b"@example.com", {"op": "add", "reason": reason, "actor": "anna"}),
+        (b"user3@junk.org", {"op": "remove", "reason": "not this"}),
+    ]
+    deployment.produce(
+        "control", [(0, entry, json.dumps(value).encode(), [], None) for entry, value in changes]
+    )
+    deployment.feed(addressed([5, 10, 1, 2, 3, 6], 2))
+    deployment.work()
+    topic = deployment.sink if shadow else config["sink"]["blocked_topic"]
+    found = {
+        int(record.value or b""): (
+            headers["rule"],
+            headers["list-source"],
+            headers.get("list-reason"),
+        )
+        for record in deployment.read_all(topic)
+        for headers in [{n.removeprefix("streamdedup."): v for n, v in record.headers}]
+        if "rule" in headers
+    }
+    assert found == {
+        5: (b"address", b"change", b"x" * REASON_BYTES_MAX),
+        10: (b"address", b"file", None),
+        1: (b"address", b"change", None),
+        2: (b"domain", b"change", reason.encode()),
+        6: (b"domain", b"file", None),
+    }
 
 
 def test_without_its_topic_what_is_blocked_is_only_counted(deployment: MemoryDeployment) -> None:
