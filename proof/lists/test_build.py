@@ -18,7 +18,7 @@ import pytest
 from streamdedup.lists import load
 from streamdedup.lists.build import needs as memory
 from streamdedup.lists.build.blocks import LINE_BYTES_MAX, blocks
-from streamdedup.lists.progress import Progress
+from streamdedup.progress import Progress
 from streamdedup.units import counted
 from tests.cli.test_escaping import Terminal
 from tests.fifos import ends, fifo, writing

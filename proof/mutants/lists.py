@@ -34,8 +34,8 @@ from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.digest_blocks import BLOCK_ROWS, search
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
-from streamdedup.lists.progress import Progress
 from streamdedup.lists.sorted_digests import SortedDigests
+from streamdedup.progress import Progress
 from streamdedup.rules.lists import (
     NOTHING_BLOCKED,
     BlockedRows,

@@ -220,6 +220,17 @@ def add_url_rule(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_error_rate(command: argparse.ArgumentParser, of: str, default: float | None = None) -> None:
+    """Add the option for the error rate of a filter; `of` says of what it is the share."""
+    command.add_argument(
+        "--error-rate",
+        type=as_configured("error_rate"),
+        default=default,
+        metavar="P",
+        help=f"the share of {of} (default: 1e-6)",
+    )
+
+
 def as_configured(name: str) -> Reader:
     """Return a reader that parses an argument as the configuration parses `filter.<name>`, with the same bounds."""
 

@@ -5,7 +5,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamdedup.cli.arguments import Commands, add_separator, add_url_rule, as_configured, refusing
+from streamdedup.cli.arguments import (
+    Commands,
+    add_error_rate,
+    add_separator,
+    add_url_rule,
+    as_configured,
+    refusing,
+)
 from streamdedup.cli.list_options import add_config, add_hash_key, configured, stdin
 from streamdedup.errors import ConfigError
 from streamdedup.filters.kinds import LISTABLE
@@ -70,13 +77,7 @@ def _add_kind(build: argparse.ArgumentParser) -> None:
         default="fuse",
         help="the kind of filter (default: fuse, the smallest)",
     )
-    build.add_argument(
-        "--error-rate",
-        type=as_configured("error_rate"),
-        default=1e-6,
-        metavar="P",
-        help="the share of keys not on the list that match by mistake (default: 1e-6)",
-    )
+    add_error_rate(build, "keys not on the list that match by mistake", 1e-6)
     build.add_argument(
         "--capacity",
         type=as_configured("capacity"),
@@ -175,7 +176,7 @@ def _build(arguments: argparse.Namespace) -> int:
     from streamdedup.lists.build.proof import prove
     from streamdedup.lists.build.rejects import Rejects
     from streamdedup.lists.exact_store import place_of
-    from streamdedup.lists.progress import Progress
+    from streamdedup.progress import Progress
 
     output: Path = arguments.output
     given = arguments.format, arguments.column, arguments.field

@@ -31,7 +31,7 @@ from streamdedup.errors import ConfigError
 if TYPE_CHECKING:  # they bring numpy, which --help does without
     from streamdedup.commands.lines import Chunk
     from streamdedup.keys.options import Normalization
-    from streamdedup.lists.progress import Progress
+    from streamdedup.progress import Progress
 
 WAKE_S = 0.25  # at most this long a system call blocks before Python handles a signal
 _INSTEAD = "give it lines: streamdedup pipe <FILE"
@@ -211,7 +211,7 @@ def _is_path(name: str) -> bool:
 
 def _progress(files: Collection[str]) -> "Progress":
     """Return what reports how far the inputs are read."""
-    from streamdedup.lists.progress import Progress
+    from streamdedup.progress import Progress
 
     sizes = list[int]()
     for file in files:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamdedup.cli.arguments import as_configured
+from streamdedup.cli.arguments import add_error_rate, as_configured
 from streamdedup.cli.streams import say
 from streamdedup.errors import ConfigError, with_options
 from streamdedup.filters import GROWTH, KINDS, STATIC
@@ -30,12 +30,7 @@ def add_filter(pipe: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the number of distinct keys to make room for, for example 100_000 or 5M (default: 10M)",
     )
-    pipe.add_argument(
-        "--error-rate",
-        type=as_configured("error_rate"),
-        metavar="P",
-        help="the share of new lines that may be dropped wrongly, at capacity (default: 1e-6)",
-    )
+    add_error_rate(pipe, "new lines that may be dropped wrongly, at capacity")
     pipe.add_argument(
         "--hash",
         choices=("murmur3", "siphash"),

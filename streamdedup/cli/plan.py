@@ -3,7 +3,14 @@
 import argparse
 from typing import Any
 
-from streamdedup.cli.arguments import Commands, Reader, add_key, as_configured, refusing
+from streamdedup.cli.arguments import (
+    Commands,
+    Reader,
+    add_error_rate,
+    add_key,
+    as_configured,
+    refusing,
+)
 from streamdedup.cli.streams import compiling, put, stdin
 
 
@@ -21,12 +28,7 @@ def add_plan(commands: Commands) -> None:
         metavar="N",
         help="the number of distinct keys, for example 100M",
     )
-    plan.add_argument(
-        "--error-rate",
-        type=as_configured("error_rate"),
-        metavar="P",
-        help="the share of new events that may be dropped wrongly, at capacity (default: 1e-6)",
-    )
+    add_error_rate(plan, "new events that may be dropped wrongly, at capacity")
     plan.add_argument(
         "--removable", action="store_true", help="only kinds from which keys can be removed"
     )

@@ -58,23 +58,22 @@ def load(path: Path, given: Mapping[str, Any], lines: Mapping[str, Any]) -> Adda
         )
     if not isinstance(found, Addable) or hasattr(found, "range") or "normalize" in header:
         raise ConfigError(f"--load {path}: it is not for the keys of lines; begin another file")
-    _check(path, header, given, lines)
+    _check(path, found, header.get(LINES, lines), {**given, **lines})
     return found
 
 
-def _check(
-    path: Path, header: Mapping[str, Any], given: Mapping[str, Any], lines: Mapping[str, Any]
-) -> None:
-    """ConfigError unless what is given is what was saved; an error rate may be less."""
-    kind = header["stages"][0]["kind"] if "stages" in header else header["kind"]
-    there = {**header, "kind": kind, **header.get(LINES, lines)}
-    for name, value in {**given, **lines}.items():
-        fits = there[name] <= value if name == "error_rate" else there[name] == value
-        if not fits:
-            raise ConfigError(
-                f"--load {path}: {_OPTIONS[name]} is {_shown(value)}, and was {_shown(there[name])} when it was saved;"
-                " give the same, or begin another file"
-            )
+def _check(path: Path, found: Addable, lines: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """ConfigError unless what is asked for is what was saved; an error rate may be less."""
+    from streamdedup import library  # which a run without --load does without
+
+    there = {**library.stated(found), **lines}
+    for name in library.differing(asked, there):
+        if name == "error_rate" and there[name] < asked[name]:
+            continue
+        raise ConfigError(
+            f"--load {path}: {_OPTIONS[name]} is {_shown(asked[name])}, and was {_shown(there[name])} when it was"
+            " saved; give the same, or begin another file"
+        )
 
 
 def _shown(value: object) -> str:

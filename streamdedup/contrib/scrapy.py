@@ -316,15 +316,14 @@ def _with_builtins(filter_: "F") -> "F":
 
 def _check_made_alike(filter_: "Addable", empty: "Addable") -> None:
     """ConfigError unless both were made with the same settings, except for the greatest size, which is set anew."""
-    from streamdedup.kept.options import stated
+    from streamdedup import library
 
-    there, here = stated(filter_), stated(empty)
-    for name in ("kind", "on_full", "capacity", "error_rate"):
-        if there[name] != (value := here[name]):
-            raise ConfigError(
-                f"{_setting(name)} is {value}, but the filter in this JOBDIR was made with {there[name]}; set it back,"
-                " or begin a new JOBDIR"
-            )
+    there, here = library.stated(filter_), library.stated(empty)
+    for name in library.differing(here, there, ("kind", "on_full", "capacity", "error_rate")):
+        raise ConfigError(
+            f"{_setting(name)} is {here[name]}, but the filter in this JOBDIR was made with {there[name]}; set it back,"
+            " or begin a new JOBDIR"
+        )
 
 
 def _errors_between(filter_: "Addable", first: int, last: int) -> float:

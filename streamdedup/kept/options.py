@@ -7,7 +7,7 @@ from typing import Any
 from streamdedup import library
 from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Growing
-from streamdedup.filters.kinds import KINDS, STATIC
+from streamdedup.filters.kinds import STATIC
 from streamdedup.keys.hashing import Hash
 
 
@@ -32,34 +32,23 @@ def empty(path: Path, options: Mapping[str, Any]) -> Addable:
     return library.build(options, Hash.draw() if draws else None)
 
 
-def stated(filter_: Addable) -> dict[str, Any]:
-    """Return the options of `streamdedup.build` with which a filter was made, but for `max_size` and `hash_key`."""
-    header = filter_.header()
-    found = library.options_of(filter_)
-    found.setdefault("on_full", header.get("on_full", library.WARN))
-    if "multiset" in KINDS[found["kind"]].options:
-        found.setdefault("multiset", False)
-    return found | {name: header[name] for name in ("hash", "normalize") if name in header}
-
-
 def check_same(path: Path, filter_: Addable, options: Mapping[str, Any]) -> None:
     """ConfigError, which names them, if `options` differ from those with which the filter in `path` was made."""
-    there = stated(filter_)
-    given = {name: value for name, value in options.items() if there.get(name) != value}
+    there = library.stated(filter_)
+    given = {name: options[name] for name in library.differing(options, there)}
     if "kind" in given:
         asked = given = {"kind": given["kind"]}
     elif given.keys() - {"hash_key", "max_size"}:
-        asked = {**stated(_made_like(filter_, there, given)), "hash": given.get("hash")}
+        asked = {**library.stated(_made_like(filter_, there, given)), "hash": given.get("hash")}
     else:
         return
-    differing = [
+    wrong = [
         f"{name} is {asked.get(name)!r:.60}, but the filter in {path} was made with {there.get(name)!r:.60}"
-        for name in given
-        if asked.get(name) != there.get(name)
+        for name in library.differing(asked, there, given)
     ]
-    if differing:
+    if wrong:
         raise ConfigError(
-            f"{'; '.join(differing)}; leave {'it' if len(differing) == 1 else 'them'} out, or choose a new directory"
+            f"{'; '.join(wrong)}; leave {'it' if len(wrong) == 1 else 'them'} out, or choose a new directory"
         )
 
 

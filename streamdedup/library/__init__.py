@@ -12,10 +12,11 @@ from streamdedup.filters.kinds import STATIC
 from streamdedup.keys.hashing import Hash
 from streamdedup.library import files
 from streamdedup.library.classic import ClassicBloom
-from streamdedup.library.content import add_all, options_of
+from streamdedup.library.content import add_all
 from streamdedup.library.files import of_class, save
 from streamdedup.library.full import STOP, WARN, WARNED
 from streamdedup.library.locked import naming_options
+from streamdedup.library.options import differing, options_of, stated
 from streamdedup.library.subclass import restored, shared, warm_up
 
 if TYPE_CHECKING:
@@ -27,12 +28,14 @@ __all__ = [
     "ClassicBloom",
     "add_all",
     "build",
+    "differing",
     "from_bytes",
     "load",
     "of_class",
     "options_of",
     "save",
     "shared",
+    "stated",
     "warm_up",
 ]
 

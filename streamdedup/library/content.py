@@ -22,6 +22,7 @@ from streamdedup.keys.hashing import is_arrow
 from streamdedup.library.equality import hold_the_same
 from streamdedup.library.full import Watched
 from streamdedup.library.locked import Method, both_alone
+from streamdedup.library.options import kind_within, options_of
 from streamdedup.library.refused import NO_LIST, Refusing
 from streamdedup.library.refused import named as named_filter
 
@@ -180,26 +181,8 @@ def copies(buffers: Iterable[memoryview]) -> list[memoryview]:
     return made
 
 
-def kind_within(one: Any) -> str:
-    """Return the kind of a filter; if it grows, that of its stages."""
-    return str(getattr(one, "_of", one.kind))
-
-
 def _class_name(one: Filter) -> str:
     return KINDS[kind_within(one)].path.rpartition(":")[2]
-
-
-def options_of(one: Any) -> dict[str, Any]:
-    """Return the options of `build` with which `one` was built, but for those of its hash, and for its `max_size`."""
-    header = one.header()
-    kind = kind_within(one)
-    stated = one._options if one.kind == "chain" else header
-    own = {name: stated[name] for name in KINDS[kind].options if stated.get(name) is not None}
-    if "range" not in own:
-        own["error_rate"] = header["error_rate"]
-    if isinstance(one, Growing):
-        own["on_full"] = "grow"
-    return {"kind": kind, "capacity": header["capacity"], **own}
 
 
 def _empty_like(one: Any) -> Any:

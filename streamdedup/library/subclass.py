@@ -15,7 +15,7 @@ from streamdedup.classes import DirectBitmap, class_of
 from streamdedup.filters.base import Filter
 from streamdedup.filters.kinds import KINDS, STATIC
 from streamdedup.keys.hashing import MURMUR3, Hash
-from streamdedup.library.content import BATCHES, copies, kind_within, of_keys
+from streamdedup.library.content import BATCHES, copies, of_keys
 from streamdedup.library.files import Saved
 from streamdedup.library.full import (
     STOP,
@@ -27,6 +27,7 @@ from streamdedup.library.full import (
     uniting,
 )
 from streamdedup.library.locked import Method, in_locked_steps, locked, naming_options
+from streamdedup.library.options import kind_within
 from streamdedup.native import HEAD, as_builtin, usable
 
 if TYPE_CHECKING:  # imported with the first class that has builtins

@@ -20,7 +20,7 @@ from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Verdict
 from streamdedup.lists import facts
 from streamdedup.lists.build import builder
-from streamdedup.lists.progress import Progress
+from streamdedup.progress import Progress
 from streamdedup.snapshot import files
 from tests.lists.tools import Commands, built
 from tests.lists.tools import lists as lists  # noqa: PLC0414 - a fixture

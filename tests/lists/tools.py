@@ -20,7 +20,7 @@ from streamdedup.lists.build.inputs import Input, inputs_of
 from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.normalization import Normalizing
-from streamdedup.lists.progress import Progress
+from streamdedup.progress import Progress
 from tests.filters.cases import HASH_KEY
 
 PROVIDER = Normalizing("email", EmailRules.of("provider"))

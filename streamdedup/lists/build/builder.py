@@ -33,7 +33,7 @@ from streamdedup.lists.exact_store import EXACT_KIND
 from streamdedup.lists.facts import EntryCounts, check_name
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.normalization import AS_THEY_ARE, Normalizing
-from streamdedup.lists.progress import Progress
+from streamdedup.progress import Progress
 from streamdedup.rules.duplicates import adder
 from streamdedup.snapshot import files
 from streamdedup.units import counted, sized

@@ -25,7 +25,7 @@ from streamdedup.lists.entry import (
     marked,
     wildcard,
 )
-from streamdedup.lists.progress import Progress
+from streamdedup.progress import Progress
 
 MARK_BYTES = np.frombuffer(EXACT + BELOW, dtype=np.uint8)
 

@@ -20,7 +20,7 @@ from streamdedup.lists.build.rejects import Rejects
 from streamdedup.lists.build.second_reader import SecondReading, read_again
 from streamdedup.lists.exact_store import ExactStore, place_of
 from streamdedup.lists.key_list import KeyList, load
-from streamdedup.lists.progress import Progress
+from streamdedup.progress import Progress
 from streamdedup.rules.lists import Match
 
 ENTRIES_A_PIECE = 1 << 15

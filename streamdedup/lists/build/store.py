@@ -19,8 +19,8 @@ from streamdedup.lists.build.spill_files import INSTEAD, Spill
 from streamdedup.lists.exact_store import VERSION, Owner, place_of
 from streamdedup.lists.facts import Facts
 from streamdedup.lists.key_list import KeyList
-from streamdedup.lists.progress import Progress
 from streamdedup.lists.sorted_digests import ROW
+from streamdedup.progress import Progress
 from streamdedup.snapshot import files
 from streamdedup.snapshot.format import pieces
 from streamdedup.snapshot.header import DamagedFileError, Header
