@@ -103,6 +103,16 @@ def events_of(keys: Iterable[str]) -> list[bytes]:
 
 
 @over(Stage)
+async def test_a_wrong_field_is_answered_with_those_of_the_schema(stage: Stage) -> None:
+    """Each counts for the events of those versions that have it."""
+    stage.config["key"]["field"] = "idd"
+    stage.write(*(value(number, "a") for number in (1, 2, 2, 1, 1) * 3))
+    found = await tried(load(stage.deployment.write_config()), 100, connected_to(stage.broker))
+    assert found.fields == ["id", "added"]
+    assert "fields that a tenth of the events have: id, added\n" in found.as_text()
+
+
+@over(Stage)
 async def test_versions_and_json_are_one_key(stage: Stage) -> None:
     """Of all ways to write an event, the first passes; a fold of the output takes the same keys."""
     stage.write(*events_of("abc"))
