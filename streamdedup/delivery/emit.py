@@ -179,13 +179,20 @@ class Emitter:
             letters = "set sink.dead_letter_topic and on_rejected: dead_letter"
             if reason.endswith(UNKNOWN_SCHEMA):
                 raise DeliveryError(
-                    f"{where} is {reason}; set kafka.schema_registry to the registry that has it, or {letters}"
+                    f"{where} is {reason}",
+                    remedy=f"set kafka.schema_registry to the registry that has it, or {letters}",
+                    finding="schema-unknown",
                 )
             if reason in header_limits.REASONS:
-                raise DeliveryError(f"{where} is {reason}; {letters}, or raise that limit")
+                raise DeliveryError(
+                    f"{where} is {reason}",
+                    remedy=f"{letters}, or raise that limit",
+                    finding="headers-exceeded",
+                )
             raise DeliveryError(
-                f"{where} is {reason}: {sink.topic} would refuse it or delete it at once; {letters}, or raise the"
-                f" limits of {sink.topic}"
+                f"{where} is {reason}: {sink.topic} would refuse it or delete it at once",
+                remedy=f"{letters}, or raise the limits of {sink.topic}",
+                finding="event-refused",
             )
         if malformed := np.flatnonzero(verdicts == Verdict.MALFORMED).tolist():
             self._log_malformed(part, malformed)

@@ -404,8 +404,9 @@ class FoldedMemory(Memory):
             if marks[row] == Verdict.PASS and batch.values.sizes[row] >= 0:
                 raise DeliveryError(
                     f"{self._settings.sink.topic}/{self._partition} offset {batch.offsets[row]} has no key: {reason};"
-                    " it passed by one, so key.format, key.field or kafka.schema_registry is another now: set that"
-                    " back, or begin with a new sink.topic"
+                    " it passed by one, so key.format, key.field or kafka.schema_registry is another now",
+                    remedy="set that back, or begin with a new sink.topic",
+                    finding="output-without-key",
                 )
 
 

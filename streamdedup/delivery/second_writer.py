@@ -40,8 +40,9 @@ async def second_writer(
     return DeliveryError(
         f"{where} has a second writer: offset {offset} is not ours; {written}, the first {first};"
         " their keys count as emitted from now on (of each, ask streamdedup explain -c FILE --at"
-        f" {where}:OFFSET); {last}; every output partition takes one writer, so stop the other and"
-        " restart"
+        f" {where}:OFFSET); {last}",
+        remedy="every output partition takes one writer, so stop the other and restart",
+        finding="second-writer",
     )
 
 

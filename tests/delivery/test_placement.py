@@ -143,6 +143,7 @@ def strange_headers(stage: Stage) -> dict[str, tuple[Headers, str]]:
     }
 
 
+@pytest.mark.finding("middle-stranger")
 @pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.rule(24)
@@ -168,6 +169,7 @@ async def test_an_event_of_a_stranger_stops_the_shard(stage: Stage, kind: str, b
     assert stage.emitted()[1] == keys[:before]
 
 
+@pytest.mark.finding("key-misplaced")
 @pytest.mark.rule(20)
 @over(Stage)
 async def test_a_misplaced_event_stops_the_shard(stage: Stage) -> None:
@@ -248,6 +250,7 @@ async def test_letters_name_the_event_by_its_place_in_the_input(
     assert stage.emitted()[1] == [twice]
 
 
+@pytest.mark.finding("headers-exceeded")
 @over(Stage)
 async def test_a_rejected_event_is_named_by_its_place_in_the_input(stage: Stage) -> None:
     """And the limits hold for the headers of the event itself: ours is no longer there."""

@@ -40,6 +40,7 @@ class Stage(memory.Stage):
         return await worker.stopped()
 
 
+@pytest.mark.finding("second-writer")
 @over(Stage)
 async def test_a_second_writer_is_named_by_what_it_wrote(stage: Stage) -> None:
     """The time, id and epoch of its first batch, how many events it wrote and where; never a key."""

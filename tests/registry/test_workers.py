@@ -234,8 +234,18 @@ LOST = [None, value(1, "a"), framed(1, b"wrong")]
     ("on_malformed", "output", "said"),
     [
         ("dead_letter", [framed(99, b"\2x")], OF_NOBODY),
-        ("pass", [framed(99, b"\2x")], OF_NOBODY),
-        ("dead_letter", LOST, "offset 2 has no key: the value does not fit schema 1"),
+        pytest.param(
+            "pass",
+            [framed(99, b"\2x")],
+            OF_NOBODY,
+            marks=pytest.mark.finding("schema-unknown"),
+        ),
+        pytest.param(
+            "dead_letter",
+            LOST,
+            "offset 2 has no key: the value does not fit schema 1",
+            marks=pytest.mark.finding("output-without-key"),
+        ),
         ("pass", LOST, None),
     ],
 )
@@ -252,6 +262,7 @@ async def test_an_event_of_the_output_whose_key_is_not_found_stops_the_shard(
         assert said in await stage.start().stopped()
 
 
+@pytest.mark.finding("schema-changed")
 @over(Stage)
 async def test_another_schema_under_an_id_stops_the_shard(stage: Stage) -> None:
     """It is another registry, whose ids mean something else; the snapshot remembers."""
@@ -265,6 +276,7 @@ async def test_another_schema_under_an_id_stops_the_shard(stage: Stage) -> None:
     assert len(stage.values) == 1
 
 
+@pytest.mark.finding("registry-away")
 @over(Stage)
 async def test_a_registry_that_is_away_is_waited_for(stage: Stage) -> None:
     """Nothing is judged meanwhile, /readyz reports it, and nothing becomes a dead letter."""

@@ -19,6 +19,7 @@ def forgets(worker: LocalWorker) -> bool:
     return "warning: unique deletes events (retention.ms=604800000)" in ready.text
 
 
+@pytest.mark.finding("output-forgets-first")
 @pytest.mark.parametrize("filter_", [{"capacity": 1000}, WINDOW], ids=["for ever", "a window"])
 @over(Stage)
 async def test_an_output_that_forgets_first_is_warned_of_while_it_does(

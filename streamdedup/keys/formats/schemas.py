@@ -334,5 +334,7 @@ class Schemas:
         if known and digest and known != digest:  # neither of a schema that was not read
             raise DeliveryError(
                 f"schema {number} is another than it was when the snapshot was saved ({digest} and {known}): ids of one"
-                " registry never change, so kafka.schema_registry names another one, or another context; set that back"
+                " registry never change, so kafka.schema_registry names another one, or another context",
+                remedy="set that back",
+                finding="schema-changed",
             )
