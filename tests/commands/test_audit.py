@@ -119,6 +119,24 @@ def test_a_topic_of_duplicates_that_was_set_later_proves_no_loss(forged: MemoryD
     assert "does not hold all duplicates" in report.as_text()
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_duplicate_that_was_cut_proves_no_loss(forged: MemoryDeployment, cut: bool) -> None:
+    """A letter without its value has no key: the missing key may be its, so the budget decides."""
+    forged.config["key"] = {"from": "json", "field": "id"}
+    forged.config["filter"]["error_rate"] = 0.01
+    duplicates = forged.create_side_topic("duplicates_topic")
+    forged.config["sink"]["duplicates_headers"] = True
+    events: list[Event] = [(0, None, b'{"id": %d}' % n, [], None) for n in range(100)]
+    forged.feed(events)
+    emit(forged, events[1:], 100)
+    if cut:
+        forged.produce(duplicates, [(0, None, None, [("streamdedup.cut", b"value")], None)])
+    report = forged.audited()
+    assert report.total.missing == 1
+    assert (report.total.lost, report.fine) == ((0, True) if cut else (1, False))
+    assert ("1 event of it without a key" in report.as_text()) == cut
+
+
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 def test_a_key_that_is_emitted_again_is_doubled(forged: MemoryDeployment, guarantee: str) -> None:
     """With exactly_once that is a breach; at_least_once promises less, and the events are reported all the same."""

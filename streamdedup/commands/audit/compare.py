@@ -97,6 +97,7 @@ class Comparison:
             await self._starts(),
             matches,
             checks=self._checks,
+            keyless=sum(each.sorts.keyless for each in self._outputs),
             across=across,
             unreadable=unreadable,
             strangers=strangers,

@@ -58,6 +58,7 @@ class Sorts:
     emitted: int = 0
     untimed: int = 0  # of these, in a window by time, those with a key and without a timestamp
     duplicates: int = 0
+    keyless: int = 0  # of the topic of duplicates, without a key
 
     def __add__(self, other: "Sorts") -> "Sorts":
         return Sorts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -293,8 +294,10 @@ class OutputReader(_Reader):
 
     def _duplicate(self, batch: EventBatch) -> None:
         keys = self._extractor.extract(batch)
-        self._add_judged(batch, keys, DROPPED, keys.keys.sizes >= 0)
+        keyed = keys.keys.sizes >= 0
+        self._add_judged(batch, keys, DROPPED, keyed)
         self.sorts.duplicates += len(batch)
+        self.sorts.keyless += int(np.count_nonzero(~keyed))
 
     def _elsewhere(self, batch: EventBatch, keys: Keys, judged: Mask) -> Mask:
         """Return which of the `judged` events belong in another partition, and count them."""
