@@ -111,7 +111,7 @@ def test_try_and_audit_print_a_line_for_each_finding(text: str) -> None:
     for shown in (trial.as_text(), report.as_text()):
         assert shown.replace("\n", "").isprintable()
     assert trial.as_text().count("\n") == 5
-    assert report.as_text().count("\n") == 8
+    assert report.as_text().count("\n") == 9
 
 
 @evil

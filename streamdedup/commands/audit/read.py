@@ -21,6 +21,7 @@ from streamdedup.commands.audit.rows import (
     Sorter,
     rows_of,
 )
+from streamdedup.commands.audit.unread import Unread
 from streamdedup.commands.audit.window_time import Latest, WindowTime
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.recipe import Recipe
@@ -50,6 +51,7 @@ class Sorts:
     """Numbers of events: of the input up to the committed offset, by their outcome; and of the output."""
 
     read: int = 0
+    judged: int = 0  # by the worker's lists and filter
     malformed: int = 0
     rejected: int = 0
     blocked: int = 0  # by a list, according to letters or marks
@@ -190,8 +192,8 @@ class InputReader(_Reader):
         self, reading: Reading, recipe: Recipe, at: InputPartition, extent: Extent, number: int = 0
     ) -> None:
         super().__init__(reading, recipe, extent, number)
-        self.at, self.until, self.waiting = at, extent.until, 0
-        """`waiting` counts the events that are under way."""
+        self.at, self.until, self.waiting = at, extent.until, Unread()
+        """`waiting` are the events that are under way."""
         sink, clock, start = self._settings.sink, reading.clock, extent.found.input_start
         marked = (sink.dead_letter_topic, sink.blocked_topic, self._settings.source.repartition)
         self.lettered, self.blocked, self.under_way = (
@@ -212,7 +214,7 @@ class InputReader(_Reader):
         lettered, blocked, under_way = (
             marked.of(offsets) for marked in (self.lettered, self.blocked, self.under_way)
         )
-        self.waiting += int(np.count_nonzero(under_way))
+        self.waiting += Unread.among(batch.timestamps[under_way])
         due = ~(lettered | blocked | under_way) & (offsets >= (self.extent.found.since or 0))
         if self._late is not None:
             due &= ~self._late.may_be_late(batch.timestamps)
@@ -230,6 +232,8 @@ class InputReader(_Reader):
         self._add_unjudged(batch, KNOWN, ~judged & ~(due & (passing | letters)))
         sorts = self.sorts
         sorts.read += len(batch)
+        has_key = keys.keys.sizes >= 0
+        sorts.judged += int(np.count_nonzero(has_key & ~(lettered | under_way)))
         sorts.malformed += int(np.count_nonzero(malformed))
         sorts.rejected += int(np.count_nonzero(lettered & ~malformed))
         sorts.blocked += int(np.count_nonzero(blocked))
