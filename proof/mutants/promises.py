@@ -9,7 +9,6 @@ from proof.mutants import (
     invariants,
     lists,
     membership,
-    naming,
     partitions,
     repartition,
     resuming,
@@ -32,5 +31,4 @@ MUTANTS: tuple[Mutant, ...] = (
     *repartition.MUTANTS,
     *chosen.MUTANTS,
     *growing.MUTANTS,
-    *naming.MUTANTS,
 )

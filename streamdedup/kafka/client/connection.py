@@ -133,15 +133,9 @@ def refusal(error: BaseException) -> DeliveryError | None:
     if type(error) is KafkaError and error.__cause__ is not None:
         error = error.__cause__
     if missing := _REFUSALS.get(type(error)):
-        return DeliveryError(
-            f"the broker refuses us: {error}",
-            remedy=f"check {missing} (docs/security.md)",
-            finding="broker-refuses",
-        )
+        return DeliveryError(f"the broker refuses us: {error}; check {missing} (docs/security.md)")
     if remedy := _LIMITS.get(type(error)):
-        return DeliveryError(
-            f"the broker accepts no such value: {error}", remedy=remedy, finding="broker-refuses"
-        )
+        return DeliveryError(f"the broker accepts no such value: {error}; {remedy}")
     return None
 
 

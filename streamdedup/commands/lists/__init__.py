@@ -1,1 +1,0 @@
-"""What the commands `streamdedup lists` do with a worker's configuration: change a list, and ask what is in force."""
