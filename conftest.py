@@ -13,7 +13,9 @@ import hypothesis
 import pytest
 import structlog
 
+from streamdedup.errors import StreamdedupError
 from streamdedup.keys.hashing import Digests, Hash
+from streamdedup.metrics.findings import Finding, Kind
 from streamdedup.worker import worker
 
 pytest_plugins = [
@@ -75,6 +77,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if item.get_closest_marker("container")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test marked `finding` if it does not cause the findings, or the errors of findings, that it names."""
+    named = {name for mark in item.iter_markers("finding") for name in mark.args}
+    if not named:
+        return (yield)
+    caused, at, init = set[str](), Kind.at, StreamdedupError.__init__
+
+    def noted(kind: Kind, place: str | None, sentence: str, remedy: str | None = None) -> Finding:
+        caused.add(kind.id)
+        return at(kind, place, sentence, remedy)
+
+    def noted_error(error: StreamdedupError, *given: Any, **named: Any) -> None:
+        caused.add(named.get("finding") or "")
+        init(error, *given, **named)
+
+    with patch.object(Kind, "at", noted), patch.object(StreamdedupError, "__init__", noted_error):
+        result = yield
+    if missing := named - caused:
+        pytest.fail(f"the test does not cause {', '.join(sorted(missing))}", pytrace=False)
+    return result
 
 
 class YoungCollector:

@@ -1,4 +1,4 @@
-"""`python -m proof tables`: write the tables of docs/ that are made: options, metrics, and which tests hold which rule.
+"""`python -m proof tables`: write the tables of docs/ that are made: options, metrics, findings, and what holds a rule.
 
 A test holds a rule if it carries `@pytest.mark.rule(NUMBER)`. The number and the words of a rule are the page's.
 """
@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from streamdedup.metrics import catalogue
+from streamdedup.metrics import catalogue, findings
 from streamdedup.settings import reference_markdown
 
 ROOT = Path(__file__).parents[1]
@@ -61,10 +61,31 @@ def _with_rules(page: str) -> str:
     return _RULE.sub(row, page)
 
 
+def _findings() -> str:
+    """Make the table of all findings, each with its section in the runbook. KeyError if one has none."""
+    sections = runbook_sections()
+    rows = [
+        f"| [`{kind.id}`](runbook.md#{sections[kind.id]}) | {kind.severity} | {kind.meaning} |"
+        for kind in findings.KINDS.values()
+    ]
+    return "\n".join(["| Finding | Severity | Means |", "|---|---|---|", *rows]) + "\n"
+
+
+def runbook_sections() -> Mapping[str, str]:
+    """Return, for each finding that the runbook names by "Finding `id`", the anchor of its section."""
+    sections, anchor = dict[str, str](), ""
+    for line in re.split(r"\n(?=#)", (DOCS / "runbook.md").read_text("utf-8")):
+        heading, _, text = line.partition("\n")
+        anchor = re.sub(r"[^\w -]", "", heading.lstrip("# ").lower()).replace(" ", "-")
+        sections |= dict.fromkeys(re.findall(r"\b[Ff]inding\s+`([\w-]+)`", text), anchor)
+    return sections
+
+
 PAGES: Mapping[str, Callable[[str], str]] = {
     "configuration.md": lambda page: _with_table(page, reference_markdown()),
     "metrics.md": lambda page: _with_table(page, catalogue.reference_markdown()),
     "delivery.md": _with_rules,
+    "operate.md": lambda page: _with_table(page, _findings()),
 }
 
 

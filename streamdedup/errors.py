@@ -40,9 +40,19 @@ def with_options(text: str, named: Callable[[str], str]) -> str:
 
 
 class StreamdedupError(Exception):
-    """The base of all errors that this package raises on purpose."""
+    """The base of all errors that this package raises on purpose.
+
+    `remedy` says what to do, and is the last part of the message. `finding` is the id of the finding
+    (`metrics.findings`) that a worker reports if this error stops a partition; None if it has none of its own.
+    """
 
     exit_status = 1
+
+    def __init__(
+        self, sentence: str = "", *, remedy: str | None = None, finding: str | None = None
+    ) -> None:
+        super().__init__(f"{sentence}; {remedy}" if remedy else sentence)
+        self.sentence, self.remedy, self.finding = sentence, remedy, finding
 
 
 class ConfigError(StreamdedupError):

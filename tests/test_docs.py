@@ -51,7 +51,6 @@ NOT_RUN = {
     "docs/blacklist.md": 4,
     "docs/crawler.md": 4,
     "docs/deploy.md": 5,
-    "docs/explain.md": 2,
     "docs/keys.md": 1,
     "docs/lookaside.md": 1,
     "docs/metrics.md": 1,
@@ -297,9 +296,10 @@ def _messages(path: Path) -> Iterator[str]:
         texts = constants | _texts(ast.walk(function))
         for node in ast.walk(function):
             if isinstance(node, ast.Call) and _tells(node.func) and node.args:
-                pattern = _pattern(node.args[-1], texts)
-                if pattern.replace(_VALUE, ""):
-                    yield pattern
+                sentence = _pattern(node.args[-1], texts)
+                remedies = [each.value for each in node.keywords if each.arg == "remedy"]
+                if sentence.replace(_VALUE, ""):
+                    yield "; ".join([sentence, *(_pattern(each, texts) for each in remedies)])
 
 
 def _texts(nodes: Iterable[ast.AST]) -> dict[str, ast.expr]:
@@ -330,9 +330,9 @@ def _pattern(node: ast.expr, texts: Mapping[str, ast.expr]) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(_pattern(part, texts) for part in node.values)
     if isinstance(node, ast.FormattedValue):
-        known = isinstance(node.value, ast.Name) and texts.get(node.value.id)
-        return _pattern(known, texts) if known else _VALUE
-    return _VALUE
+        return _pattern(node.value, texts)
+    known = isinstance(node, ast.Name) and texts.get(node.id)
+    return _pattern(known, texts) if known else _VALUE
 
 
 class TestKeys:

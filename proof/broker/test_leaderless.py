@@ -43,7 +43,7 @@ async def test_a_partition_without_a_leader_is_named(
         await worker.until(
             lambda: deployment.source in str(worker.lines("partition_without_leader")), "the line"
         )
-        assert f"warning: {deployment.source}/0 has no leader" in page(worker).text
+        assert f"warning: {deployment.source}/0: it has no leader" in page(worker).text
         node.start()
         await worker.logged("partition_has_leader")
         deployment.feed(keyed(range(200, 400), 3))

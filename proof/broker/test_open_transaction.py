@@ -53,6 +53,7 @@ def open_transaction(
     wait_until_stable(deployment.bootstrap, topic, ends)
 
 
+@pytest.mark.finding("foreign-transaction")
 @pytest.mark.rule(2)
 async def test_nothing_is_doubled_over_an_open_transaction(
     deployment: Deployment, start: Start

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.commands import list_changes
+from streamdedup.commands.lists import write as write_module
 from streamdedup.lists.normalization import Normalizing
 from streamdedup.rules.lists import Match
 from tests.lists.test_entries import URL, matches
@@ -118,11 +118,13 @@ def test_changes_are_read_from_lines_of_each_kind(
     """A file of an old Mac has as many entries as lines, too."""
     found = list[bytes]()
 
-    async def write(_tree: object, _op: str, entries: list[bytes], _reason: str) -> int:
+    async def write(
+        _tree: object, _op: str, entries: list[bytes], _reason: str, _actor: str
+    ) -> int:
         found.extend(entries)
         return len(entries)
 
-    monkeypatch.setattr(list_changes, "write", write)
+    monkeypatch.setattr(write_module, "write", write)
     config = Path(__file__).parents[2] / "config" / "dedup.yaml"
     topic = ("--set", "blocklist.control_topic=changes")
     said = lists("add", "-c", config, *topic, "-", stdin=b"a\rb\r\n# c\r\r\nd\n e \r")

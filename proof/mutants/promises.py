@@ -9,6 +9,7 @@ from proof.mutants import (
     invariants,
     lists,
     membership,
+    naming,
     partitions,
     repartition,
     resuming,
@@ -31,4 +32,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *repartition.MUTANTS,
     *chosen.MUTANTS,
     *growing.MUTANTS,
+    *naming.MUTANTS,
 )

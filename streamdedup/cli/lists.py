@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamdedup.cli.arguments import Commands, add_overrides
+from streamdedup.cli.arguments import Commands, add_overrides, refusing
 from streamdedup.cli.list_build import add_build
 from streamdedup.cli.list_options import add_config, add_hash_key, configured, settings_of, stdin
 from streamdedup.cli.streams import compiling, put, say, write
@@ -22,6 +22,7 @@ def add_lists(commands: Commands) -> None:
     _add_inspect(parts)
     _add_check(parts)
     _add_changes(parts)
+    _add_in_force(parts)
 
 
 def _add_inspect(parts: Commands) -> None:
@@ -135,7 +136,7 @@ def _change(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from streamdedup import logs
-    from streamdedup.commands.list_changes import write
+    from streamdedup.commands.lists.write import write
     from streamdedup.units import counted
 
     tree = settings_of(arguments.config, arguments.overrides)
@@ -143,6 +144,67 @@ def _change(arguments: argparse.Namespace) -> int:
     entries = [entry for given in arguments.entries for entry in _entries(given)]
     written = asyncio.run(write(tree, arguments.op, entries, arguments.reason, arguments.actor))
     say(f"streamdedup: {counted(written, 'change')} written to {tree.blocklist.control_topic}")
+    return 0
+
+
+def _add_in_force(parts: Commands) -> None:
+    part = parts.add_parser(
+        "changes",
+        help="print the single changes that are in force: who made them, when and why",
+        description="Print a line for each change of blocklist.control_topic that is in force, the newest first, with"
+        " fields separated by tabs: partition/offset of its message; add or remove; address or domain; actor; time;"
+        " reason; and the entry, if an ENTRY is given or with --show-entries. Without ENTRY, all changes are printed.",
+    )
+    add_overrides(part)
+    part.add_argument(
+        "entries",
+        nargs="*",
+        default=[],
+        metavar="ENTRY",
+        help="an address (with the changes of its domains), @example.com, .example.com, or - for the lines of standard"
+        " input, where it is not in the list of processes",
+    )
+    part.add_argument(
+        "--show-entries", action="store_true", help="print the entries, which may be addresses"
+    )
+    part.add_argument(
+        "--limit",
+        type=refusing(_limit),
+        default=1000,
+        metavar="N",
+        help="how many changes, the newest (default: 1,000, at most 100k)",
+    )
+    part.add_argument("--json", action="store_true", help="print one JSON object")
+    part.set_defaults(call=_in_force)
+
+
+def _limit(text: str) -> int:
+    from streamdedup.commands.lists.in_force import LIMIT_MAX
+    from streamdedup.units import parse_count
+
+    limit = parse_count(text)
+    if not 1 <= limit <= LIMIT_MAX:
+        raise ValueError(f"must be from 1 to {LIMIT_MAX:,} changes")
+    return limit
+
+
+def _in_force(arguments: argparse.Namespace) -> int:
+    import asyncio
+    import json
+
+    from streamdedup import logs
+    from streamdedup.commands.lists.in_force import in_force
+
+    tree = settings_of(arguments.config, arguments.overrides)
+    logs.set_up()
+    asked = [entry for given in arguments.entries for entry in _entries(given)]
+    with compiling():
+        report = asyncio.run(
+            in_force(tree, asked, limit=arguments.limit, shows_entries=arguments.show_entries)
+        )
+    put(json.dumps(report.as_json()) + "\n" if arguments.json else report.as_text())
+    for note in report.notes():
+        say(f"streamdedup: {note}")
     return 0
 
 

@@ -17,6 +17,7 @@ from streamdedup.filters.base import Addable, Growing
 from streamdedup.filters.kinds import CELLED
 from streamdedup.filters.options import can_grow
 from streamdedup.filters.window.protocol import Windowed
+from streamdedup.kernel import give_back_compiler
 from streamdedup.keys.formats.csv_records import swallowed
 from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.keys.formats.line_column import chosen
@@ -148,7 +149,9 @@ def deduplicate(
     written; then False is returned. A filter that `is_loaded` has its options from another run.
     """
     sieve, of = _Sieve(write, filter_, on_full != "warn", summary), summary.of
-    for chunk in chunks:
+    for number, chunk in enumerate(chunks):
+        if number == 1:  # all kernels are loaded
+            give_back_compiler()
         had_room = room_of(filter_) >= 0
         try:
             fits = sieve.pass_fresh(chunk)

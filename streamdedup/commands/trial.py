@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdedup.commands.audit.window_time import clock_of
 from streamdedup.commands.fit import Fit, Seen
 from streamdedup.commands.window_trial import WindowTrial
 from streamdedup.delivery.cross_partition import REMEDY, Evidence, record_keys_matter, suspicion
@@ -23,7 +24,6 @@ from streamdedup.delivery.schemas import FRAMED_REMEDY, framed, registry_answeri
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.delivery.shard import verdicts_without_rules
 from streamdedup.delivery.turns import keys_of
-from streamdedup.delivery.window_time import clock_of
 from streamdedup.errors import ConfigError
 from streamdedup.events import EventBatch, Verdict
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect
@@ -35,6 +35,7 @@ from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.retention import shortfall
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
+from streamdedup.keys.field_names import SHOWN_MAX, FieldNames
 from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.keys.hashing import MURMUR3, Hash
 from streamdedup.metrics.counts import Meters
@@ -49,6 +50,7 @@ from streamdedup.threads import Threads
 from streamdedup.units import escaped
 from streamdedup.worker.lists import ListLoader
 
+_OF_A_FIELD = "the field "  # in a reason
 EVENTS_MAX = 1_000_000  # some 400 MB
 STALL_S_MAX = 10.0
 REPARTITIONED = (
@@ -75,7 +77,7 @@ class Trial:
     window, which drops them if `late_drop`. `in_several` counts the keys that come in several partitions, and `unseen`
     the events that pass for that reason. `without_record_key` counts events, and `under_several` keys that come under
     several record keys; both are 0 if record keys do not matter. `fit` compares the keys with the filter, if that can
-    be too small.
+    be too small. `fields` names the fields that many events have; None unless an event is malformed by a field.
     """
 
     topic: str
@@ -97,6 +99,7 @@ class Trial:
     without_record_key: int = 0
     under_several: int = 0
     fit: Fit | None = None
+    fields: list[str] | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -119,6 +122,11 @@ class Trial:
         """Why partitions were perhaps not chosen by the key; None if the record keys raise no doubt."""
         return suspicion(self.keyed, self.without_record_key, self.under_several)
 
+    @property
+    def _shown_fields(self) -> str:
+        fields = self.fields or ["none"]
+        return ", ".join(fields[:SHOWN_MAX]) + (", and more" if len(fields) > SHOWN_MAX else "")
+
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain JSON values."""
         reasons = [
@@ -138,6 +146,7 @@ class Trial:
             "events": self.events,
             "verdicts": {verdict.name.lower(): self.verdicts[verdict] for verdict in Verdict},
             "reasons": reasons,
+            "fields": self.fields and self.fields[:SHOWN_MAX],
             "blocked_by": {
                 match.name.lower(): self.matched[match.name.lower()] for match in Match if match
             },
@@ -171,6 +180,8 @@ class Trial:
             lines.append(
                 f"  {events:,} times: {reason}; first at partition {partition}{of}, offset {offset}{byte}"
             )
+        if self.fields is not None:
+            lines.append(f"fields that a tenth of the events have: {self._shown_fields}")
         lines.append(f"distinct keys: {self.distinct:,}")
         if self.fit:
             lines += self.fit.lines()
@@ -233,6 +244,7 @@ class _Trying:
         count = len(partitions)
         recipe = Recipe(self._settings, count)
         self._hash, self._extractor = Hash.draw(), recipe.extractor()
+        self._names = FieldNames(self._extractor) if self._settings.key.paths else None
         await registry_answering(recipe)
         self._repartitions = self._settings.source.repartition is not None
         self._clock = clock_of(recipe)
@@ -262,9 +274,11 @@ class _Trying:
         for left, partition in zip(range(count, 0, -1), partitions, strict=True):
             # Rounded up, of what is left: a partition gives more if those before it had too few.
             if share := -((found.events - events) // left):
-                await self._partition(found, partition, share)
+                await self._partition(found, partition, share, left)
         second = deduplicating(self._settings) if self._repartitions else self._settings
         found.fit = self._seen.fit(second.filter)
+        if self._names and any(_OF_A_FIELD in reason for reason in found.reasons):
+            found.fields = self._names.common()
         found.under_several = sum(record is None for record in self._record_of.values())
         found.distinct = len(self._partitions_of)
         found.in_several = sum(len(places) > 1 for places in self._partitions_of.values())
@@ -277,11 +291,16 @@ class _Trying:
             return None
         return Limits.of(topology[sink.topic], sink.compression)
 
-    async def _partition(self, found: Trial, partition: InputPartition, events: int) -> None:
+    async def _partition(
+        self, found: Trial, partition: InputPartition, events: int, left: int
+    ) -> None:
+        """Judge at most `events` events of one of the `left` partitions that are left."""
         topic, number = partition
         async with asyncio.timeout(ANSWER_S_MAX):
             end = await self._cluster.stable_offset(topic, number)
             start = max(await self._cluster.first_offset(topic, number), end - events)
+        if self._names:
+            self._names.spread(end - start, left)
         reading = self._cluster.committed_events(topic, number, start, end, stall_s=STALL_S_MAX)
         async with aclosing(reading) as batches:
             async for batch in batches:
@@ -296,6 +315,8 @@ class _Trying:
 
     def _judge(self, found: Trial, batch: EventBatch, keys: Keys, above: Mapping[int, str]) -> None:
         limits, present = self._limits, Span.at(wall_clock_ms())
+        if self._names:
+            self._names.add(batch)
         if not found.events and (warning := framed(batch, self._extractor)):
             found.notes.append(f"{warning}; {FRAMED_REMEDY}")
         rejected = refused_by(limits, self._settings, batch, keys, present) if limits else {}

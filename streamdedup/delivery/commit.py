@@ -141,7 +141,9 @@ class Committer:
             source = self._settings.source.topic
             raise DeliveryError(
                 f"{source}/{self._partition} offset {offset}: {error.topic} refuses the record that"
-                f" reports this event ({error.reason}); check the settings of {error.topic}"
+                f" reports this event ({error.reason})",
+                remedy=f"check the settings of {error.topic}",
+                finding="letter-refused",
             ) from error
         self._pace.halve(transaction, f"refused by {error.topic}: {error.reason}")
 

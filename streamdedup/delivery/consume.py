@@ -109,8 +109,9 @@ class InputReader:
             self._stay()
             if is_last_try:
                 raise DeliveryError(
-                    f"{self._topic}/{self._partition} offset {self.next_offset} cannot be read: {error};"
-                    f" {self._remedy(damage)}"
+                    f"{self._topic}/{self._partition} offset {self.next_offset} cannot be read: {error}",
+                    remedy=self._remedy(damage),
+                    finding="batch-unreadable",
                 ) from None
             self._tries = self._tries + 1 if one_by_one else 0
             self._one_by_one = ONE_BY_ONE_EVENTS

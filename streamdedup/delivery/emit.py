@@ -32,7 +32,7 @@ from streamdedup.kafka.limits import Limits
 from streamdedup.kafka.options import BLOCKED_BY, MARK
 from streamdedup.kafka.records.marks import MARK_BYTES_MAX, appended, mark, marked_rows
 from streamdedup.kafka.sink import RefusedError
-from streamdedup.kafka.topics import Topology, sink_topics
+from streamdedup.kafka.topics import Topology, sink_topics, stamped_topics
 from streamdedup.keys.extract import Keys
 from streamdedup.keys.formats.schema_registry import UNKNOWN_SCHEMA
 from streamdedup.logs import RateLimit
@@ -88,7 +88,7 @@ class Emitter:
         Return False if no letter was refused for that, or if they have no timestamp already. It happens if our clock is
         wrong and the broker's time is not known yet, and if the clocks of two brokers differ.
         """
-        letters = (self._sink.dead_letter_topic, self._sink.blocked_topic)
+        letters = stamped_topics(self._sink)
         if not (self._stamps_letters and error.by_time and error.topic in letters):
             return False
         self._stamps_letters = False
@@ -114,7 +114,10 @@ class Emitter:
         await self._copy(sink.topic, marked, np.flatnonzero(passing))
         if sink.duplicates_topic and not sink.shadow:
             duplicates = np.flatnonzero(verdicts == Verdict.DUPLICATE)
-            await self._copy(sink.duplicates_topic, batch, duplicates)
+            if sink.duplicates_headers:
+                await self._send(sink.duplicates_topic, part, _duplicate_letters(duplicates))
+            else:
+                await self._copy(sink.duplicates_topic, batch, duplicates)
         if sink.blocked_topic and not sink.shadow:
             await self._send(sink.blocked_topic, part, _blocked_letters(part.blocked))
         reasons = self._reasons(part)
@@ -179,13 +182,20 @@ class Emitter:
             letters = "set sink.dead_letter_topic and on_rejected: dead_letter"
             if reason.endswith(UNKNOWN_SCHEMA):
                 raise DeliveryError(
-                    f"{where} is {reason}; set kafka.schema_registry to the registry that has it, or {letters}"
+                    f"{where} is {reason}",
+                    remedy=f"set kafka.schema_registry to the registry that has it, or {letters}",
+                    finding="schema-unknown",
                 )
             if reason in header_limits.REASONS:
-                raise DeliveryError(f"{where} is {reason}; {letters}, or raise that limit")
+                raise DeliveryError(
+                    f"{where} is {reason}",
+                    remedy=f"{letters}, or raise that limit",
+                    finding="headers-exceeded",
+                )
             raise DeliveryError(
-                f"{where} is {reason}: {sink.topic} would refuse it or delete it at once; {letters}, or raise the"
-                f" limits of {sink.topic}"
+                f"{where} is {reason}: {sink.topic} would refuse it or delete it at once",
+                remedy=f"{letters}, or raise the limits of {sink.topic}",
+                finding="event-refused",
             )
         if malformed := np.flatnonzero(verdicts == Verdict.MALFORMED).tolist():
             self._log_malformed(part, malformed)
@@ -238,6 +248,11 @@ def _marked_again(batch: EventBatch) -> EventBatch:
 
 def _with_mark(batch: EventBatch, rows: Integers, headers: Headers) -> EventBatch:
     return appended(batch, rows, [headers], np.zeros(len(rows), dtype=np.int64))
+
+
+def _duplicate_letters(rows: Integers) -> Letters:
+    """Return letters without a reason: their topic says it."""
+    return Letters("duplicates", rows, [()], np.zeros(len(rows), dtype=np.int64))
 
 
 def _blocked_letters(blocked: BlockedRows) -> Letters:

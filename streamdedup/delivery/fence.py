@@ -107,8 +107,10 @@ async def committed_offset(
         await asyncio.sleep(POLL_S)
     raise DeliveryError(
         f"{source}/{partition}: a transaction {whose} has not ended, and would change the offset of the group {group},"
-        " so where to go on is undecided; keep other writers off, and end it (kafka-transactions.sh --bootstrap-server"
-        " SERVER find-hanging --broker-id ID names it, on __consumer_offsets; then abort)"
+        " so where to go on is undecided",
+        remedy="keep other writers off, and end it (kafka-transactions.sh --bootstrap-server SERVER find-hanging"
+        " --broker-id ID names it, on __consumer_offsets; then abort)",
+        finding="foreign-offsets",
     )
 
 
@@ -198,8 +200,10 @@ async def wait_decided(
     writer = await _writer_of(cluster, output, partition, stable)
     raise DeliveryError(
         f"{output}/{partition}: a transaction {whose} is open from offset {stable} on{writer}, so what the"
-        " output holds is undecided; end it (kafka-transactions.sh --bootstrap-server SERVER abort --topic"
-        f" {output} --partition {partition} --start-offset {stable}) and keep other writers off"
+        " output holds is undecided",
+        remedy="end it (kafka-transactions.sh --bootstrap-server SERVER abort --topic"
+        f" {output} --partition {partition} --start-offset {stable}) and keep other writers off",
+        finding="foreign-transaction",
     )
 
 

@@ -14,6 +14,8 @@ import structlog
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.broker_clock import DIFFERENCE_S_MAX, BrokerClock, Span, certain_s
 from streamdedup.logs import RateLimit
+from streamdedup.metrics import findings
+from streamdedup.metrics.findings import Finding
 
 log = structlog.get_logger(__name__)
 
@@ -134,10 +136,14 @@ class LeaderClocks:
         leaders = self._leaders(partitions)
         return bool(leaders) and all(map(self._clock.present, leaders))
 
-    def warnings(self, partitions: Collection[int]) -> Iterator[str]:
-        """Yield a line for each leader of `partitions` whose clock certainly differs from ours. Any thread may call."""
+    def findings(self, partitions: Collection[int]) -> Iterator[Finding]:
+        """Yield one for each leader of `partitions` whose clock certainly differs from ours. Any thread may call."""
         for leader, seconds in self._differing(partitions):
-            yield f"{differs(seconds)} the clock of broker {leader}; set the wrong one right (NTP)"
+            yield findings.CLOCK_DIFFERS.at(
+                None,
+                f"{differs(seconds)} the clock of broker {leader}",
+                "set the wrong one right (NTP)",
+            )
 
     def _differing(self, partitions: Collection[int]) -> Iterator[tuple[int, float]]:
         for leader in self._leaders(partitions):

@@ -159,7 +159,9 @@ from streamdedup.kafka.doubt_causes import IF_REPEATED, doubt_cause
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topology
 from streamdedup.logs import RateLimit
+from streamdedup.metrics import findings
 from streamdedup.metrics.counts import ShardMeters
+from streamdedup.metrics.findings import Finding
 from streamdedup.settings.meaning import shown_check
 
 log = structlog.get_logger(__name__)
@@ -193,7 +195,7 @@ class Delivery:
         settings = recipe.settings
         self.state = State.ASSIGNED
         self.partition = partition
-        self.trouble: str | None = None  # why the shard is full or stopped; else None
+        self.trouble: Finding | None = None  # why the shard is full or stopped; else None
         self._meters = services.meters.of(partition)
         self._committed_offset = 0
         self.known_commit: int | None = None
@@ -486,8 +488,9 @@ class Delivery:
             raise DeliveryError(
                 f"the offset was committed by a worker of another meaning ({shown_check(found.meaning)}, ours is"
                 f" {shown_check(ours)}): with another key, output, middle topic or number of its partitions. So what"
-                " was emitted may be in other partitions than its key's; set that back, or begin with a new"
-                " kafka.group_id, middle and output (docs/partitioning.md)"
+                " was emitted may be in other partitions than its key's",
+                remedy="set that back, or begin with a new kafka.group_id, middle and output (docs/partitioning.md)",
+                finding="meaning-differs",
             )
         self._log.warning(
             "keys_changed",
@@ -598,7 +601,7 @@ class Delivery:
     async def _wait_full(self, shard: Shard) -> None:
         self._services.source.hold(self.partition)
         held = self._recipe.held(shard.filter)
-        self.trouble = f"{held}: {self._recipe.larger()}"
+        self.trouble = findings.FILTER_FULL.at(self._name, f"full: {held}", self._recipe.larger())
         self.state = State.FULL
         self._log.error(
             "filter_full",
@@ -615,7 +618,8 @@ class Delivery:
             "give the worker more memory, or fewer partitions by starting another worker, or lower filter.capacity;"
             " then restart it"
         )
-        self.trouble, self.state = f"{reason}: {remedy}", State.FULL
+        self.trouble = findings.WITHOUT_MEMORY.at(self._name, f"full: {reason}", remedy)
+        self.state = State.FULL
         self._services.cluster.patience.forget(self._name)
         self._services.source.hold(self.partition)
         self._log.error("filter_without_memory", reason=reason, remedy=remedy)
@@ -662,7 +666,9 @@ class Delivery:
             )
 
     async def _stop(self, error: Exception) -> None:
-        self.trouble = str(error)
+        self.trouble = findings.of_error(
+            error, findings.PARTITION_STOPPED, self._name, State.STOPPED.value
+        )
         self.state = State.STOPPED
         self._services.cluster.patience.forget(self._name)
         self._services.source.hold(self.partition)

@@ -53,8 +53,9 @@ class Middle:
         found = await asyncio.to_thread(found_in, batch, 0, self.group)
         raise StrangerError(
             f"{self.topic}/{batch.partition} offset {stranger} is no copy of this deployment: it has {found}, not the"
-            f" origin of group {self.group!r}; keep other writers off {self.topic}, which belongs to this deployment"
-            f" alone, and {REMEDY}"
+            f" origin of group {self.group!r}",
+            remedy=f"keep other writers off {self.topic}, which belongs to this deployment alone, and {REMEDY}",
+            finding="middle-stranger",
         )
 
     async def check_placement(self, batch: EventBatch, keys: Column) -> None:
@@ -72,10 +73,13 @@ class Middle:
         if batch.topic == self.topic:
             topic, partition, offset = batch.place(row)
             raise DeliveryError(
-                f"{what}, a copy of {topic}/{partition} offset {offset}, belongs by its key in {where}; keep other"
-                f" writers off {self.topic}, and {REMEDY}"
+                f"{what}, a copy of {topic}/{partition} offset {offset}, belongs by its key in {where}",
+                remedy=f"keep other writers off {self.topic}, and {REMEDY}",
+                finding="key-misplaced",
             )
         raise DeliveryError(
             f"{what} belongs by its key in {where}, so it does not come from {self.topic}, and its duplicates would"
-            f" pass; keep other writers off {batch.topic}, and {REMEDY}"
+            " pass",
+            remedy=f"keep other writers off {batch.topic}, and {REMEDY}",
+            finding="key-misplaced",
         )

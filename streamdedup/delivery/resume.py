@@ -173,12 +173,16 @@ def check_output(found: PartitionState, sink: SinkOptions) -> None:
     if differs(note.output_id, found.output_id):
         raise DeliveryError(
             f"{sink.topic} is not the topic that offsets were committed with: it was deleted and made again, or"
-            " sink.topic was changed, and what was emitted is not in it; use another kafka.group_id to begin anew"
+            " sink.topic was changed, and what was emitted is not in it",
+            remedy="use another kafka.group_id to begin anew",
+            finding="output-made-again",
         )
     if found.output_end < note.label:
         raise DeliveryError(
             f"{sink.topic} ends at offset {found.output_end}, but events up to {note.label} were committed to it: the"
-            " log lost its end; restore it, or use another kafka.group_id to begin anew"
+            " log lost its end",
+            remedy="restore it, or use another kafka.group_id to begin anew",
+            finding="output-lost-end",
         )
 
 
@@ -200,7 +204,9 @@ def check_memory(
     if label > found.output_end:
         raise DeliveryError(
             f"{sink.topic} ends at offset {found.output_end}, but its filter has folded it up to {label}: the log lost"
-            " its end; restore it, or remove the snapshots to fold what is left"
+            " its end",
+            remedy="restore it, or remove the snapshots to fold what is left",
+            finding="output-lost-end",
         )
     if outlived or not is_short(label, found):
         return None
@@ -211,7 +217,11 @@ def check_memory(
             f" duplicates would pass, and that snapshot is removed after {unfit.saves} saves (snapshot.keep)"
         )
         if sink.on_gap == "stop":
-            raise DeliveryError(f"{held}; set sink.on_gap: accept to go on so")
+            raise DeliveryError(
+                held,
+                remedy="set sink.on_gap: accept to go on so",
+                finding="output-trimmed-other-settings",
+            )
         return held
     missing = (
         f"{sink.topic} begins at offset {found.output_start}, and the events from {label} up to there are in no"
@@ -219,7 +229,11 @@ def check_memory(
         " lost; else their duplicates would pass"
     )
     if sink.on_gap == "stop":
-        raise DeliveryError(f"{missing}; set sink.on_gap: accept to go on without them")
+        raise DeliveryError(
+            missing,
+            remedy="set sink.on_gap: accept to go on without them",
+            finding="output-trimmed",
+        )
     return missing
 
 
@@ -276,8 +290,10 @@ def growth(found: PartitionState, source: SourceOptions) -> str | None:
         )
         if source.on_growth == "refuse":
             raise DeliveryError(
-                f"{grown}; set source.on_growth: accept to go on, or begin again with a new input topic of as many"
-                " partitions"
+                grown,
+                remedy="set source.on_growth: accept to go on, or begin again with a new input topic of as many"
+                " partitions",
+                finding="input-grown",
             )
         return grown
     moved = (
@@ -286,7 +302,9 @@ def growth(found: PartitionState, source: SourceOptions) -> str | None:
     )
     if source.on_growth == "refuse":
         raise DeliveryError(
-            f"{moved}; set source.on_growth: accept to go on, or make the input again with {before} partitions"
+            moved,
+            remedy=f"set source.on_growth: accept to go on, or make the input again with {before} partitions",
+            finding="input-remade",
         )
     return moved
 
@@ -314,13 +332,17 @@ def within_bounds(offset: int, start: int, end: int, source: SourceOptions) -> R
     if source.repartition and source.topic_ == source.repartition.topic:
         raise DeliveryError(
             f"the committed offset {offset} is outside of the middle topic, which holds {held}: events were deleted"
-            " before they were read, and source.on_gap is about the input alone; move the offset of this group to"
-            f" {start}, and those of GROUP-repartition back, so that they are copied again (docs/partitioning.md)"
+            " before they were read, and source.on_gap is about the input alone",
+            remedy=f"move the offset of this group to {start}, and those of GROUP-repartition back, so that they are"
+            " copied again (docs/partitioning.md)",
+            finding="middle-trimmed",
         )
     lost = f"the committed offset {offset} is outside of the input, which holds {held}"
     if source.on_gap == "stop":
         raise DeliveryError(
-            f"{lost}: events were deleted before they were read; set source.on_gap: skip to go on without them"
+            f"{lost}: events were deleted before they were read",
+            remedy="set source.on_gap: skip to go on without them",
+            finding="input-trimmed",
         )
     return Resume(start, False, lost, anew=True, skipped_from=offset)
 

@@ -111,4 +111,8 @@ def refuse_unknown(batch: EventBatch, keys: Keys, remedy: str) -> None:
     """DeliveryError if the schema of an event of `batch` is not known, and so its key is not."""
     for row, reason in keys.unknown.items():
         topic, partition, offset = batch.place(row)
-        raise DeliveryError(f"{topic}/{partition} offset {offset} is {reason}: {remedy}")
+        raise DeliveryError(
+            f"{topic}/{partition} offset {offset} is {reason}",
+            remedy=remedy,
+            finding="schema-unknown",
+        )

@@ -36,12 +36,12 @@ async def second_writer(
         _first(cluster, output, partition, offset),
         _last(cluster, output, partition, foreign.producer_id),
     )
-    where = f"{output}/{partition}"
     return DeliveryError(
-        f"{where} has a second writer: offset {offset} is not ours; {written}, the first {first};"
-        " their keys count as emitted from now on (of each, ask streamdedup explain -c FILE --at"
-        f" {where}:OFFSET); {last}; every output partition takes one writer, so stop the other and"
-        " restart"
+        f"{output}/{partition} has a second writer: offset {offset} is not ours; {written}, the first {first};"
+        " their keys count as emitted from now on, so events of the input with these keys are duplicates (streamdedup"
+        f" explain -c FILE --at INPUT/PARTITION:OFFSET says of which offset); {last}",
+        remedy="every output partition takes one writer, so stop the other and restart",
+        finding="second-writer",
     )
 
 

@@ -91,7 +91,8 @@ def _to_make(settings: Settings, found: Topology, source: Topic, like: Topic) ->
         if name == settings.sink.topic:
             configs = output_settings(like, settings.filter.remembered_ms)
         elif name == settings.sink.duplicates_topic and output is not None:
-            configs = duplicates_settings(like, output)
+            are_letters = settings.sink.duplicates_headers
+            configs = duplicates_settings(like, output, are_letters=are_letters)
         else:
             configs = settings_like(like)
         made[name] = Topic(name, None, source.partitions, like.replicas, settings=configs)

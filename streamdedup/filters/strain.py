@@ -38,7 +38,9 @@ def chosen_keys(kind: str, hash_: Hash) -> ChosenKeysError:
     """Return the error for a filter of this kind and hash."""
     return ChosenKeysError(
         f"filter.hash {hash_.name}: in a filter of kind {kind}, keys take longer than keys at random ever do, so"
-        f" somebody seems to choose them, and one is refused; {chosen_keys_remedy(hash_)}"
+        " somebody seems to choose them, and one is refused",
+        remedy=chosen_keys_remedy(hash_),
+        finding="keys-chosen",
     )
 
 

@@ -34,7 +34,7 @@ from streamdedup.kafka.client.protocol import (
     list_offsets,
 )
 from streamdedup.kafka.large import LargeBatches, Permit
-from streamdedup.kafka.old_format import refusal
+from streamdedup.kafka.old_format import OldRecordsError
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.partitions import LastWrite
 from streamdedup.kafka.records.decoding import CHUNK_BYTES, PendingDecode
@@ -300,7 +300,7 @@ async def committed_events(
                     f"{topic}/{partition} no longer holds offset {position}"
                 ) from None
             except OldFormatError as error:
-                raise DeliveryError(refusal(topic, partition, error.offset)) from None
+                raise OldRecordsError(topic, partition, error.offset) from None
             if isinstance(batch, PendingDecode):
                 await permit.decode(batch)
                 moved_at = loop.time()

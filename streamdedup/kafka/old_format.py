@@ -15,12 +15,17 @@ ASKED_AT_ONCE = 16  # partitions
 class OldRecordsError(DeliveryError):
     """The next events are in such a format; what was read before them is sound."""
 
+    def __init__(self, topic: str, partition: int, offset: int) -> None:
+        super().__init__(_found(topic, partition, offset), remedy=_REMEDY, finding="old-format")
 
-def refusal(topic: str, partition: int, offset: int) -> str:
-    """Return what is wrong, and what helps."""
+
+_REMEDY = "copy the topic with a producer of today and read the copy, or let retention remove them, and read on"
+
+
+def _found(topic: str, partition: int, offset: int) -> str:
     return (
-        f"{topic}/{partition} has records of a format from before Kafka 0.11 at offset {offset}, which cannot be read:"
-        " copy the topic with a producer of today and read the copy, or let retention remove them, and read on"
+        f"{topic}/{partition} has records of a format from before Kafka 0.11 at offset {offset}, which"
+        " cannot be read"
     )
 
 
@@ -45,4 +50,4 @@ async def check(cluster: Cluster, group: str, topic: Topic, *, from_start: bool)
     found = await asyncio.gather(*(old_at(*each) for each in firsts.items()))
     for partition, offset in zip(firsts, found, strict=True):
         if offset is not None:
-            raise ConfigError(refusal(topic.name, partition, offset))
+            raise ConfigError(_found(topic.name, partition, offset), remedy=_REMEDY)

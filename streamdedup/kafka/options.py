@@ -434,6 +434,12 @@ class SinkOptions(BaseModel):
     duplicates_topic: Name | None = Field(
         default=None, description="Where duplicates go; not set, they are only counted."
     )
+    duplicates_headers: bool = Field(
+        default=False,
+        description="Whether events on `duplicates_topic` are letters, like dead letters: with headers that name the "
+        "event's topic, partition, offset and timestamp in the input, stamped with the broker's time, and cut if they "
+        "are larger than the topic allows. Otherwise they are copies, byte for byte.",
+    )
     blocked_topic: Name | None = Field(
         default=None,
         description="Where events go that the `blocklist` blocks, with the name and version of the list and the "

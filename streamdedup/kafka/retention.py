@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from streamdedup.kafka.topics import FOREVER, Topic
 
+PLACE_BYTES_MAX = 512  # of the headers that name an event's place; its topic's name has at most 249
+_BYTES_MAX = "max.message.bytes"
 _LIMITS = (
-    "max.message.bytes",
+    _BYTES_MAX,
     "message.timestamp.type",
     "message.timestamp.before.max.ms",
     "message.timestamp.after.max.ms",
@@ -48,9 +50,15 @@ def output_settings(source: Topic, remembered_ms: int | None) -> dict[str, str]:
     return settings
 
 
-def duplicates_settings(source: Topic, output: Topic) -> dict[str, str]:
-    """Return the settings of a topic for duplicates, which takes all events that `output` takes, as far as known."""
+def duplicates_settings(source: Topic, output: Topic, *, are_letters: bool) -> dict[str, str]:
+    """Return the settings of a topic for duplicates, which takes all events that `output` takes, as far as known.
+
+    If they `are_letters`, it has room for their headers, and needs no limits of time.
+    """
     limits = {name: output.settings[name] for name in _LIMITS if name in output.settings}
+    if are_letters:
+        more = {_BYTES_MAX: str(output.bytes_max + PLACE_BYTES_MAX)} if _BYTES_MAX in limits else {}
+        return settings_like(source) | more
     return settings_like(source) | limits
 
 

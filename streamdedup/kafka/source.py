@@ -50,7 +50,7 @@ from streamdedup.kafka.client.tasks import (
     how_it_ended,
     rejoin_after_error,
 )
-from streamdedup.kafka.old_format import OldRecordsError, refusal
+from streamdedup.kafka.old_format import OldRecordsError
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.decoding import CHUNK_BYTES, PendingDecode
@@ -255,7 +255,7 @@ class KafkaMember:
                 raise UnreadableError(type(error).__name__) from error
             raise
         except OldFormatError as error:
-            raise OldRecordsError(refusal(*where, error.offset)) from None
+            raise OldRecordsError(*where, error.offset) from None
         except DamagedBatchError as error:
             raise UnreadableError(str(error), error.damage) from error
         except Exception as error:

@@ -280,6 +280,12 @@ def sink_topics(sink: SinkOptions) -> list[str]:
     return [sink.topic, *filter(None, side_topics)]
 
 
+def stamped_topics(sink: SinkOptions) -> list[str]:
+    """Return the names of the topics whose events are letters: we stamp them, with the broker's time."""
+    duplicates = sink.duplicates_topic if sink.duplicates_headers else None
+    return [*filter(None, (duplicates, sink.blocked_topic, sink.dead_letter_topic))]
+
+
 def check(
     topology: Topology,
     source: str,
@@ -348,7 +354,7 @@ def _misfits(
     output = topology.topics.get(sink.topic)
     duplicates = topology.topics.get(sink.duplicates_topic or "")
     if output and duplicates and output.settings and duplicates.settings:
-        problems += _narrower(duplicates, output)
+        problems += _narrower(duplicates, output, are_letters=sink.duplicates_headers)
     for side in sink_topics(sink)[1:]:
         topic = topology.topics.get(side)
         if topic is not None and topic.compacted:
@@ -372,18 +378,18 @@ def _misfits(
     return problems
 
 
-def _narrower(duplicates: Topic, output: Topic) -> list[str]:
+def _narrower(duplicates: Topic, output: Topic, *, are_letters: bool) -> list[str]:
     """Return the limits that are stricter in the duplicates topic than in the output.
 
-    A duplicate may be as large, as old or as far ahead as any event that passes.
+    A duplicate may be as large, as old or as far ahead as any event that passes; a letter about one is never old.
     """
-    limits = {
-        "max.message.bytes": (duplicates.bytes_max, output.bytes_max),
+    limits = {"max.message.bytes": (duplicates.bytes_max, output.bytes_max)}
+    times = {
         "message.timestamp.after.max.ms": (duplicates.ahead_ms_max, output.ahead_ms_max),
         "message.timestamp.before.max.ms": (duplicates.behind_ms_max, output.behind_ms_max),
     }
     problems = []
-    for setting, (narrow, wide) in limits.items():
+    for setting, (narrow, wide) in (limits if are_letters else limits | times).items():
         if narrow < wide:
             problems.append(
                 f"the topic {duplicates.name} has {setting}={narrow}, less than {output.name} ({wide}): a duplicate may"

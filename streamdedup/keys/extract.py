@@ -199,6 +199,17 @@ class Extractor:
         """Return whether a schema of `batch` is not known yet."""
         return self.schemas is not None and bool(self.schemas.unresolved(self.heads(batch)))
 
+    def texts(self, batch: EventBatch) -> Column:
+        """Return the values as they are read: JSON without a frame; by a schema, with the prefix that names it."""
+        if self.format == "json":
+            return batch.values
+        framed = self._prefixed(batch.values, batch.headers)
+        if self.schemas is not None:
+            return framed
+        from streamdedup.keys.formats import framing  # imported here: few use its kernels
+
+        return framing.unframed(framed)
+
     def heads(self, batch: EventBatch) -> Column:
         """Return the beginning of each value, with the prefix that names its schema."""
         values = batch.values

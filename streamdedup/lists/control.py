@@ -21,13 +21,22 @@ from streamdedup.keys.normalizers.base import (
     Normalizer,
 )
 from streamdedup.lists.entry import hinted, wildcard
-from streamdedup.lists.overlay import ADDED, PARTITIONS_MAX, REMOVED, UNCHANGED
+from streamdedup.lists.overlay import (
+    ADDED,
+    CHANGES_MAX,
+    MOVED_MAX,
+    PARTITIONS_MAX,
+    REMOVED,
+    UNCHANGED,
+    Changes,
+)
 
 ENTRY_BYTES_MAX = 4096
 REASON_CHARS_MAX = 1000
 ACTOR_CHARS_MAX = 100
 VALUE_BYTES_MAX = 16_384  # the longest texts take 12 bytes a character in JSON, as two escapes
 OPS = {"add": ADDED, "remove": REMOVED}
+_OP_OF = {ADDED: "add", REMOVED: "remove", UNCHANGED: "undo"}
 
 Op = Literal["add", "remove", "undo"]
 
@@ -54,7 +63,7 @@ def read_change(entry: bytes | None, value: bytes | None, normal: Normalizer | N
         raise MalformedError(
             "the record key is null; it must be the entry that is added or removed"
         )
-    written, key = _normalized(entry, normal)
+    written, key = control_entry(entry, normal)
     if entry != written:
         raise MalformedError(
             "the record key is not normalized, so another message could contradict it"
@@ -66,16 +75,21 @@ def read_change(entry: bytes | None, value: bytes | None, normal: Normalizer | N
 
 
 def control_key(entry: bytes, normal: Normalizer | None) -> bytes:
-    """Return the record key of an entry, the same however the entry is written.
+    """Return the record key of an entry. MalformedError as `control_entry` raises it."""
+    return control_entry(entry, normal)[0]
+
+
+def op_of(change: Change) -> str:
+    """Return how a message writes that change: `add`, `remove`, or `undo`, which is a null value."""
+    return _OP_OF[change.change]
+
+
+def control_entry(entry: bytes, normal: Normalizer | None) -> tuple[bytes, bytes]:
+    """Return the record key of an entry, the same however the entry is written, and the key by which a list holds it.
 
     MalformedError if it is not an entry, or stands for two domains. The latter would have two record keys for one key
     of the list, and nothing would show which of the two messages came last.
     """
-    return _normalized(entry, normal)[0]
-
-
-def _normalized(entry: bytes, normal: Normalizer | None) -> tuple[bytes, bytes]:
-    """Return the record key of an entry, and the key of the list."""
     if len(entry) > ENTRY_BYTES_MAX:
         raise MalformedError(f"the entry has more than {ENTRY_BYTES_MAX} bytes")
     if not isinstance(normal, DomainNormalizer):
@@ -149,6 +163,20 @@ def _read(value: bytes) -> tuple[int, str, str]:
 
 def _text(given: object, chars_max: int) -> str:
     return given[:chars_max] if isinstance(given, str) else ""
+
+
+def refuse_too_many(changes: Changes, topic: str) -> None:
+    """Raise ConfigError if `topic` holds more changes than a worker keeps. Blocking, for some milliseconds."""
+    if changes.more_than(CHANGES_MAX):
+        raise ConfigError(
+            f"the topic {topic} holds more than {CHANGES_MAX:,} changes; build the list again with them, and write null"
+            " values for their keys"
+        )
+    if changes.moved > MOVED_MAX:
+        raise ConfigError(
+            f"the topic {topic} holds changes of more than {MOVED_MAX:,} entries in several partitions each, as after"
+            " partitions were added; run `streamdedup lists undo` and then `lists add` or `remove` for such entries"
+        )
 
 
 async def control_topic(cluster: Cluster, topic: str) -> Topic:

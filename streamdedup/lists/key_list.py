@@ -131,14 +131,8 @@ class KeyList:
         return Causes.file_alone(len(matches))
 
     def candidates(self, keys: Column) -> tuple[Integers, Column]:
-        """Return, for each key by which a list may hold the domain of a key, its row of `keys`, ascending, and the key.
-
-        The domain of a URL is its host.
-        """
-        rules = self.facts.normalizing.rules
-        if isinstance(rules, UrlRules):
-            return host_column.candidates(keys, drops_www=rules.www)
-        return domains.candidates(keys)
+        """Return the keys by which the list may hold the domains of `keys`, as `Normalizing.candidates` does."""
+        return self.facts.normalizing.candidates(keys)
 
     def warm_up(self) -> None:
         """Compile the kernels that `match` runs, or load them from the cache, so that no batch waits for that."""

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self, cast, get_args
 
 from streamdedup.errors import SnapshotError
-from streamdedup.keys.normalizers import normalizer
+from streamdedup.events import Column, Integers
+from streamdedup.keys.normalizers import domains, host_column, normalizer
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import EmailRules, Normalization, UrlRules
 from streamdedup.snapshot.header import field
@@ -34,6 +35,15 @@ class Normalizing:
     def knows_domains(self) -> bool:
         """Whether a list may hold domains in the place of keys: those of addresses, or the hosts of URLs."""
         return self.name in _RULES
+
+    def candidates(self, keys: Column) -> tuple[Integers, Column]:
+        """Return, for each key by which a list may hold the domain of a key, its row of `keys`, ascending, and the key.
+
+        The domain of a URL is its host.
+        """
+        if isinstance(self.rules, UrlRules):
+            return host_column.candidates(keys, drops_www=self.rules.www)
+        return domains.candidates(keys)
 
     def header(self) -> dict[str, Any]:
         """Return it as plain JSON values."""

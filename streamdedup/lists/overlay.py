@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamdedup.filters.base import Mask
 from streamdedup.filters.exact.digest_map import EMPTY, DigestMap
 from streamdedup.keys.hashing import Bytes, Digests
 
@@ -142,6 +143,22 @@ class Changes:
         """Merge the latest changes into the rest. Blocking, for as long as copying all changes takes."""
         self._merged = DigestMap.of(self._latest).merged_into(self._merged)
         self._latest, self._overlay = {}, None
+
+    def decide(
+        self, digests: Digests, changes: Sequence[int], stamps: Sequence[int], partition: int
+    ) -> Mask:
+        """Return which of these messages, as `apply` takes them, are in force now: (n,). Blocking, as `merge` is.
+
+        Two messages about one key, of one time and to one effect, count as one: both are.
+        """
+        if self._latest:
+            self.merge()
+        own = [
+            _number(change, partition, stamp) if change else 0
+            for change, stamp in zip(changes, stamps, strict=True)
+        ]
+        numbers = np.array(own, dtype=np.uint64)
+        return np.asarray((numbers > 0) & (numbers == self._merged.numbers(digests)))
 
     def overlay(self) -> Overlay:
         """Return all changes up to now. Blocking, for some milliseconds, or as `merge` does."""

@@ -95,6 +95,14 @@ READY = Metric(
     "0 or 1",
     "Whether every partition assigned to this worker is live; `/readyz` gives the reasons if not.",
 )
+FINDING = Metric(
+    "streamdedup_finding",
+    "gauge",
+    "findings",
+    "How many findings of this id are active: of partitions, topics or lists, or of the worker. `/readyz` has their"
+    " texts, and [operate](operate.md#findings) says what each means.",
+    ("id", "severity"),
+)
 SHADOW = Metric(
     "streamdedup_shadow",
     "gauge",

@@ -141,8 +141,10 @@ class Client:
         status, body = self._answer(path)
         if status in _REFUSALS:
             raise DeliveryError(
-                f"the schema registry refuses us, with status {status}: set or correct the credentials of"
-                f" {_WHERE} (basic_auth_... or bearer_token...), or have it let us read schemas"
+                f"the schema registry refuses us, with status {status}",
+                remedy=f"set or correct the credentials of {_WHERE} (basic_auth_... or bearer_token...), or have it let"
+                " us read schemas",
+                finding="registry-refuses",
             )
         if status == TOO_MANY or status >= 500:
             raise RegistryAwayError(f"{self._host} answers with status {status}")

@@ -251,7 +251,7 @@ class Registry:
 
     def _refuse_other(self, number: int | str) -> None:
         if isinstance(number, int) and (reason := self._others.get(number)):
-            raise DeliveryError(reason)
+            raise DeliveryError(reason, finding="schema-changed")
 
     def _give_up(self, number: int | str) -> None:
         """Give up an id; say so, once a minute at most."""

@@ -5,7 +5,7 @@ the commits of this process are added.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 
 import structlog
@@ -37,7 +37,7 @@ class Heads:
         # By partition: its last stable offset, and the loop's time at which an open transaction began to hold it.
         self._open: dict[InputPartition, tuple[int, float]] = {}
         self._partitions: Collection[InputPartition] = ()
-        self._stopped: Mapping[InputPartition, str] = {}
+        self._stopped: Collection[InputPartition] = ()
         self._standings = Standings({})
         self._commits: dict[InputPartition, Standing] = {}  # of ours, since `_standings` was made
         # Our partitions that wait, each with one that it waits for.
@@ -46,7 +46,7 @@ class Heads:
         self._moved, self._wakes, self._woke_at = asyncio.Event(), False, 0.0
 
     async def begin(
-        self, partitions: Collection[InputPartition], stopped: Mapping[InputPartition, str]
+        self, partitions: Collection[InputPartition], stopped: Collection[InputPartition]
     ) -> None:
         """Watch these partitions from now on; `stopped` holds, at any moment, those of ours that are stopped.
 

@@ -43,8 +43,9 @@ def input_offset(
             raise DeliveryError(
                 f"{partition}: the offset {committed.offset} was committed by a stage of another meaning"
                 f" ({shown_check(note.meaning)}, ours is {shown_check(meaning.check)}): with another key, middle topic,"
-                " or number of its partitions; set that back, or begin with a new kafka.group_id, middle and"
-                " output (docs/partitioning.md)"
+                " or number of its partitions",
+                remedy="set that back, or begin with a new kafka.group_id, middle and output (docs/partitioning.md)",
+                finding="meaning-differs",
             )
         for was, is_now, why in (
             (note.cluster_id, found.cluster_id, "the offset was committed on another cluster"),

@@ -52,6 +52,8 @@ from streamdedup.kafka.records.decoding import PendingDecode
 from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.source import UnreadableError
 from streamdedup.kafka.topics import Topology, sink_topics
+from streamdedup.metrics import findings
+from streamdedup.metrics.findings import Finding
 from streamdedup.repartition.heads import Heads
 from streamdedup.repartition.inputs import Inputs
 from streamdedup.repartition.lost_markers import finish_copies, finish_offsets
@@ -77,6 +79,7 @@ TURN_S = 0.2  # between two looks at the assignment while there is nothing to co
 IDLE_COMMIT_S = 5.0  # between two commits of a position that moved without events
 POLL_S = 0.2  # between two questions whether the first member has committed the births
 AHEAD_S = 0.01  # for a batch behind one that would wait
+STOPPED = "stopped"
 HELD_S = 0.2  # between two looks of a partition that waits, if no other one moves
 
 
@@ -103,9 +106,9 @@ class Stage:
         options = options_of(self._settings)
         self._inputs, self._sources = inputs, inputs.sources
         self._middle, self._partitions = options.topic, options.partitions
-        self.trouble: str | None = None
+        self.trouble: Finding | None = None
         """Why the whole stage is stopped; else None."""
-        self.stopped: dict[InputPartition, str] = {}
+        self.stopped: dict[InputPartition, Finding] = {}
         """The partitions that are stopped, and why."""
         self.waits: str | None = None
         """What it waits for before it can begin; None if it does not wait."""
@@ -197,7 +200,12 @@ class Stage:
         await self._writer.drop()
 
     def _stop(self, error: Exception) -> None:
-        self.trouble = str(error)
+        self.trouble = findings.of_error(
+            error,
+            findings.STAGE_STOPPED,
+            f"{self._settings.source.shown} to {self._middle}",
+            STOPPED,
+        )
         for partition in self._sources.assigned or ():
             self._inputs.hold(partition)
         self._log.error(
@@ -444,7 +452,9 @@ class Stage:
 
     def stop_partition(self, partition: InputPartition, error: Exception) -> None:
         """Read nothing more of `partition`: only an operator can settle what is wrong with it."""
-        self.stopped[partition] = str(error)
+        self.stopped[partition] = findings.of_error(
+            error, findings.STAGE_PARTITION_STOPPED, str(partition), STOPPED
+        )
         self._inputs.hold(partition)
         self._log.error(
             "repartition_partition_stopped",

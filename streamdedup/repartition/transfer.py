@@ -63,8 +63,8 @@ class LeavesError(StreamdedupError):
 class PartitionStoppedError(DeliveryError):
     """Only an operator can settle what is wrong with `partition`."""
 
-    def __init__(self, partition: InputPartition, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, partition: InputPartition, why: DeliveryError) -> None:
+        super().__init__(why.sentence, remedy=why.remedy, finding=why.finding)
         self.partition = partition
 
 
@@ -246,7 +246,7 @@ class Transfer:
         try:
             await emitter.emit(part_at(emitter.letter_ms(None, self._services.now_ms())))
         except DeliveryError as error:
-            raise PartitionStoppedError(partition, str(error)) from error
+            raise PartitionStoppedError(partition, error) from error
 
     def _narrow(self, error: RefusedError, taken: list[Piece]) -> None:
         """Take fewer events, to find the one that was refused; or name it, if it was alone."""
@@ -266,8 +266,12 @@ class Transfer:
             if is_letter or where in self._refused:
                 raise PartitionStoppedError(
                     piece.partition,
-                    f"{piece.partition} offset {offset}: {error.topic} refuses the record that reports"
-                    f" this event ({error.reason}); check the settings of {error.topic}",
+                    DeliveryError(
+                        f"{piece.partition} offset {offset}: {error.topic} refuses the record that reports this event"
+                        f" ({error.reason})",
+                        remedy=f"check the settings of {error.topic}",
+                        finding="letter-refused",
+                    ),
                 ) from error
             self._refused[where] = f"refused by {error.topic}: {error.reason}"
 

@@ -16,6 +16,8 @@ from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.offsets import Committed
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topics import Topology
+from streamdedup.metrics import findings
+from streamdedup.metrics.findings import Finding
 from streamdedup.repartition.inputs import topics_of
 from streamdedup.repartition.offsets import committed_on, of_each, partitions_of
 from streamdedup.settings import Settings
@@ -45,7 +47,7 @@ class Uncopied:
         self._waiting: dict[InputPartition, int] = {}
         # When events first waited without a member, by the loop's clock.
         self._since: float | None = None
-        self.missing: str | None = None
+        self.missing: Finding | None = None
 
     @property
     def offsets(self) -> int:
@@ -55,7 +57,7 @@ class Uncopied:
     @property
     def progress(self) -> dict[str, Any]:
         """What a line of progress says of it."""
-        missing = {"repartition_missing": self.missing} if self.missing else {}
+        missing = {"repartition_missing": self.missing.text} if self.missing else {}
         return {"input_lag": self.offsets, **missing}
 
     async def run(self) -> None:
@@ -113,9 +115,11 @@ class Uncopied:
                 reason="events of the inputs wait to be copied, and the group of the first stage has no members",
                 remedy=REMEDY,
             )
-        self.missing = (
+        self.missing = findings.STAGE_MISSING.at(
+            None,
             f"{counted(self.offsets, 'offset')} of {self._settings.source.shown} wait to be copied, and the group"
-            f" {self._group} has no members; {REMEDY}"
+            f" {self._group} has no members",
+            REMEDY,
         )
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
+from streamdedup.server.findings import active
 from streamdedup.server.listener import Listener
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import TAKES_LONG, pages
@@ -20,6 +21,7 @@ __all__ = ["Phase", "Status", "serving"]
 log = structlog.get_logger(__name__)
 
 ENDS_S_MAX = 1.0
+LOOK_S = 1.0
 
 
 @asynccontextmanager
@@ -31,15 +33,23 @@ async def serving(options: ServerOptions, status: Status) -> AsyncIterator[None]
     pulse = Pulse()
     made = pages(status, pulse)
     listener = await asyncio.to_thread(Listener, options.host, options.port, made, TAKES_LONG)
-    beating = asyncio.create_task(pulse.beat())
+    beside = [asyncio.create_task(pulse.beat()), asyncio.create_task(_watch(status, pulse))]
     status.port = listener.port
     log.info("server_listens", host=options.host, port=listener.port, pages=list(made))
     try:
         yield
     finally:
-        beating.cancel()
+        for task in beside:
+            task.cancel()
         listener.close()
         # For its end the thread needs another one, which cannot start once the interpreter ends.
         with suppress(TimeoutError):
             async with asyncio.timeout(ENDS_S_MAX):
                 await asyncio.to_thread(listener.join, ENDS_S_MAX)
+
+
+async def _watch(status: Status, pulse: Pulse) -> None:
+    """Look at the findings every second, so that each is known since then, whoever asks, until cancelled."""
+    while True:
+        active(status, pulse)
+        await asyncio.sleep(LOOK_S)

@@ -2,6 +2,7 @@
 
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
@@ -24,7 +25,9 @@ from streamdedup.events import Verdict
 from streamdedup.metrics import catalogue
 from streamdedup.metrics.catalogue import Metric
 from streamdedup.metrics.counts import Histogram, ShardMeters
+from streamdedup.metrics.findings import KINDS
 from streamdedup.rules.lists import Answer, Match
+from streamdedup.server.findings import active
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Status
 from streamdedup.version import __version__
@@ -86,8 +89,8 @@ _OF_SNAPSHOT: dict[Metric, Callable[[Newest, Shard], float]] = {
 class WorkerCollector(Collector):
     """Reads a worker's metrics. Several threads may scrape at once."""
 
-    def __init__(self, status: Status, pulse: Pulse, is_ready: Callable[[], bool]) -> None:
-        self._status, self._pulse, self._is_ready = status, pulse, is_ready
+    def __init__(self, status: Status, pulse: Pulse) -> None:
+        self._status, self._pulse = status, pulse
 
     @override
     def collect(self) -> Iterator[Family]:
@@ -110,7 +113,13 @@ class WorkerCollector(Collector):
             catalogue.BUILD.meaning,
             {"version": __version__, "python": platform.python_version()},
         )
-        yield _family(catalogue.READY, [((), self._is_ready())])
+        failures, others = active(self._status, self._pulse)
+        yield _family(catalogue.READY, [((), not failures)])
+        count = Counter(found.kind.id for found in (*failures, *others))
+        yield _family(
+            catalogue.FINDING,
+            [((kind.id, kind.severity), count[kind.id]) for kind in KINDS.values()],
+        )
         yield _family(catalogue.SHADOW, [((), self._status.shadow)])
         yield _family(catalogue.BROKER_AWAY, [((), self._status.broker_away_s)])
         yield _family(catalogue.REGISTRY_AWAY, [((), self._status.registry_away_s)])

@@ -18,6 +18,7 @@ from streamdedup.kafka.base import Cluster, Member, Source, Sources
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.metrics.counts import Meters
+from streamdedup.metrics.findings import GROUP_REFUSES, Finding, Log
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.selection import Selection
 from streamdedup.repartition.stage import Stage
@@ -109,7 +110,7 @@ class Copying:
                 if stage and stage.stopped
                 else {}
             ),
-            **({"repartition_stopped": stage.trouble} if stage and stage.trouble else {}),
+            **({"repartition_stopped": stage.trouble.text} if stage and stage.trouble else {}),
             **({"repartition_paused": stage.paused} if stage and stage.paused else {}),
             **({"repartition_held": stage.held} if stage and stage.held else {}),
         }
@@ -151,13 +152,13 @@ class Status:
     clocks: LeaderClocks | None = None
     epoch: int = -1
     port: int | None = None
-    group_says: str | None = None
+    group_says: Finding | None = None
     group_shared_with: int = 0
     unserved: frozenset[tuple[str, int]] = frozenset()
     held: Mapping[int, OpenTransaction] = field(default_factory=dict)
     leaderless: frozenset[tuple[str, int]] = frozenset()
-    output_forgets: str | None = None
-    output_shared: str | None = None
+    output_forgets: Finding | None = None
+    output_shared: Finding | None = None
     fenced_by_others: frozenset[int] = frozenset()
     watch: Watch = field(default_factory=Watch)
     lists: ListsInForce = field(default_factory=ListsInForce)
@@ -168,6 +169,7 @@ class Status:
     copying: Copying | None = None
     uncopied: Uncopied | None = None  # if another process copies
     purge: Purge | None = None
+    findings: Log = field(default_factory=Log)  # since when each is active
     began_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -187,14 +189,13 @@ class Status:
         return shards + uncopied + (self.copying.lag if self.copying else 0)
 
     @property
-    def refusal(self) -> str | None:
+    def refusal(self) -> Finding | None:
         """Why the group refuses this worker; None if it does not."""
         member = self.member or self.source
         if member is None or member.refused_since is None:
             return None
-        return (
-            self.group_says
-            or "the group refuses this worker; what is in force there is being asked"
+        return self.group_says or GROUP_REFUSES.at(
+            None, "the group refuses this worker; what is in force there is being asked"
         )
 
     def check_registry(self) -> None:

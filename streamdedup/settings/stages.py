@@ -22,7 +22,8 @@ def copying(settings: Settings) -> Settings:
     middle = _repartition(settings).topic
     hash_options = {name: getattr(settings.filter, name) for name in WITHOUT_FILTER}
     nothing = {"kind": "none", "capacity": UNUSED_CAPACITY, "on_full": "stop"}
-    sink = {"topic": middle, "duplicates_topic": None, "blocked_topic": None, "shadow": False}
+    nowhere = {"duplicates_topic": None, "duplicates_headers": False, "blocked_topic": None}
+    sink = {"topic": middle, **nowhere, "shadow": False}
     return settings.model_copy(
         update={
             "kafka": settings.kafka.model_copy(update={"group_id": copying_group(settings)}),

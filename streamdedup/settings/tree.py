@@ -146,6 +146,11 @@ class Settings(BaseSettings):
                 [("sink", "on_rejected"), ("sink", "dead_letter_topic")],
                 "needs sink.dead_letter_topic; set that topic, or choose stop",
             )
+        if self.sink.duplicates_headers and self.sink.duplicates_topic is None:
+            yield (
+                [("sink", "duplicates_headers"), ("sink", "duplicates_topic")],
+                "means nothing without sink.duplicates_topic; set that topic, or unset duplicates_headers",
+            )
         refreshes = self.filter.kind == "window" and self.filter.refresh
         if refreshes and self.delivery.exactly_once:
             yield (

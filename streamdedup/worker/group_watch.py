@@ -19,6 +19,7 @@ import structlog
 from streamdedup.kafka.base import Cluster, Member
 from streamdedup.kafka.groups import InForce
 from streamdedup.logs import RateLimit
+from streamdedup.metrics import findings
 from streamdedup.server import Status
 from streamdedup.settings.meaning import NAME_PREFIX
 from streamdedup.units import counted
@@ -167,9 +168,11 @@ class GroupWatch:
             assignor, remedy = SHARE, SHARE_REMEDY.format(group=self._group)
         if assignor:
             by = f"{counted(len(members), 'member')} as {assignor}"
-        self._status.group_says = (
+        self._status.group_says = findings.GROUP_REFUSES.at(
+            None,
             f"the group {self._group} is of another configuration: joined by {by} ({whose(assignor)}), not as"
-            f" {self._ours}; {remedy}"
+            f" {self._ours}",
+            remedy,
         )
         if assignor is None and now - since < NAMED_S_MAX:
             return

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.errors import ConfigError, DeliveryError, MalformedError
+from streamdedup.errors import DeliveryError, MalformedError
 from streamdedup.events import EventBatch
 from streamdedup.filters.exact.digest_map import warm_up
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
@@ -24,10 +24,8 @@ from streamdedup.kafka.client.patience import Backoff
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.lists.control import Change, control_topic, read_change
+from streamdedup.lists.control import Change, control_topic, read_change, refuse_too_many
 from streamdedup.lists.overlay import (
-    CHANGES_MAX,
-    MOVED_MAX,
     NO_CHANGES,
     Changes,
     Overlay,
@@ -286,24 +284,11 @@ class ControlTopic:
 
     def _merge(self) -> None:
         self._changes.merge()
-        self._check_size()
+        refuse_too_many(self._changes, self._topic)
 
     def _renewed(self) -> Overlay:
-        self._check_size()
+        refuse_too_many(self._changes, self._topic)
         return self._changes.overlay()
-
-    def _check_size(self) -> None:
-        if self._changes.more_than(CHANGES_MAX):
-            raise ConfigError(
-                f"the topic {self._topic} holds more than {CHANGES_MAX:,} changes; build the list again with them, and"
-                " write null values for their keys"
-            )
-        if self._changes.moved > MOVED_MAX:
-            raise ConfigError(
-                f"the topic {self._topic} holds changes of more than {MOVED_MAX:,} entries in several partitions each,"
-                " as after partitions were added; run `streamdedup lists undo` and then `lists add` or `remove` for"
-                " such entries"
-            )
 
     async def _note_unread(self, ends: Mapping[int, _End]) -> None:
         """Note when all was last read; warn of an open transaction, after which nothing can be read."""

@@ -13,6 +13,7 @@ from streamdedup.delivery.lifecycle import FENCINGS, FENCINGS_S, Delivery
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.topics import Topic
 from streamdedup.logs import RateLimit
+from streamdedup.metrics import findings
 from streamdedup.server import Status
 from streamdedup.units import counted
 
@@ -80,8 +81,8 @@ class OutputWatch:
                 remedy=remedy,
             )
             whose = f" (the group {'; the group '.join(groups)})" if groups else ""
-            status.output_shared = (
-                f"another deployment{whose} writes to this output: {reason}; {remedy}"
+            status.output_shared = findings.OUTPUT_SHARED.at(
+                None, f"another deployment{whose} writes to this output: {reason}", remedy
             )
 
     async def _groups(self) -> list[str]:

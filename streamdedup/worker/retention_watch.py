@@ -11,6 +11,7 @@ from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.client.patience import is_away
 from streamdedup.kafka.retention import Shortfall, shortfall
 from streamdedup.kafka.topics import Topic
+from streamdedup.metrics import findings
 from streamdedup.server import Status
 from streamdedup.settings import Settings
 
@@ -52,4 +53,6 @@ class RetentionWatch:
                 "output_forgets_first", topic=output.name, reason=found.reason, remedy=found.remedy
             )
         self._known = found
-        self._status.output_forgets = f"{found.reason}; {found.remedy}" if found else None
+        self._status.output_forgets = (
+            findings.OUTPUT_FORGETS.at(None, found.reason, found.remedy) if found else None
+        )

@@ -20,6 +20,7 @@ from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.events import Verdict
 from streamdedup.lists import facts
 from streamdedup.lists.build import builder
+from streamdedup.metrics.findings import GROUP_REFUSES, OUTPUT_FORGETS
 from streamdedup.progress import Progress
 from streamdedup.snapshot import files
 from tests.lists.tools import Commands, built
@@ -81,11 +82,11 @@ def test_readyz_has_a_line_for_each_reason(text: str) -> None:
     refused, forgets = status(None), status({})
     source: Any = refused.source
     source.refused_since = 3.0
-    refused.group_says = f"joined by {text}"
+    refused.group_says = GROUP_REFUSES.at(None, f"joined by {text}")
     (line,) = readyz(refused)[1]
     assert line.startswith("joined by ")
     assert line.isprintable()
-    forgets.output_forgets = text
+    forgets.output_forgets = OUTPUT_FORGETS.at(text, text, text)
     lines = readyz(forgets)[1]
     assert all(map(str.isprintable, lines))
 
@@ -110,7 +111,7 @@ def test_try_and_audit_print_a_line_for_each_finding(text: str) -> None:
     for shown in (trial.as_text(), report.as_text()):
         assert shown.replace("\n", "").isprintable()
     assert trial.as_text().count("\n") == 5
-    assert report.as_text().count("\n") == 8
+    assert report.as_text().count("\n") == 9
 
 
 @evil

@@ -1,6 +1,7 @@
 """Claims about `streamdedup audit`, over a broker in memory: each breach is found, nothing else is taken for one."""
 
 import json
+import re
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -10,9 +11,12 @@ import pytest
 
 from streamdedup.cli import main
 from streamdedup.commands import audit
+from streamdedup.commands.audit import Report, unread
+from streamdedup.commands.audit import report as report_module
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.broker_clock import Span
+from streamdedup.kafka.records.records import Record
 from tests.broker.topics import Event
 from tests.deployment import keyed
 from tests.lists.files import list_file
@@ -117,6 +121,24 @@ def test_a_topic_of_duplicates_that_was_set_later_proves_no_loss(forged: MemoryD
     assert (report.total.lost, report.total.missing, report.total.wrongly_dropped) == (0, 2, 0)
     assert report.fine
     assert "does not hold all duplicates" in report.as_text()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_duplicate_that_was_cut_proves_no_loss(forged: MemoryDeployment, cut: bool) -> None:
+    """A letter without its value has no key: the missing key may be its, so the budget decides."""
+    forged.config["key"] = {"from": "json", "field": "id"}
+    forged.config["filter"]["error_rate"] = 0.01
+    duplicates = forged.create_side_topic("duplicates_topic")
+    forged.config["sink"]["duplicates_headers"] = True
+    events: list[Event] = [(0, None, b'{"id": %d}' % n, [], None) for n in range(100)]
+    forged.feed(events)
+    emit(forged, events[1:], 100)
+    if cut:
+        forged.produce(duplicates, [(0, None, None, [("streamdedup.cut", b"value")], None)])
+    report = forged.audited()
+    assert report.total.missing == 1
+    assert (report.total.lost, report.fine) == ((0, True) if cut else (1, False))
+    assert ("1 event of it without a key" in report.as_text()) == cut
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
@@ -287,6 +309,183 @@ def test_a_window_by_count_may_too(forged: MemoryDeployment) -> None:
     assert f"{forged.sink}/0 at offset 101" in report.breaches[0]
 
 
+# --- what was read ---
+
+
+def aged(count: int, ages_s: tuple[int, int]) -> list[Event]:
+    """So many events, of which the first and the last were stamped so many seconds ago."""
+    now_ms, (first_s, last_s) = time.time_ns() // 1_000_000, ages_s
+    ages = [first_s, *[(first_s + last_s) // 2] * (count - 2), last_s]
+    return [
+        (*event[:4], now_ms - 1000 * age)
+        for event, age in zip(keyed(range(1000, 1000 + count), 1), ages, strict=True)
+    ]
+
+
+def verdict(report: Report) -> str:
+    """The last line."""
+    return report.as_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("counted_max", [10_000, 10], ids=["counted", "by offsets"])
+def test_what_is_not_read_stands_beside_the_verdict(
+    forged: MemoryDeployment, monkeypatch: pytest.MonkeyPatch, counted_max: int
+) -> None:
+    """A worker that stopped, is full or lags: of how many events so many were read, and how long the others wait."""
+    for module in (unread, report_module):
+        monkeypatch.setattr(module, "COUNTED_MAX", counted_max)
+    forged.feed(keyed(range(40), 1))
+    forged.feed(aged(60, (620, 300)))
+    emit(forged, keyed(range(40), 1), 40)
+    report = forged.audited()
+    assert report.fine
+    total, (of_partition,) = report.total, report.partitions
+    assert (total.read, total.judged, total.unread) == (40, 40, 60)
+    assert of_partition.unread == 60
+    assert 620 <= (total.oldest_unread_s or 0) < 680
+    assert 300 <= (total.newest_unread_s or 0) < 360
+    about = "about " if counted_max == 10 else ""
+    (line,) = (line for line in report.as_text().splitlines() if line.startswith("read: "))
+    assert re.fullmatch(
+        rf"read: 40 of {about}100 events: 40 judged; 60 events not read yet: by their timestamps the oldest has waited"
+        r" 6[2-7]\d s, the newest 3[0-5]\d s",
+        line,
+    )
+    assert verdict(report) == (
+        f"the promise holds as far as can be known for the 40 of {about}100 events that were read"
+    )
+    total_json = report.as_json()["total"]
+    assert (total_json["read"], total_json["judged"], total_json["unread"]) == (40, 40, 60)
+
+
+def test_what_is_no_event_does_not_wait(forged: MemoryDeployment) -> None:
+    """Markers, aborted events and those that are not decided; and an event without a timestamp has no age."""
+    forged.feed(keyed(range(10), 1))
+    log, records = forged.broker.log(forged.source, 0), [Record.of(1, b"key", b"value", [])]
+    log.append(records, "aborts")
+    log.decide("aborts", committed=False)
+    log.mark("aborts")
+    log.append(records, "open")
+    emit(forged, keyed(range(10), 1), 10)
+    report = forged.audited()
+    assert (report.total.unread, report.total.oldest_unread_s) == (0, None)
+    assert verdict(report) == "the promise holds as far as can be known"
+    log.decide("open", committed=True)
+    log.mark("open")
+    log.append([Record.of(-1, b"key", b"value", [])])
+    report = forged.audited()
+    assert report.total.unread == 2
+    assert (report.total.oldest_unread_s or 0) > 1e9
+
+
+def test_the_newest_event_is_found_below_many_markers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many events some are read at each end; of all partitions the oldest and the newest wait counts."""
+    monkeypatch.setattr(unread, "COUNTED_MAX", 10)
+    forged, now_ms = MemoryDeployment(tmp_path, partitions=2).create(), time.time_ns() // 1_000_000
+    forged.broker.fetch_events_max = 1
+    for partition, ages_s in enumerate([(900, 700), (800, 500)]):
+        log = forged.broker.log(forged.source, partition)
+        log.append([Record.of(now_ms - 1000 * age, b"key", b"value", []) for age in ages_s])
+        for n in range(300):
+            log.append([Record.of(now_ms, b"key", b"aborted", [])], f"aborts {n}")
+            log.decide(f"aborts {n}", committed=False)
+            log.mark(f"aborts {n}")
+    forged.commit({0: 0, 1: 0})
+    total = forged.audited().total
+    assert total.unread == 2 * 602
+    assert [round(each or 0, -2) for each in (total.oldest_unread_s, total.newest_unread_s)] == [
+        900,
+        500,
+    ]
+
+
+def test_events_that_nobody_judged_do_not_hold_a_promise(forged: MemoryDeployment) -> None:
+    """All are malformed, and pass: it says so, and in JSON, too."""
+    forged.config["key"] = {"field": "idd"}
+    events: list[Event] = [(*event[:4], 1) for event in keyed([*range(50), *range(50)], 1)]
+    forged.feed(events)
+    emit(forged, events, 100)
+    report = forged.audited()
+    assert report.fine
+    assert (report.total.read, report.total.judged, report.total.malformed) == (100, 0, 100)
+    assert "\nread: 100 of 100 events: 0 judged, 100 malformed\n" in report.as_text()
+    assert verdict(report) == (
+        "the promise holds as far as can be known for the 100 events that were read, of which none was judged"
+    )
+
+
+def test_what_was_not_read_at_all_holds_no_promise(forged: MemoryDeployment) -> None:
+    """A group that stands at the beginning: the verdict has no word of a promise that holds."""
+    forged.feed(keyed(range(100), 1))
+    forged.commit({0: 0})
+    report = forged.audited()
+    assert verdict(report) == "nothing breaks the promise, but no event of 100 was read"
+
+
+def test_every_event_that_is_read_has_one_outcome(forged: MemoryDeployment) -> None:
+    """Judged, malformed, rejected, or a tombstone: together they are all that was read."""
+    letters = forged.create_side_topic("dead_letter_topic")
+    forged.config["key"] = {"field": "email", "on_malformed": "pass"}
+    keyless: list[Event] = [(0, b"t", None, [], 1), (0, b"m", b"{", [], 1)]
+    forged.feed([*keyed(range(20), 1), *keyless])
+    forged.produce(letters, [letter(forged, 3, b"user3@example.com")])
+    emit(forged, [e for n, e in enumerate(keyed(range(20), 1)) if n != 3], 20)
+    emit(forged, keyless, 22)
+    report = forged.audited()
+    assert report.fine, report.as_text()
+    assert (
+        "\nread: 22 of 22 events: 19 judged, 1 malformed, 1 rejected, 1 passing tombstones\n"
+        in report.as_text()
+    )
+
+
+def test_false_duplicates_stand_beside_the_verdict(forged: MemoryDeployment) -> None:
+    """Within the budget, proven by the topic of duplicates: how many, and how many the error rate explains."""
+    forged.config["filter"]["error_rate"] = 0.01
+    duplicates = forged.create_side_topic("duplicates_topic")
+    forged.feed(keyed(range(1000), 1))
+    forged.produce(duplicates, keyed(range(8), 1))
+    emit(forged, keyed(range(8, 1000), 1), 1000)
+    report = forged.audited()
+    assert report.fine
+    proven = f"8 keys not emitted: new, and dropped as duplicates, as {duplicates} shows"
+    assert f"{proven}; an error rate of 0.01 explains up to 2" in " ".join(report.notes)
+    assert verdict(report).endswith(" as far as can be known, with 8 keys dropped wrongly")
+
+
+def test_beyond_the_capacity_no_number_is_explained(tmp_path: Path) -> None:
+    """With `filter.on_full: warn`: neither "at most 0" nor a breach, whatever another partition holds."""
+    forged = MemoryDeployment(tmp_path, partitions=2).create()
+    forged.config["filter"] |= {
+        "capacity": 1000,
+        "error_rate": 1e-6,
+        "on_full": "warn",
+        "partition_headroom": 0,
+    }
+    duplicates = forged.create_side_topic("duplicates_topic")
+    full = [*keyed(range(0, 2000, 2), 2)]
+    events = [*full, *keyed(range(1, 201, 2), 2)]
+    forged.feed(events)
+    forged.produce(duplicates, full[:29])
+    forged.produce(forged.sink, events[29:])
+    forged.commit({0: 1000, 1: 100})
+    report = forged.audited()
+    assert report.fine, report.as_text()
+    assert [c.wrongly_dropped for c in report.partitions] == [29, 0]
+    (note,) = (note for note in report.notes if "not emitted" in note)
+    beyond = "a filter beyond its capacity has no promised error rate"
+    assert note == (
+        f"29 keys not emitted: new, and dropped as duplicates, as {duplicates} shows; an error rate of 1e-06 explains"
+        f" up to 1 within the capacity, and {beyond}"
+    )
+    assert verdict(report).endswith(", with 29 keys dropped wrongly")
+    forged.config["filter"]["capacity"] = 100
+    (note,) = (note for note in forged.audited().notes if "not emitted" in note)
+    assert note.endswith(f" shows; {beyond}")
+
+
 # --- the command ---
 
 
@@ -318,6 +517,7 @@ def test_the_command_says_it_all(
     assert set(report["partitions"][0]) == {
         *("partition", "input_start", "committed", "output_start", "output_end", "floor"),
         *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
+        *("judged", "unread", "oldest_unread_s", "newest_unread_s"),
         *("unjudged", "untimed", "keys", "due_again", "late_again"),
         *("lost", "missing", "wrongly_dropped", "explained_max", "doubled", "foreign"),
         *("wrongly_rejected", "offsets", "limits"),

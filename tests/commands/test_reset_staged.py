@@ -13,11 +13,12 @@ from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import ConfigError
 from streamdedup.kafka.offsets import Note
 from streamdedup.kafka.partitions import InputPartition
+from streamdedup.kafka.records.records import Record
 from streamdedup.settings import Settings, load
 from streamdedup.testing import Logged, connected_to
 from tests.local import until
 from tests.memory import over
-from tests.staged import INPUTS, PLACES, MemoryStage
+from tests.staged import INPUTS, PLACES, MemoryStage, value
 
 DISTINCT = 200
 IDS = [*range(DISTINCT), *range(100)]
@@ -239,6 +240,21 @@ async def test_an_audit_finds_what_is_missing_doubled_and_misplaced(stage: Memor
 
 
 @over(MemoryStage)
+async def test_what_is_not_decided_yet_does_not_wait(stage: MemoryStage) -> None:
+    """Events of a transaction that is open on the input: nobody can read them, and the audit does not try."""
+    await stage.judge(IDS)
+    log = stage.broker.log(stage.source, 0)
+    log.append([Record.of(1, b"key", value("open"), [])], "open")
+    report = await audited(stage)
+    assert (report.total.read, report.total.unread) == (len(IDS), 0)
+    log.decide("open", committed=True)
+    log.mark("open")
+    report = await audited(stage)
+    assert report.total.unread == 1
+    assert f"{len(IDS):,} of {len(IDS) + 1:,} events that were read" in report.as_text()
+
+
+@over(MemoryStage)
 async def test_what_waits_in_the_middle_is_under_way(stage: MemoryStage) -> None:
     """If the second stage is stopped, keys that it has not read are not missing; once it has, they are due."""
     await stage.judge(IDS[:100])
@@ -248,8 +264,14 @@ async def test_what_waits_in_the_middle_is_under_way(stage: MemoryStage) -> None
     assert report.fine, report.as_text()
     assert report.repartition is not None
     assert report.repartition.under_way == 200
-    assert f"under way in {stage.middle}: 200 events" in report.as_text()
+    text = report.as_text()
+    assert f"under way in {stage.middle}: 200 events" in text
+    read = f"{len(IDS) - 200:,} of {len(IDS):,} events"
+    judged = f"{len(IDS) - 200:,} judged; 200 events not read yet: by their timestamps the oldest"
+    assert f"\nread: {read}: {judged} has waited " in text
+    assert text.endswith(f" for the {read} that were read\n")
     total = report.total
+    assert (total.unread, total.judged) == (0, len(IDS) - 200)
     assert (total.read, total.missing, total.keys, total.emitted) == (len(IDS), 0, 100, 100)
     await work(stage, 200)
     report = await audited(stage)

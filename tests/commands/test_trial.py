@@ -319,6 +319,57 @@ def test_events_without_a_key_have_a_status_too(
     assert "malformed" in text
 
 
+def test_a_wrong_field_is_answered_with_those_that_are_there(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By name, never by what an event holds: a map that addresses are the names of stays closed."""
+    stage.deployment.config["key"] = {"field": "idd"}
+    events = [
+        {
+            "id": f"s3cr3t{n}",
+            "user": {"email": "x"},
+            "seen": {f"s3cr3t{n}@x.example": 1, "s3cr3t@y.example": 2},
+        }
+        for n in range(200)
+    ]
+    stage.feed((n % 6, b"%d" % n, json.dumps(event).encode()) for n, event in enumerate(events))
+    assert stage.command() == 5
+    text = capsys.readouterr().out
+    assert "\nfields that a tenth of the events have: id, seen, user.email\n" in text
+    assert "s3cr3t" not in text
+    assert stage.command("--json") == 5
+    assert json.loads(capsys.readouterr().out)["fields"] == ["id", "seen", "user.email"]
+
+
+def test_of_many_fields_twenty_are_named(stage: Stage) -> None:
+    """And without any that many events have, it says so."""
+    stage.deployment.config["key"] = {"field": "idd"}
+    stage.feed([(0, b"k", json.dumps({f"f{n}": n for n in range(30)}).encode())] * 8)
+    shown = ", ".join(f"f{n}" for n in range(20))
+    assert f": {shown}, and more\n" in stage.tried().as_text()
+    assert len(stage.tried().as_json()["fields"]) == 20
+    stage.feed((0, b"k", b'{"f%d": 1}' % n) for n in range(1000, 2000))
+    assert "fields that a tenth of the events have: none\n" in stage.tried().as_text()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ({"field": "id"}, b'{"id": 7}'),
+        ({"field": "id"}, b"no JSON"),
+        ({"from": "value", "normalize": "email"}, b'{"id": 7}'),
+        ({"from": "header", "field": "id"}, b'{"id": 7}'),
+    ],
+)
+def test_fields_are_named_for_a_wrong_field_alone(stage: Stage, key: Any, value: bytes) -> None:
+    """Not if the events have it, are no JSON, or have their key elsewhere."""
+    stage.deployment.config["key"] = key
+    stage.feed([(0, b"k", value)] * 8)
+    found = stage.tried()
+    assert found.fields is None
+    assert "fields" not in found.as_text()
+
+
 async def test_a_key_of_parts_is_predicted_as_a_worker_decides(stage: Stage, start: Start) -> None:
     """A header and a field with a fallback: each outcome as often as counted by hand, and as in a run."""
     stage.deployment.config["key"] = {

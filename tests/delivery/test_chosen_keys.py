@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from streamdedup.delivery.lifecycle import State
 from tests import memory
@@ -29,6 +30,7 @@ class Stage(memory.Stage):
         self.broker.produce(self.source, [(0, None, key) for key in keys])
 
 
+@pytest.mark.finding("keys-chosen")
 @over(Stage)
 async def test_a_refused_key_stops_the_shard_by_name(stage: Stage, tmp_path: Path) -> None:
     """Not a doubt, which every fold would meet again; under another hash all goes on: no loss, no double."""

@@ -183,6 +183,7 @@ async def test_a_transaction_that_fails_repeats_the_skip_and_not_its_count(
     assert len(stage.emitted) == 25
 
 
+@pytest.mark.finding("batch-unreadable")
 @pytest.mark.parametrize(
     ("on_damaged", "is_known"), [("stop", True), ("stop", False), ("skip", False)]
 )
@@ -236,6 +237,7 @@ async def test_without_a_dead_letter_topic_the_line_and_the_count_are_all(
     assert stage.letters == []
 
 
+@pytest.mark.finding("letter-refused")
 @pytest.mark.parametrize("events", [0, 1, 3])
 @over(Stage)
 async def test_a_letter_that_is_refused_stops_the_partition(

@@ -247,7 +247,13 @@ WAYS = {
     ("before", "after"),
     [("murmur3", "given"), ("given", "murmur3"), ("given", "drawn"), ("drawn", "given")],
 )
-@pytest.mark.parametrize("on_gap", ["stop", "accept"])
+@pytest.mark.parametrize(
+    "on_gap",
+    [
+        pytest.param("stop", marks=pytest.mark.finding("output-trimmed-other-settings")),
+        "accept",
+    ],
+)
 @over(Stage)
 async def test_over_a_trimmed_output_the_way_back_to_the_hash_is_named(
     stage: Stage, before: str, after: str, on_gap: str

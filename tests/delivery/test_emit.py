@@ -1,6 +1,7 @@
 """Claims about emission: what malformed events cost the loop, and what the operator is told of them."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from structlog.testing import capture_logs
 from streamdedup.delivery.emit import Emitter, _why_blocked
 from streamdedup.delivery.side_topics import LETTERS_A_TURN
 from streamdedup.delivery.transactions import DecidedBatch
-from streamdedup.events import EventBatch, Integers, Verdict
+from streamdedup.events import NO_TIMESTAMP, EventBatch, Integers, Verdict
 from streamdedup.kafka import limits as limits_module
 from streamdedup.kafka.records.encoding import BatchEncoder
 from streamdedup.kafka.records.marks import MARK_BYTES_MAX, mark
 from streamdedup.kafka.records.records import Record, batch_of, records_of
+from streamdedup.kafka.sink import RefusedError
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.lists.facts import NAME_CHARACTERS_MAX
 from streamdedup.lists.overlay import REASON_BYTES_MAX
@@ -54,15 +56,25 @@ class Sent:
 
 
 def emission_to(
-    writer: Any, *, dead_letters: bool = True, blocked_bytes_max: int | None = None
+    writer: Any,
+    *,
+    dead_letters: bool = True,
+    blocked_bytes_max: int | None = None,
+    duplicates: Mapping[str, bool] | None = None,
 ) -> Emitter:
-    """An emission whose topics have Kafka's own limits; with one for blocked events where its limit is given."""
+    """An emission whose topics have Kafka's own limits; with one for blocked events where its limit is given.
+
+    Duplicates go to a topic of at most 1,000 bytes if there are options for it.
+    """
     sections: dict[str, Any] = {"sink": {} if dead_letters else {"dead_letter_topic": None}}
     if blocked_bytes_max is not None:
         sections["sink"]["blocked_topic"] = "blocked"
         sections["blocklist"] = {"file": __file__}
+    if duplicates is not None:
+        sections["sink"] |= {"duplicates_topic": "again", **duplicates}
     made = Emitter(settings_of(Path("snapshots"), **sections), writer)
     topics = {name: Topic(name, None, 1, 1) for name in ("out", "letters")}
+    topics["again"] = Topic("again", None, 1, 1, settings={"max.message.bytes": "1000"})
     limit = {"max.message.bytes": f"{blocked_bytes_max}"}
     topics["blocked"] = Topic("blocked", None, 1, 1, settings=limit)
     made.observe(Topology(None, topics))
@@ -223,3 +235,62 @@ async def test_a_blocked_event_is_cut_to_what_its_topic_takes() -> None:
     (line,) = lines
     assert (line["event"], line["first_offset"]) == ("blocked_cut", 1)
     assert line["remedy"] == "raise max.message.bytes of blocked"
+
+
+# --- duplicates ---
+
+
+def duplicates_part(*values: bytes) -> DecidedBatch:
+    """Events with these values, each a duplicate."""
+    own = (("own", b"h"),)
+    batch = events(*(Record.of(NOW_MS - 7, b"k", value, own) for value in values))
+    verdicts = np.full(len(values), Verdict.DUPLICATE, dtype=np.uint8)
+    return DecidedBatch(batch=batch, verdicts=verdicts, malformed={}, rejected={}, letter_ms=NOW_MS)
+
+
+async def test_a_duplicate_is_a_copy_unless_letters_are_asked_for() -> None:
+    """By default nothing changes; a letter has the event's place and time, and is stamped with the broker's time."""
+    copies, letters = Sent(), Sent()
+    part = duplicates_part(b"1", b"2")
+    await emission_to(copies, duplicates={}).emit(part)
+    await emission_to(letters, duplicates={"duplicates_headers": True}).emit(part)
+    assert [record for _, record in copies.records] == list(records_of(part.batch, np.arange(2)))
+    for row, (to, letter) in enumerate(letters.records):
+        assert (to, letter.timestamp, letter.key, letter.value) == (
+            "again",
+            NOW_MS,
+            b"k",
+            b"%d" % (row + 1),
+        )
+        assert list(letter.headers) == [
+            ("own", b"h"),
+            ("streamdedup.topic", b"in"),
+            ("streamdedup.partition", b"0"),
+            ("streamdedup.offset", b"%d" % row),
+            ("streamdedup.timestamp", b"%d" % (NOW_MS - 7)),
+        ]
+
+
+async def test_a_letter_of_a_duplicate_is_cut_to_what_its_topic_takes() -> None:
+    """It still names its event."""
+    writer = Sent()
+    with capture_logs() as lines:
+        await emission_to(writer, duplicates={"duplicates_headers": True}).emit(
+            duplicates_part(b"1", np.random.default_rng(1).bytes(2000))
+        )
+    (_, whole), (_, cut) = writer.records
+    assert (whole.value, cut.value, cut.key) == (b"1", None, b"k")
+    assert dict(cut.headers)["streamdedup.cut"] == b"value"
+    assert dict(cut.headers)["streamdedup.offset"] == b"1"
+    assert [(line["event"], line["first_offset"]) for line in lines] == [("duplicates_cut", 1)]
+
+
+@pytest.mark.parametrize("are_letters", [True, False])
+def test_letters_of_duplicates_lose_a_timestamp_that_is_refused(are_letters: bool) -> None:
+    """Copies have the timestamps of their events, so there is none of ours to leave out."""
+    made = emission_to(Sent(), duplicates={"duplicates_headers": are_letters})
+    assert made.letter_ms(None, NOW_MS) == NOW_MS
+    error = RefusedError("again", "InvalidTimestamp", by_time=True)
+    with capture_logs():
+        assert made.unstamp_letters(error) == are_letters
+    assert (made.letter_ms(None, NOW_MS) == NO_TIMESTAMP) == are_letters

@@ -181,6 +181,7 @@ async def test_a_doubt_gives_the_permit_back(stage: Stage, monkeypatch: pytest.M
     stage.check_output()
 
 
+@pytest.mark.finding("partition-stopped")
 @over(Stage)
 async def test_a_stopped_shard_gives_its_permit_back(
     stage: Stage, monkeypatch: pytest.MonkeyPatch

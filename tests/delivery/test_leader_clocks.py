@@ -58,6 +58,7 @@ def good(start: int, count: int) -> list[bytes]:
     return [b'{"id": %d}' % n for n in range(start, start + count)]
 
 
+@pytest.mark.finding("clock-differs")
 @pytest.mark.parametrize("ahead_ms", [-8 * DAY_MS, -2 * HOUR_MS, 2 * HOUR_MS, 8 * DAY_MS])
 @pytest.mark.rule(8)
 @over(Stage)

@@ -110,6 +110,7 @@ async def test_what_the_next_one_ends_otherwise_is_forgotten(stage: Stage, kind:
     assert len(worker.lines("commit_lost")) == (kind == "bloom")
 
 
+@pytest.mark.finding("foreign-offsets")
 @pytest.mark.rule(2)
 @over(Stage)
 async def test_what_another_left_open_is_not_ended(stage: Stage) -> None:

@@ -143,6 +143,7 @@ def strange_headers(stage: Stage) -> dict[str, tuple[Headers, str]]:
     }
 
 
+@pytest.mark.finding("middle-stranger")
 @pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.rule(24)
@@ -168,6 +169,7 @@ async def test_an_event_of_a_stranger_stops_the_shard(stage: Stage, kind: str, b
     assert stage.emitted()[1] == keys[:before]
 
 
+@pytest.mark.finding("key-misplaced")
 @pytest.mark.rule(20)
 @over(Stage)
 async def test_a_misplaced_event_stops_the_shard(stage: Stage) -> None:
@@ -207,11 +209,13 @@ async def test_a_misplaced_event_of_the_output_stops_the_fold(stage: Stage, shad
 
 
 @pytest.mark.rule(24)
+@pytest.mark.parametrize("named", [False, True])
 @over(Stage)
 async def test_letters_name_the_event_by_its_place_in_the_input(
-    stage: Stage, tmp_path: Path
+    stage: Stage, tmp_path: Path, named: bool
 ) -> None:
-    """Dead letters and those of blocked events, from whatever topic of the input. Duplicates stay as they were."""
+    """Dead letters and those of blocked events, from whatever topic of the input. Duplicates do so if asked to."""
+    stage.config["sink"]["duplicates_headers"] = named
     for leaf in ("dead_letter_topic", "blocked_topic", "duplicates_topic"):
         stage.side_topic(leaf)
     stage.config["key"]["on_malformed"] = "dead_letter"
@@ -244,10 +248,15 @@ async def test_letters_name_the_event_by_its_place_in_the_input(
         assert all(int(h["streamdedup.timestamp"] or b"") > 0 for h in letters)
     assert "streamdedup.reason" in dict(stage.broker.read_all("dead_letter_topic")[1][0].headers)
     (again,) = stage.broker.read_all("duplicates_topic")[1]
-    assert (again.key, tuple(again.headers)) == (twice, (("h", b"1"),))
+    headers = dict(again.headers)
+    assert (again.key, headers.pop("h")) == (twice, b"1")
+    assert (headers.pop("streamdedup.timestamp", b"1") or b"").isdigit()
+    at = zip(placed, (b"clicks", b"4", b"19"), strict=True)
+    assert headers == {f"streamdedup.{name}": value for name, value in at if named}
     assert stage.emitted()[1] == [twice]
 
 
+@pytest.mark.finding("headers-exceeded")
 @over(Stage)
 async def test_a_rejected_event_is_named_by_its_place_in_the_input(stage: Stage) -> None:
     """And the limits hold for the headers of the event itself: ours is no longer there."""

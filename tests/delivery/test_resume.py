@@ -16,7 +16,7 @@ from streamdedup.delivery.resume import (
 )
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.offsets import Committed, Note
-from streamdedup.kafka.options import SinkOptions, SourceOptions
+from streamdedup.kafka.options import RepartitionOptions, SinkOptions, SourceOptions
 from streamdedup.kafka.topics import Topic
 from streamdedup.snapshot.header import Identity, Log
 
@@ -82,6 +82,16 @@ def test_an_offset_outside_of_the_input_stops_or_skips(offset: int) -> None:
     assert str(offset) in resume.why
 
 
+@pytest.mark.finding("middle-trimmed")
+def test_an_offset_outside_of_the_middle_topic_stops() -> None:
+    """Nothing is skipped there, whatever `source.on_gap` says: its events can be copied again."""
+    of_middle = SourceOptions(
+        topic="middle", on_gap="skip", repartition=RepartitionOptions(topic="middle", partitions=4)
+    )
+    with pytest.raises(DeliveryError, match=r"outside of the middle topic.* 10 to 90.* to 10, and"):
+        input_offset(at(9), of_middle, SINK)
+
+
 @pytest.mark.parametrize("offset", [30, 5000])
 @pytest.mark.parametrize(("leaf", "word"), [("cluster_id", "cluster"), ("input_id", "made again")])
 def test_an_offset_of_another_log_is_void(leaf: str, word: str, offset: int) -> None:
@@ -99,6 +109,7 @@ def test_on_another_cluster_the_note_says_nothing_of_the_output() -> None:
     assert input_offset(moved, SOURCE, SINK).offset == 10
 
 
+@pytest.mark.finding("output-made-again")
 @pytest.mark.parametrize("input_id", ["input-id", "other"])
 def test_an_output_that_was_made_again_stops(input_id: str) -> None:
     """Another output id: what was emitted is forgotten, so it stops, naming the topic and a remedy.
@@ -109,6 +120,7 @@ def test_an_output_that_was_made_again_stops(input_id: str) -> None:
         input_offset(at(30, output_id="other", input_id=input_id), SOURCE, SINK)
 
 
+@pytest.mark.finding("output-lost-end")
 @pytest.mark.parametrize("input_id", ["input-id", "other"])
 def test_an_output_that_lost_its_end_stops(input_id: str) -> None:
     """An end below the note's label: committed events are gone, so it stops, naming both offsets."""
@@ -222,6 +234,7 @@ def of(partitions: int, born: int | None = None, input_id: str = "input-id") -> 
     return replace(NOTE, partitions=partitions, born=born or partitions, input_id=input_id)
 
 
+@pytest.mark.finding("input-grown")
 @pytest.mark.parametrize(
     "found",
     [
@@ -262,6 +275,7 @@ def saved(
 EMITTED = replace(FOUND, committed=None)  # the offsets went with the input
 
 
+@pytest.mark.finding("input-remade")
 @pytest.mark.parametrize(
     ("found", "before"),
     [

@@ -131,6 +131,7 @@ async def test_aborted_events_that_were_deleted_are_no_gap(
     assert len(read_all(bootstrap, sink)) == 5
 
 
+@pytest.mark.finding("output-trimmed")
 @pytest.mark.needs_broker("topic ids")
 @pytest.mark.rule(6)
 async def test_committed_events_that_were_deleted_are_a_gap(

@@ -17,7 +17,14 @@ def feed(stage: Stage, topic: str, numbers: range) -> None:
     stage.broker.produce(topic, [event[:3] for event in keyed(numbers, 2)])
 
 
-@pytest.mark.parametrize("times", [MEMORY_TRIES - 1, MEMORY_TRIES, None])
+@pytest.mark.parametrize(
+    "times",
+    [
+        MEMORY_TRIES - 1,
+        pytest.param(MEMORY_TRIES, marks=pytest.mark.finding("filter-without-memory")),
+        pytest.param(None, marks=pytest.mark.finding("filter-without-memory")),
+    ],
+)
 @over(partial(Stage, partitions=2))
 async def test_memory_that_cannot_be_had_is_not_asked_for_for_ever(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, times: int | None

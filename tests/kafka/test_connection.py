@@ -31,6 +31,7 @@ NAMED = {
 }
 
 
+@pytest.mark.finding("broker-refuses")
 @pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("kind", NAMED)
 def test_a_limit_of_the_brokers_is_named_with_what_it_limits(

@@ -195,6 +195,17 @@ def test_everything_is_said_at_once() -> None:
         assert sum(part in line for line in lines) == 1, (part, lines)
 
 
+@table([*((each, False) for each in STAMPS), ("max_message_bytes", True)])
+def test_letters_of_duplicates_are_as_large_as_events_and_never_old(
+    limit: str, refused: bool
+) -> None:
+    """They have the broker's time, so limits of time may be narrower than the output's."""
+    letters = SINK.model_copy(update={"duplicates_headers": True})
+    narrow = topology(topic("again", **{limit: 1000}))
+    assert len(problems(narrow)) == 1
+    assert len(problems(narrow, letters)) == refused
+
+
 def test_a_side_topic_that_serves_twice_is_named_once() -> None:
     """Duplicates and dead letters may go to one topic; what is wrong with it is one problem."""
     both = SinkOptions(topic="unique", duplicates_topic="side", dead_letter_topic="side")

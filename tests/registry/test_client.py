@@ -94,6 +94,7 @@ def test_an_unknown_schema_is_no_wrong_address(code: int) -> None:
             client_of(served.url).schema(7)
 
 
+@pytest.mark.finding("registry-refuses")
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_registry_that_refuses_us_is_not_waited_for(status: int) -> None:
     """Only an operator can help."""

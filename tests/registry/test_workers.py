@@ -103,6 +103,16 @@ def events_of(keys: Iterable[str]) -> list[bytes]:
 
 
 @over(Stage)
+async def test_a_wrong_field_is_answered_with_those_of_the_schema(stage: Stage) -> None:
+    """Each counts for the events of those versions that have it."""
+    stage.config["key"]["field"] = "idd"
+    stage.write(*(value(number, "a") for number in (1, 2, 2, 1, 1) * 3))
+    found = await tried(load(stage.deployment.write_config()), 100, connected_to(stage.broker))
+    assert found.fields == ["id", "added"]
+    assert "fields that a tenth of the events have: id, added\n" in found.as_text()
+
+
+@over(Stage)
 async def test_versions_and_json_are_one_key(stage: Stage) -> None:
     """Of all ways to write an event, the first passes; a fold of the output takes the same keys."""
     stage.write(*events_of("abc"))
@@ -224,8 +234,18 @@ LOST = [None, value(1, "a"), framed(1, b"wrong")]
     ("on_malformed", "output", "said"),
     [
         ("dead_letter", [framed(99, b"\2x")], OF_NOBODY),
-        ("pass", [framed(99, b"\2x")], OF_NOBODY),
-        ("dead_letter", LOST, "offset 2 has no key: the value does not fit schema 1"),
+        pytest.param(
+            "pass",
+            [framed(99, b"\2x")],
+            OF_NOBODY,
+            marks=pytest.mark.finding("schema-unknown"),
+        ),
+        pytest.param(
+            "dead_letter",
+            LOST,
+            "offset 2 has no key: the value does not fit schema 1",
+            marks=pytest.mark.finding("output-without-key"),
+        ),
         ("pass", LOST, None),
     ],
 )
@@ -242,6 +262,7 @@ async def test_an_event_of_the_output_whose_key_is_not_found_stops_the_shard(
         assert said in await stage.start().stopped()
 
 
+@pytest.mark.finding("schema-changed")
 @over(Stage)
 async def test_another_schema_under_an_id_stops_the_shard(stage: Stage) -> None:
     """It is another registry, whose ids mean something else; the snapshot remembers."""
@@ -255,6 +276,7 @@ async def test_another_schema_under_an_id_stops_the_shard(stage: Stage) -> None:
     assert len(stage.values) == 1
 
 
+@pytest.mark.finding("registry-away")
 @over(Stage)
 async def test_a_registry_that_is_away_is_waited_for(stage: Stage) -> None:
     """Nothing is judged meanwhile, /readyz reports it, and nothing becomes a dead letter."""

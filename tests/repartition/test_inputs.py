@@ -196,6 +196,7 @@ async def test_an_input_of_a_pattern_that_is_deleted_ends_no_other(
     assert stage.ids()["after"] == (1 if again else 0)
 
 
+@pytest.mark.finding("repartition-stopped")
 @over(MemoryStage)
 async def test_a_listed_input_that_is_deleted_ends_the_worker(stage: MemoryStage) -> None:
     """Somebody has named it, so it is missed, as the one input is."""

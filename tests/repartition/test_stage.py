@@ -135,6 +135,7 @@ async def test_more_partitions_of_the_input_need_no_decision(stage: MemoryStage)
     assert len(stage.ids()) == stage.ids().total() == 710
 
 
+@pytest.mark.finding("meaning-differs")
 @pytest.mark.rule(20)
 @over(MemoryStage)
 async def test_another_meaning_stops(stage: MemoryStage) -> None:

@@ -96,6 +96,7 @@ async def test_letters_that_are_refused_for_their_time_go_without_it(stage: Memo
     assert not worker.lines("repartition_partition_stopped")
 
 
+@pytest.mark.finding("event-refused")
 @pytest.mark.rule(27)
 @over(MemoryStage)
 async def test_without_letters_its_partition_stops(stage: MemoryStage) -> None:
@@ -144,6 +145,7 @@ async def test_tombstones_are_warned_of_once(stage: MemoryStage) -> None:
         assert len(worker.lines("tombstones_by_record_key")) == 1
 
 
+@pytest.mark.finding("repartition-paused")
 @pytest.mark.rule(25)
 @over(MemoryStage)
 async def test_it_pauses_between_transactions(stage: MemoryStage) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.offsets import Note
 from streamdedup.repartition.uncopied import MISSING_S, Uncopied
@@ -13,6 +15,7 @@ from tests.staged import INPUTS, MemoryStage, value
 EPISODE_S = MISSING_S + 2 * Uncopied.TURN_S  # in which a warning comes, if there is a reason
 
 
+@pytest.mark.finding("repartition-missing")
 @over(MemoryStage)
 async def test_a_first_stage_that_is_missing_is_reported(stage: MemoryStage) -> None:
     """By the lag at once, and after a minute by one warning, the page and each line of progress; until it is back."""

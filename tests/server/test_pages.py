@@ -76,6 +76,8 @@ def is_settled(samples: Samples) -> bool:
     return all(by_partition(samples, name) == [0, 0] for name in names)
 
 
+@pytest.mark.finding("partition-starts", "clock-unverified")
+@pytest.mark.finding("partition-starts")
 def test_what_is_undecided_in_the_output_keeps_it_from_being_ready(
     deployment: MemoryDeployment,
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_doubt_is_counted_and_leaves_no_difference(
     assert is_settled(samples)
 
 
+@pytest.mark.finding("second-writer")
 def test_a_stopped_shard_says_why_and_its_lag_grows(
     deployment: MemoryDeployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +161,7 @@ def test_a_stopped_shard_says_why_and_its_lag_grows(
     on_virtual_clock(scene)
 
 
+@pytest.mark.finding("filter-full")
 def test_a_full_filter_says_so_and_what_it_could_not_take(deployment: MemoryDeployment) -> None:
     """What was read beyond its room is taken back and stays in the lag; what was decided is in the ledger."""
     deployment.config["filter"] |= {"capacity": 200, "on_full": "stop", "partition_headroom": 0}
@@ -172,7 +176,7 @@ def test_a_full_filter_says_so_and_what_it_could_not_take(deployment: MemoryDepl
             code, text = get(worker, "/readyz")
             samples = scraped(worker)
         assert code == 503
-        assert [line.partition(": set")[0] for line in text.splitlines()] == [
+        assert [line.partition("; set")[0] for line in text.splitlines()] == [
             f"{deployment.source}/{p}: full: its filter holds 100 keys of 100" for p in (0, 1)
         ]
         assert by_partition(samples, "streamdedup_events_total", "pass") == [100, 100]
@@ -184,6 +188,7 @@ def test_a_full_filter_says_so_and_what_it_could_not_take(deployment: MemoryDepl
     on_virtual_clock(scene)
 
 
+@pytest.mark.finding("filter-beyond-capacity")
 def test_a_filter_beyond_its_capacity_is_a_warning(deployment: MemoryDeployment) -> None:
     """With `filter.on_full: warn` it is ready all the same; the line has each partition's keys and error rate."""
     deployment.config["filter"] |= {
@@ -199,26 +204,22 @@ def test_a_filter_beyond_its_capacity_is_a_warning(deployment: MemoryDeployment)
         async with start(deployment, connect=deployment.connect) as worker:
             await worker.consumed(350)
             code, text = get(worker, "/readyz")
-            (line,) = (line for line in text.splitlines() if "beyond" in line)
+            lines = text.splitlines()[1:]
             samples = scraped(worker)
             filters = [d.shard.filter for d in worker.worker.deliveries.values() if d.shard]
         errors = by_partition(samples, "streamdedup_filter_error_ratio")
         assert code == 200
-        assert line.startswith(
-            f"warning: {deployment.source}: new events may be dropped wrongly, more of them than filter.error_rate"
-            " (0.001) promises, since filters are beyond their capacity (filter.on_full: warn): "
-        )
         for partition, (filter_, error) in enumerate(zip(filters, errors, strict=True)):
             assert len(filter_) > filter_.capacity == 100
             assert error > 1e-3
-            assert (
-                f"partition {partition} has {len(filter_)} keys of 100 and an error rate of {error:.2g}"
-                in line
+            assert lines[partition] == (
+                f"warning: {deployment.source}/{partition}: its filter has {len(filter_)} keys of 100 and an error rate"
+                f" of {error:.2g}, so new events may be dropped wrongly, more of them than filter.error_rate (0.001)"
+                " promises (filter.on_full: warn); set filter.on_full: grow, or raise filter.capacity (200 for all"
+                " partitions together) and restart: the output is folded again"
             )
-        assert line.endswith(
-            "set filter.on_full: grow, or raise filter.capacity (200 for all partitions together) and restart: the"
-            " output is folded again"
-        )
+        counted = "streamdedup_finding", frozenset(("filter-beyond-capacity", "warning"))
+        assert samples[counted] == 2
 
     on_virtual_clock(scene)
 
@@ -264,6 +265,7 @@ def test_a_loaded_snapshot_has_its_age_and_a_fold_its_count(deployment: MemoryDe
     on_virtual_clock(scene)
 
 
+@pytest.mark.finding("verdict-prevails")
 def test_a_verdict_that_is_the_rule_is_reported(deployment: MemoryDeployment) -> None:
     """Half of the events without a key, all in one partition: one line in the log, and one on /readyz."""
     dead = [(0, None, b"no key", list[Header](), None)]
@@ -327,6 +329,7 @@ async def test_a_port_that_is_taken_is_told_before_the_group_is_joined(
     assert not second.lines("connecting")
 
 
+@pytest.mark.finding("broker-away", "starting")
 async def test_before_kafka_is_there_it_lives_and_is_not_ready(
     tmp_path: Path, start: Start
 ) -> None:

@@ -5,7 +5,7 @@ import http.client
 import re
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -16,10 +16,13 @@ import pytest
 from streamdedup.delivery.lifecycle import State
 from streamdedup.delivery.memory import FoldProgress
 from streamdedup.metrics.counts import Meters
-from streamdedup.server import Phase, Status, routes
+from streamdedup.metrics.findings import FILTER_FULL, GROUP_REFUSES, SECOND_WRITER
+from streamdedup.server import Phase, Status, findings
+from streamdedup.server.findings import LARGE_S_MAX, LOOKUP_S_MAX
 from streamdedup.server.listener import Listener, Page
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
+from streamdedup.server.status import Copying
 from tests.broker.base import DEADLINE_S, wait_until
 
 HOST = "127.0.0.1"
@@ -143,7 +146,7 @@ def beating(pulse: Pulse) -> Iterator[asyncio.AbstractEventLoop]:
 
 def test_livez_tells_of_a_loop_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the loop is held up it says so, from outside of the loop; afterwards all is well, and the stall is kept."""
-    monkeypatch.setattr(routes, "STALL_S_MAX", 0.3)
+    monkeypatch.setattr(findings, "STALL_S_MAX", 0.3)
     pulse = Pulse()
     livez = pages(status(), pulse)["/livez"]
     go_on = threading.Event()
@@ -177,6 +180,7 @@ def shard(state: State, **parts: Any) -> Any:
         "snapshots": snapshots,
         **parts,
     }
+    more.setdefault("beyond_capacity", False)
     more.setdefault("lookup_waits", lambda _above_s: None)
     more.setdefault("memory_waits", lambda _above_s: None)
     return SimpleNamespace(state=state, **more)
@@ -219,21 +223,73 @@ def test_what_holds_a_shard_up_is_told() -> None:
     of = status(
         {
             0: shard(State.FOLDING, fold=fold),
-            1: shard(State.FULL, trouble="its filter holds 5 keys of 5: raise filter.capacity"),
-            2: shard(State.STOPPED, trouble="out/2 has a second writer: offset 7 is not ours"),
+            1: shard(
+                State.FULL,
+                trouble=FILTER_FULL.at(
+                    "events/1", "full: its filter holds 5 keys of 5", "raise filter.capacity"
+                ),
+            ),
+            2: shard(
+                State.STOPPED,
+                trouble=SECOND_WRITER.at("events/2", "stopped: out/2 has a second writer"),
+            ),
         }
     )
     assert readyz(of) == (
         503,
         [
             "events/0: folding, 43% of the output from offset 100 to 200",
-            "events/1: full: its filter holds 5 keys of 5: raise filter.capacity",
-            "events/2: stopped: out/2 has a second writer: offset 7 is not ours",
+            "events/1: full: its filter holds 5 keys of 5; raise filter.capacity",
+            "events/2: stopped: out/2 has a second writer",
         ],
     )
     assert (fold.ratio, fold.position) == (0.43, 143)
     fold.end_now()
     assert (fold.ratio, fold.position) == (1.0, 200)
+
+
+@pytest.mark.finding("middle-not-purged", "repartition-held", "group-of-another-protocol")
+def test_what_is_around_a_middle_topic_is_told() -> None:
+    """Of the second stage and of the first one, by the topics that each reads."""
+    of, copying = status({0: shard(State.LIVE)}), status({})
+    purge: Any = SimpleNamespace(failed={0: "TimeoutError", 2: "TimeoutError"})
+    stage: Any = SimpleNamespace(
+        trouble=None, waits=None, copying=True, stopped={}, paused=None, held="1 partition waits"
+    )
+    sources: Any = SimpleNamespace(epoch=1, assigned=frozenset())
+    of.purge, of.copying = purge, Copying(copying, "middle", stage=stage, sources=sources)
+    copying.group_shared_with = 2
+    assert readyz(of)[1] == [
+        "ready: 1 of events live",
+        "warning: events: what was read could not be deleted from 2 partitions (TimeoutError); it is tried again, and"
+        " the disk fills up meanwhile; check the brokers, and the right Delete on it",
+        "note: events: 1 partition waits",
+        "warning: 2 members of the new group protocol (KIP-848) took partitions of the first stage's group; stop them,"
+        " or give them another group.id",
+    ]
+
+
+@pytest.mark.finding("snapshot-waits", "lookup-waits", "large-batch-waits")
+def test_what_a_shard_waits_for_on_this_machine_is_told() -> None:
+    """A short wait of a live shard is none; the words are those of the threads and of the permits."""
+    waits: Any = SimpleNamespace(waits="waits for the disk, for 7 s now")
+
+    def after(limit_s: float) -> Callable[[float], str | None]:
+        return lambda above_s: "waits, for 9 s now" if above_s <= limit_s else None
+
+    of = {
+        0: shard(State.FOLDING, snapshots=waits),
+        1: shard(State.LIVE, lookup_waits=after(LOOKUP_S_MAX)),
+        2: shard(State.LIVE, memory_waits=after(LARGE_S_MAX)),
+        3: shard(State.FENCING, memory_waits=after(LARGE_S_MAX)),
+        4: shard(State.LIVE, lookup_waits=after(LOOKUP_S_MAX / 2)),
+    }
+    assert readyz(status(of))[1] == [
+        "events/0: folding, waits for the disk, for 7 s now",
+        "events/1: live, waits, for 9 s now",
+        "events/2: live, waits, for 9 s now",
+        "events/3: fencing, waits, for 9 s now",
+    ]
 
 
 def test_an_assignment_that_is_not_taken_over_yet_is_not_ready() -> None:
@@ -255,6 +311,7 @@ def test_before_and_after_it_serves_it_is_not_ready(phase: Phase) -> None:
     assert line.startswith(phase.value)
 
 
+@pytest.mark.finding("draining", "group-of-another-configuration")
 @pytest.mark.parametrize("phase", [Phase.JOINING, Phase.SERVING])
 def test_a_group_that_refuses_is_the_reason(phase: Phase) -> None:
     """At the start, and after a membership; also before it is known who is there. A drain says that it is one."""
@@ -263,7 +320,7 @@ def test_a_group_that_refuses_is_the_reason(phase: Phase) -> None:
     source.refused_since = 3.0
     code, (line,) = readyz(refused)
     assert (code, line.split(";")[0]) == (503, "the group refuses this worker")
-    refused.group_says = "the group is of another configuration"
+    refused.group_says = GROUP_REFUSES.at(None, "the group is of another configuration")
     assert readyz(refused) == (503, ["the group is of another configuration"])
     refused.phase = Phase.DRAINING
     assert readyz(refused) == (503, ["draining"])
@@ -271,9 +328,10 @@ def test_a_group_that_refuses_is_the_reason(phase: Phase) -> None:
     assert "another configuration" not in readyz(refused)[1][0]
 
 
+@pytest.mark.finding("loop-stands")
 def test_a_loop_that_stands_still_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the shards say: nobody runs them."""
-    monkeypatch.setattr(routes, "STALL_S_MAX", -1.0)
+    monkeypatch.setattr(findings, "STALL_S_MAX", -1.0)
     code, (line,) = readyz(status({0: shard(State.LIVE)}))
     assert code == 503
     assert "stood still" in line

@@ -242,6 +242,11 @@ CONTRADICTIONS = [
         "sink.duplicates_topic: must differ from sink.topic",
     ),
     (
+        ["sink.duplicates_headers=true"],
+        "sink.duplicates_headers = 'true': means nothing without sink.duplicates_topic; set that topic, or unset"
+        " duplicates_headers",
+    ),
+    (
         ["sink.dead_letter_topic=events"],
         "sink.dead_letter_topic: must differ from source.topic",
     ),

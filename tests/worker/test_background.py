@@ -192,6 +192,7 @@ async def test_a_shard_that_dies_at_once_is_revived_with_back_off(
     await worker.consumed(1)
 
 
+@pytest.mark.finding("list-refused")
 @pytest.mark.parametrize("error", UNKNOWN)
 @over(Stage)
 async def test_a_list_that_cannot_be_loaded_for_any_reason_is_refused(
@@ -213,7 +214,10 @@ async def test_a_list_that_cannot_be_loaded_for_any_reason_is_refused(
     assert line["stays_in_force"]
     assert not worker.lines("task_failed")
     assert page(worker).status == 200
-    assert "warning: the blocklist as its file is now is refused, and the one" in page(worker).text
+    assert (
+        "warning: blocklist: its file as it is now is refused, and the list before"
+        in page(worker).text
+    )
     assert "the next start of a worker will fail" in page(worker).text
     assert line["reason"] in page(worker).text
     assert [

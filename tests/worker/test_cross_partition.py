@@ -40,6 +40,7 @@ def stream() -> Spread:
     return spread(3000, 948)
 
 
+@pytest.mark.finding("duplicates-across-partitions")
 @over(Stage)
 async def test_a_stream_without_record_keys_is_told_everywhere(
     stage: Stage, stream: Spread

@@ -43,6 +43,11 @@ class Group:
         """From now on."""
         self.refused_since = asyncio.get_running_loop().time()
 
+    @property
+    def says(self) -> str:
+        """What is said of the refusal; an empty text without one."""
+        return refusal.text if (refusal := self.status.refusal) else ""
+
     def topics(self) -> dict[str, int]:
         """As a member."""
         return self.partitions
@@ -86,6 +91,7 @@ def test_members_of_the_new_protocol_are_said_while_the_group_takes_us() -> None
     assert lines[0]["log_level"] == "warning"
 
 
+@pytest.mark.finding("partitions-unserved")
 def test_partitions_that_no_member_has_are_reported_and_assigned_anew() -> None:
     """Not before some seconds, in which a leader assigns them. Only static members ask."""
     some = InForce(OURS, ("a",), assigned=frozenset({("topic", 1), ("other", 0)}))
@@ -126,13 +132,11 @@ def test_a_share_group_is_named_with_what_ends_the_wait() -> None:
         group.answer = InForce(None, ("theirs at /i",), share=True)
         group.refuse()
         await asyncio.sleep(55)
-        assert "joined by 1 member as share (a share group (KIP-932)" in (
-            group.status.refusal or ""
-        )
+        assert "joined by 1 member as share (a share group (KIP-932)" in group.says
         group.answer = InForce(None, (), share=True)
         await asyncio.sleep(50)
-        assert "joined by 0 members as share" in (group.status.refusal or "")
-        assert remedy in (group.status.refusal or "")
+        assert "joined by 0 members as share" in group.says
+        assert remedy in group.says
 
     lines = watched(scene)
     assert [(line["in_force"], line["members"]) for line in lines] == [("share", 1), ("share", 0)]
@@ -149,7 +153,7 @@ def test_a_refusal_by_members_of_the_new_protocol_is_named() -> None:
         group.answer = InForce(None, (), ("theirs at /i",))
         group.refuse()
         await asyncio.sleep(5)
-        assert "the protocol of KIP-848" in (group.status.refusal or "")
+        assert "the protocol of KIP-848" in group.says
 
     (line,) = watched(scene)
     assert (line["event"], line["in_force"]) == ("group_of_another_configuration", "consumer")

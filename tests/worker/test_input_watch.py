@@ -2,11 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from streamdedup.events import Fingerprint
 from streamdedup.metrics.counts import Meters
-from streamdedup.server.status import Status
+from streamdedup.server.findings import active
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.status import Phase, Status
 from streamdedup.worker.input_watch import TURN_S, InputWatch
 from tests.worker.beside import lines_beside
 
@@ -43,6 +48,14 @@ def watched(scene: Callable[[Input], Coroutine[Any, Any, None]]) -> list[Any]:
     return lines_beside(Input, scene)
 
 
+def said(of: Input) -> str:
+    """What the page of the worker warns of."""
+    source: Any = SimpleNamespace(epoch=-1, assigned=frozenset({0}), refused_since=None)
+    of.status.phase, of.status.source = Phase.SERVING, source
+    return "\n".join(found.text for found in active(of.status, Pulse()).others)
+
+
+@pytest.mark.finding("input-transaction-open")
 def test_one_that_lasts_is_said_once_and_its_end_too() -> None:
     """With partition, offset and producer, and what to do; it stays in the status for as long as it lasts."""
 
@@ -53,6 +66,7 @@ def test_one_that_lasts_is_said_once_and_its_end_too() -> None:
         await asyncio.sleep(AFTER_S)
         assert of.status.held[0].offset == 5
         assert "producer id 7" in of.status.held[0].whose
+        assert "a transaction of producer id 7" in said(of)
         of.held = None
         await asyncio.sleep(2 * TURN_S)
         assert of.status.held == {}

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from streamdedup.metrics.counts import Meters
@@ -46,6 +47,7 @@ def test_an_election_is_not_said() -> None:
     assert lines == []
 
 
+@pytest.mark.finding("partition-without-leader")
 def test_the_page_names_it() -> None:
     """As a warning."""
     _, status = looked((0, [("in", 3)]), (AFTER_S, [("in", 3)]))
@@ -54,4 +56,4 @@ def test_the_page_names_it() -> None:
     member: Any = SimpleNamespace(epoch=status.epoch, assigned=served, refused_since=None)
     status.source = member
     page = pages(status, Pulse())["/readyz"]()
-    assert "warning: in/3 has no leader" in page.text
+    assert "warning: in/3: it has no leader" in page.text

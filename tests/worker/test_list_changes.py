@@ -16,6 +16,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.kafka.records.records import Record
 from streamdedup.keys.hashing import MURMUR3
 from streamdedup.keys.normalizers.base import Normalizer
+from streamdedup.lists import control
 from streamdedup.lists.control import Change, read_change
 from streamdedup.lists.overlay import PARTITIONS_MAX, REMOVED, Changes
 from streamdedup.metrics.counts import Meters
@@ -220,7 +221,7 @@ async def test_too_many_moved_entries_are_refused(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each takes memory; the message has the way out."""
-    monkeypatch.setattr(changes_module, "MOVED_MAX", 9)
+    monkeypatch.setattr(control, "MOVED_MAX", 9)
     for count in (9, 10):
         stage.write([(n % 2, b"user%d" % (n // 2), ADD) for n in range(2 * count)])
         if count == 9:

@@ -18,7 +18,7 @@ from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import EventBatch
 from streamdedup.kafka.base import Source
 from streamdedup.kafka.client.patience import Patience
-from streamdedup.kafka.old_format import OldRecordsError, refusal
+from streamdedup.kafka.old_format import OldRecordsError
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.wire import check_first, record_batches
@@ -71,6 +71,7 @@ async def test_a_member_names_topic_partition_offset_and_remedy(magic: int, pars
     assert not isinstance(refused.value, UnreadableError)
 
 
+@pytest.mark.finding("old-format")
 @pytest.mark.parametrize("on_damaged", ["stop", "skip"])
 @pytest.mark.parametrize("first", [0, 10])
 @over(partial(memory.Stage, partitions=2))
@@ -83,7 +84,7 @@ async def test_a_partition_stops_where_it_meets_them_and_passes_over_none(
     async def reading(source: Source, partition: int, *given: Any) -> Any:
         position = source.position(partition)
         if partition == 0 and position == first:
-            raise OldRecordsError(refusal(stage.source, partition, position))
+            raise OldRecordsError(stage.source, partition, position)
         batch = await read(source, partition, *given)
         if partition == 0 and isinstance(batch, EventBatch) and batch.next_offset > first:
             source.go_to(partition, first)
@@ -162,7 +163,7 @@ def test_a_start_is_refused_if_the_next_event_is_one(
     there.deployment.broker.log(there.deployment.source, 1).trim(trimmed)
     if committed is not None:
         there.stand_at(committed)
-    said = refusal(there.deployment.source, 1, refused)
+    said = str(OldRecordsError(there.deployment.source, 1, refused))
     assert there.check() == 2
     assert said in capsys.readouterr().err
     with pytest.raises(ConfigError) as error:

@@ -61,6 +61,7 @@ def shown(worker: LocalWorker) -> tuple[list[str], list[float]]:
     return [line for line in lines if "another deployment" in line], measured(worker, GAUGE)
 
 
+@pytest.mark.finding("output-shared")
 @pytest.mark.parametrize("theirs", ["events", "others"], ids=["the same input", "another input"])
 @pytest.mark.rule(1)
 @over(Stage)

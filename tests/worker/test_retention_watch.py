@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from streamdedup.kafka.retention import PLACE_BYTES_MAX
 from tests.local import LocalWorker
 from tests.memory import Stage, over, page
 
@@ -19,6 +20,7 @@ def forgets(worker: LocalWorker) -> bool:
     return "warning: unique deletes events (retention.ms=604800000)" in ready.text
 
 
+@pytest.mark.finding("output-forgets-first")
 @pytest.mark.parametrize("filter_", [{"capacity": 1000}, WINDOW], ids=["for ever", "a window"])
 @over(Stage)
 async def test_an_output_that_forgets_first_is_warned_of_while_it_does(
@@ -58,13 +60,20 @@ async def test_an_output_that_is_made_forgets_nothing_that_is_remembered(
     assert made == {stage.source: str(DAY_MS), "unique": kept, "letters": str(DAY_MS)}
 
 
+@pytest.mark.parametrize("are_letters", [False, True])
 @over(Stage)
 async def test_a_topic_for_duplicates_that_is_made_takes_what_the_output_takes(
-    stage: Stage,
+    stage: Stage, are_letters: bool
 ) -> None:
-    """Else it would be made, and then refused, because it takes less than the output that is there."""
+    """Else it would be made, and then refused, because it takes less than the output that is there.
+
+    With headers for each, it takes the largest event of the output and these.
+    """
+    stage.config["sink"]["duplicates_headers"] = are_letters
     stage.broker.delete_topic(stage.sink)
     stage.broker.create_topic(stage.sink, max_message_bytes=5_000_000)
     stage.config["sink"] |= {"create_topics": True, "duplicates_topic": "duplicates"}
     worker = await stage.started()
     assert [line["topic"] for line in worker.lines("topic_created")] == ["duplicates"]
+    made = stage.broker.topics["duplicates"].topic.bytes_max
+    assert made == 5_000_000 + are_letters * PLACE_BYTES_MAX

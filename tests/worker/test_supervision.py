@@ -56,6 +56,7 @@ async def test_a_newer_snapshot_of_another_worker_outdoes_a_filter_in_memory(
     assert first.lines("memory_outdone")
 
 
+@pytest.mark.finding("input-trimmed")
 @over(Stage)
 async def test_a_shard_that_stopped_waits_for_no_broker(
     stage: Stage, monkeypatch: pytest.MonkeyPatch

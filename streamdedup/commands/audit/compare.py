@@ -17,8 +17,11 @@ from streamdedup.commands.audit.limits import limits_of
 from streamdedup.commands.audit.match import Matches, match
 from streamdedup.commands.audit.read import InputReader, OutputReader, Reading, Sorts
 from streamdedup.commands.audit.report import PartitionCounts
-from streamdedup.commands.audit.rows import OFFSET_BITS, Rows, dated
+from streamdedup.commands.audit.rows import OFFSET_BITS, Rows
 from streamdedup.commands.audit.time_check import Claim, TimeCheck
+from streamdedup.commands.audit.unread import Unread, unread_of
+from streamdedup.commands.audit.window_time import dated
+from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.events import EventBatch
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.options import SinkOptions
@@ -96,12 +99,28 @@ class Comparison:
             await self._starts(),
             matches,
             checks=self._checks,
+            keyless=sum(each.sorts.keyless for each in self._outputs),
             across=across,
             unreadable=unreadable,
             strangers=strangers,
         )
         sorts = sum((each.sorts for each in (*self._inputs, *self._outputs)), Sorts())
-        return counts_of(self._settings, self._outputs[0].extent, sorts, matches, tuple(limits))
+        unread = await self._unread()
+        waiting = sum((each.waiting for each in self._inputs), unread)
+        return counts_of(
+            self._settings,
+            self._outputs[0].extent,
+            sorts,
+            matches,
+            tuple(limits),
+            unread=unread.events,
+            waits_s=waiting.waits_s(wall_clock_ms()),
+        )
+
+    async def _unread(self) -> Unread:
+        cluster, batches = self._reading.cluster, self._reading.batches
+        each = [await unread_of(cluster, batches, of.at, of.extent) for of in self._inputs]
+        return sum(each, Unread())
 
     async def _starts(self) -> dict[str, int]:
         """Return the greatest first offset of each side topic."""

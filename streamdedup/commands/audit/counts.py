@@ -9,9 +9,19 @@ from streamdedup.settings import Settings
 
 
 def counts_of(
-    settings: Settings, extent: Extent, sorts: Sorts, matches: Matches, limits: tuple[Limit, ...]
+    settings: Settings,
+    extent: Extent,
+    sorts: Sorts,
+    matches: Matches,
+    limits: tuple[Limit, ...],
+    *,
+    unread: int,
+    waits_s: tuple[float | None, float | None],
 ) -> PartitionCounts:
-    """Return the counts of a partition. Findings that its limits hide are None."""
+    """Return the counts of a partition. Findings that its limits hide are None.
+
+    `unread` events wait, and `waits_s` are for how many seconds the oldest and the newest event have waited.
+    """
     sink, found = settings.sink, extent.found
     duplicates_visible = sink.duplicates_topic or sink.shadow
     distinguishable = duplicates_visible and not {limit.name for limit in limits} & {
@@ -38,6 +48,10 @@ def counts_of(
         output_end=found.output_end,
         floor=found.floor,
         read=sorts.read,
+        judged=sorts.judged,
+        unread=unread,
+        oldest_unread_s=waits_s[0],
+        newest_unread_s=waits_s[1],
         emitted=sorts.emitted,
         duplicates=sorts.duplicates if duplicates_visible else None,
         malformed=sorts.malformed,

@@ -25,12 +25,14 @@ WHOSE = "of another producer, or of a worker that was killed,"
 class Extent:
     """For one partition: what was `found` at the broker, and where the audit stops in each written topic, by name.
 
-    `is_copied` says that the partition's events are copied to a middle topic.
+    `is_copied` says that the partition's events are copied to a middle topic, and `is_read_on` that a worker of this
+    configuration reads it.
     """
 
     found: PartitionState
     ends: dict[str, int] = field(default_factory=dict)
     is_copied: bool = False
+    is_read_on: bool = True
 
     @property
     def partition(self) -> int:

@@ -10,6 +10,7 @@ from streamdedup.delivery.resume import differs
 from streamdedup.kafka.broker_clock import DIFFERENCE_S_MAX
 from streamdedup.kafka.options import SinkOptions
 from streamdedup.settings import Settings
+from streamdedup.units import counted
 
 FINDINGS = ("lost", "missing", "wrongly_dropped", "doubled", "foreign", "wrongly_rejected")
 ABSENT = ("lost", "missing", "wrongly_dropped")
@@ -38,13 +39,15 @@ def limits_of(
     matches: Matches,
     *,
     checks: Sequence[TimeCheck],
+    keyless: int = 0,
     across: bool = False,
     unreadable: Sequence[str] = (),
     strangers: Sequence[str] = (),
 ) -> Iterator[Limit]:
     """Yield the limits of a comparison of `inputs` with `outputs`, which are partitions by their names.
 
-    `starts` is the first offset of each side topic. `across` says that all keys are compared across partitions.
+    `starts` is the first offset of each side topic, and `keyless` how many events of the topic of duplicates have no
+    key. `across` says that all keys are compared across partitions.
     With `source.repartition`, `unreadable` are inputs that the configuration names no more and that cannot be read, and
     `strangers` the first events of the middle topic that are no copies of ours.
     """
@@ -60,7 +63,7 @@ def limits_of(
         )
     yield from _met(_of_the_output(settings), outputs, are_named=is_staged)
     yield from _of_side_topics(settings.sink, starts)
-    yield from _of_rules(settings, matches)
+    yield from _of_rules(settings, matches, keyless)
     if strangers:
         yield Limit(
             "stranger",
@@ -242,14 +245,15 @@ def _of_side_topics(sink: SinkOptions, starts: Mapping[str, int]) -> Iterator[Li
         )
 
 
-def _of_rules(settings: Settings, matches: Matches) -> Iterator[Limit]:
+def _of_rules(settings: Settings, matches: Matches, keyless: int) -> Iterator[Limit]:
     """Yield what is not known, since duplicates, blocked events or what they refreshed are written nowhere."""
     sink = settings.sink
-    if matches.unaccounted and (sink.duplicates_topic or sink.shadow):
+    if (matches.unaccounted or keyless) and (sink.duplicates_topic or sink.shadow):
+        cut = f"; {counted(keyless, 'event')} of it without a key, perhaps cut as too large"
         yield Limit(
             "duplicates_incomplete",
-            f"{sink.duplicates_topic or sink.topic} does not hold all duplicates (perhaps it was configured later), so"
-            " a missing key that is not in it may be lost or wrongly dropped",
+            f"{sink.duplicates_topic or sink.topic} does not hold all duplicates (perhaps it was configured later"
+            f"{cut if keyless else ''}), so a missing key that is not in it may be lost or wrongly dropped",
         )
     absent = matches.missing if settings.filter.remembers else matches.lost
     if absent and settings.blocklist.file and not sink.blocked_topic:

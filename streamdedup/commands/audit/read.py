@@ -21,10 +21,11 @@ from streamdedup.commands.audit.rows import (
     Sorter,
     rows_of,
 )
+from streamdedup.commands.audit.unread import Unread
+from streamdedup.commands.audit.window_time import Latest, WindowTime
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import refuse_unknown, resolved
-from streamdedup.delivery.window_time import Latest, WindowTime
 from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.filters.base import Mask
 from streamdedup.filters.window.clock import Clock
@@ -50,6 +51,7 @@ class Sorts:
     """Numbers of events: of the input up to the committed offset, by their outcome; and of the output."""
 
     read: int = 0
+    judged: int = 0  # by the worker's lists and filter
     malformed: int = 0
     rejected: int = 0
     blocked: int = 0  # by a list, according to letters or marks
@@ -58,6 +60,7 @@ class Sorts:
     emitted: int = 0
     untimed: int = 0  # of these, in a window by time, those with a key and without a timestamp
     duplicates: int = 0
+    keyless: int = 0  # of the topic of duplicates, without a key
 
     def __add__(self, other: "Sorts") -> "Sorts":
         return Sorts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -189,8 +192,8 @@ class InputReader(_Reader):
         self, reading: Reading, recipe: Recipe, at: InputPartition, extent: Extent, number: int = 0
     ) -> None:
         super().__init__(reading, recipe, extent, number)
-        self.at, self.until, self.waiting = at, extent.until, 0
-        """`waiting` counts the events that are under way."""
+        self.at, self.until, self.waiting = at, extent.until, Unread()
+        """`waiting` are the events that are under way."""
         sink, clock, start = self._settings.sink, reading.clock, extent.found.input_start
         marked = (sink.dead_letter_topic, sink.blocked_topic, self._settings.source.repartition)
         self.lettered, self.blocked, self.under_way = (
@@ -211,7 +214,7 @@ class InputReader(_Reader):
         lettered, blocked, under_way = (
             marked.of(offsets) for marked in (self.lettered, self.blocked, self.under_way)
         )
-        self.waiting += int(np.count_nonzero(under_way))
+        self.waiting += Unread.among(batch.timestamps[under_way])
         due = ~(lettered | blocked | under_way) & (offsets >= (self.extent.found.since or 0))
         if self._late is not None:
             due &= ~self._late.may_be_late(batch.timestamps)
@@ -229,6 +232,8 @@ class InputReader(_Reader):
         self._add_unjudged(batch, KNOWN, ~judged & ~(due & (passing | letters)))
         sorts = self.sorts
         sorts.read += len(batch)
+        has_key = keys.keys.sizes >= 0
+        sorts.judged += int(np.count_nonzero(has_key & ~(lettered | under_way)))
         sorts.malformed += int(np.count_nonzero(malformed))
         sorts.rejected += int(np.count_nonzero(lettered & ~malformed))
         sorts.blocked += int(np.count_nonzero(blocked))
@@ -256,7 +261,7 @@ class OutputReader(_Reader):
 
     @property
     def undated(self) -> Mapping[int, int]:
-        """What `rows.dated` needs for the rows of this reader, when all is read."""
+        """What `window_time.dated` needs for the rows of this reader, when all is read."""
         return self._window.generations if self._window else {}
 
     async def read(self) -> None:
@@ -293,8 +298,10 @@ class OutputReader(_Reader):
 
     def _duplicate(self, batch: EventBatch) -> None:
         keys = self._extractor.extract(batch)
-        self._add_judged(batch, keys, DROPPED, keys.keys.sizes >= 0)
+        keyed = keys.keys.sizes >= 0
+        self._add_judged(batch, keys, DROPPED, keyed)
         self.sorts.duplicates += len(batch)
+        self.sorts.keyless += int(np.count_nonzero(~keyed))
 
     def _elsewhere(self, batch: EventBatch, keys: Keys, judged: Mask) -> Mask:
         """Return which of the `judged` events belong in another partition, and count them."""

@@ -11,6 +11,7 @@ from typing import Any
 from streamdedup.commands.audit.across import Across
 from streamdedup.commands.audit.chance import most_explained
 from streamdedup.commands.audit.limits import FINDINGS, Limit
+from streamdedup.commands.audit.unread import COUNTED_MAX
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.settings import Settings
 from streamdedup.units import counted, escaped
@@ -20,6 +21,9 @@ from streamdedup.units import counted, escaped
 class PartitionCounts:
     """The counts of one partition, or of all: then `partition` is None.
 
+    Of the `read` events, the worker has `judged` those that have a key and are neither dead letters nor under way.
+    `unread` are those that it has not read; in offsets if they are many. The oldest of them, by the timestamps, has
+    waited for `oldest_unread_s` seconds; those that are under way are among them.
     `keys`, `missing` and `wrongly_dropped` count keys; everything else counts events. `missing` are keys that are due
     and were not emitted: lost, or dropped as false duplicates. `lost` counts only those that are certainly lost.
     Of a window by time, `untimed` counts events of the output with a key and without a timestamp.
@@ -35,6 +39,10 @@ class PartitionCounts:
     output_end: int | None
     floor: int | None
     read: int
+    judged: int
+    unread: int
+    oldest_unread_s: float | None
+    newest_unread_s: float | None
     emitted: int
     duplicates: int | None
     malformed: int
@@ -156,10 +164,6 @@ class Report:
         """Return it as text for people."""
         middle = f"{self.repartition.middle} -> " if self.repartition else ""
         head = f"{self.group}: {self.source} -> {middle}{self.sink}, {self.guarantee}, up to the committed offsets"
-        verdict = "breach of the promise" if self.breaches else "the promise holds"
-        if self.evidence and not self.breaches:
-            verdict += " within each partition only"
-        known = " as far as can be known" if self.notes and self.fine else ""
         lines = [head, "", *_table((*self.partitions, self.total)), ""]
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"across partitions: {self.across.text}"] if self.across else []
@@ -169,7 +173,63 @@ class Report:
             )
             lines += self.repartition.left_as_text
         lines += [f"breach: {breach}" for breach in self.breaches]
-        return "\n".join(map(escaped, (*lines, f"{verdict}{known}"))) + "\n"
+        return "\n".join(map(escaped, (*lines, self._reading, self._verdict))) + "\n"
+
+    @property
+    def _read(self) -> int:
+        """How many events the worker has read to their end: those under way are not among them."""
+        return self.total.read - (self.repartition.under_way if self.repartition else 0)
+
+    @property
+    def _of(self) -> str:
+        """How many events there are to read, as text."""
+        about = "about " if self.total.unread > COUNTED_MAX else ""
+        return f"{about}{self.total.read + self.total.unread:,}"
+
+    @property
+    def _waiting(self) -> int:
+        return self.total.read + self.total.unread - self._read
+
+    @property
+    def _reading(self) -> str:
+        """What was read, how much of it was judged, and for how long the rest has waited, in words."""
+        total = self.total
+        outcomes = ((getattr(total, name), shown) for name, shown in OUTCOMES.items())
+        shown = (f"{events:,} {name}" for events, name in outcomes if events or name == "judged")
+        text = f"read: {self._read:,} of {self._of} events: {', '.join(shown)}"
+        if not self._waiting:
+            return text
+        text += f"; {counted(self._waiting, 'event')} not read yet"
+        if total.oldest_unread_s is None or total.newest_unread_s is None:
+            return text
+        oldest, newest = (
+            f"{each:,.0f} s" for each in (total.oldest_unread_s, total.newest_unread_s)
+        )
+        return f"{text}: by their timestamps the oldest has waited {oldest}, the newest {newest}"
+
+    @property
+    def _verdict(self) -> str:
+        """The last line."""
+        total = self.total
+        if self.breaches:
+            return "breach of the promise"
+        if not self._read:
+            of = f" of {self._of}" if self._waiting else ""
+            across = "; keys are in several partitions" if self.evidence else ""
+            return f"nothing breaks the promise, but no event{of} was read{across}"
+        verdict = "the promise holds"
+        if self.evidence:
+            verdict += " within each partition only"
+        if self.notes and self.fine:
+            verdict += " as far as can be known"
+        if self._waiting or not total.judged:
+            of = f" of {self._of}" if self._waiting else ""
+            verdict += f" for the {self._read:,}{of} events that were read"
+        if not total.judged:
+            verdict += ", of which none was judged"
+        if total.wrongly_dropped:
+            verdict += f", with {counted(total.wrongly_dropped, 'key')} dropped wrongly"
+        return verdict
 
 
 def judged(
@@ -191,6 +251,7 @@ def judged(
     total = _total(bounded, rate)
     if staged:
         total = replace(total, limits=bounded[0].limits)
+    excess = _beyond_chance(bounded, rate)
     return Report(
         group=settings.kafka.group_id,
         source=settings.source.shown,
@@ -200,11 +261,11 @@ def judged(
         partitions=() if staged else tuple(bounded),
         total=total,
         breaches=(
-            *_breaches(settings, bounded, total, staged),
+            *_breaches(settings, bounded, total, staged, excess),
             *_breaches_across(settings, across),
             *_misplaced(staged),
         ),
-        notes=(*_notes(settings, bounded, total, staged), *_notes_across(across)),
+        notes=(*_notes(settings, bounded, total, staged, excess), *_notes_across(across)),
         across=across,
         repartition=staged,
     )
@@ -227,11 +288,14 @@ def _total(partitions: Sequence[PartitionCounts], rate: float) -> PartitionCount
     summed: dict[str, Any] = dict.fromkeys(BOUNDS)
     for name in (
         *("read", "emitted", "duplicates", "malformed", "rejected", "blocked", "dropped"),
-        *("unjudged", "keys", "untimed", "due_again", "late_again"),
+        *("judged", "unjudged", "unread", "keys", "untimed", "due_again", "late_again"),
         *FINDINGS,
     ):
         known = [value for c in partitions if (value := getattr(c, name)) is not None]
         summed[name] = sum(known) if known else None
+    for name, of in (("oldest_unread_s", max), ("newest_unread_s", min)):
+        waits = [wait for c in partitions if (wait := getattr(c, name)) is not None]
+        summed[name] = of(waits, default=None)
     judged_by_rate = [
         c for c in partitions if c.missing is not None and c.explained_max is not None
     ]
@@ -240,6 +304,13 @@ def _total(partitions: Sequence[PartitionCounts], rate: float) -> PartitionCount
     return PartitionCounts(**summed, explained_max=explained, offsets={})
 
 
+OUTCOMES = {
+    "judged": "judged",
+    "malformed": "malformed",
+    "rejected": "rejected",
+    "unjudged": "passing tombstones",
+    "dropped": "dropped tombstones",
+}
 BOUNDS = ("partition", "input_start", "committed", "output_start", "output_end", "floor")
 
 
@@ -248,6 +319,7 @@ def _breaches(
     partitions: Sequence[PartitionCounts],
     total: PartitionCounts,
     staged: Staged | None,
+    excess: tuple[str, PartitionCounts] | None,
 ) -> Iterator[str]:
     def where(topic: str, name: str) -> str:
         return staged.where(name) if staged else _where(topic, partitions, name)
@@ -255,7 +327,7 @@ def _breaches(
     source, sink = settings.source.shown, settings.sink.topic
     if total.lost:
         yield f"{counted(total.lost, 'event')} lost; {where(source, 'lost')}"
-    if excess := _beyond_chance(partitions, total):
+    if excess:
         name, found = excess
         count = getattr(found, name)
         if name == "wrongly_dropped":
@@ -320,10 +392,14 @@ def _notes_across(across: Across | None) -> Iterator[str]:
 
 
 def _beyond_chance(
-    partitions: Sequence[PartitionCounts], total: PartitionCounts
+    partitions: Sequence[PartitionCounts], rate: float
 ) -> tuple[str, PartitionCounts] | None:
-    """Return a finding with more false duplicates than the error rate explains, and the counts that it is in."""
-    for counts in (total, *partitions):
+    """Return a finding with more false duplicates than the error rate explains, and the counts that it is in.
+
+    Partitions beyond their capacity are left out: nothing is known of their error rate.
+    """
+    bounded = [counts for counts in partitions if counts.explained_max is not None]
+    for counts in (_total(bounded, rate), *bounded):
         name = _dropped_by(counts)
         found = getattr(counts, name)
         if found is not None and counts.explained_max is not None and found > counts.explained_max:
@@ -355,6 +431,7 @@ def _notes(
     partitions: Sequence[PartitionCounts],
     total: PartitionCounts,
     staged: Staged | None,
+    excess: tuple[str, PartitionCounts] | None,
 ) -> Iterator[str]:
     limits: dict[str, list[int]] = {}
     for counts in partitions:
@@ -364,13 +441,8 @@ def _notes(
         every = len(where) == len(partitions)
         named = "all partitions" if every else f"partition {', '.join(map(str, where))}"
         yield text if staged else f"{named}: {text}"
-    if total.missing and not _beyond_chance(partitions, total):
-        is_known = _dropped_by(total) == "wrongly_dropped"
-        apart = "" if is_known else "; without sink.duplicates_topic, a lost key looks the same"
-        yield (
-            f"{counted(total.missing, 'key')} not emitted, which false duplicates explain (at most"
-            f" {total.explained_max or 0:,}){apart}"
-        )
+    if total.missing and not excess:
+        yield f"{_not_emitted(settings, total)}; {_explained(settings, partitions, total)}"
     if settings.filter.kind == "window" and total.keys:
         yield (
             "a window forgets: a key that was emitted once does not count as missing, even if it was due again later"
@@ -389,6 +461,27 @@ def _notes(
         )
 
 
+def _not_emitted(settings: Settings, total: PartitionCounts) -> str:
+    """Return, for a note, how many keys are missing, and whether these are proven to be false duplicates."""
+    keys = f"{counted(total.missing or 0, 'key')} not emitted"
+    if _dropped_by(total) == "wrongly_dropped":
+        where = settings.sink.duplicates_topic or settings.sink.topic
+        return f"{keys}: new, and dropped as duplicates, as {where} shows"
+    return f"{keys}, and without sink.duplicates_topic a lost key looks like a false duplicate"
+
+
+def _explained(
+    settings: Settings, partitions: Sequence[PartitionCounts], total: PartitionCounts
+) -> str:
+    """Return, for a note, how many missing keys the error rate explains."""
+    beyond = "a filter beyond its capacity has no promised error rate"
+    if total.explained_max is None:
+        return beyond
+    rate = f"an error rate of {settings.filter.error_rate:g} explains up to {total.explained_max:,}"
+    are_bounded = all(counts.explained_max is not None for counts in partitions)
+    return rate if are_bounded else f"{rate} within the capacity, and {beyond}"
+
+
 def _again(total: PartitionCounts) -> str:
     """Return, for the note about windows, how many keys passed again; nothing if that is not known."""
     if total.due_again is None:
@@ -399,6 +492,7 @@ def _again(total: PartitionCounts) -> str:
 
 _COLUMNS = {
     "read": "read",
+    "unread": "unread",
     "keys": "keys",
     "emitted": "emitted",
     "malformed": "malformed",
@@ -417,7 +511,7 @@ _COLUMNS = {
 
 def _table(rows: Sequence[PartitionCounts]) -> Iterator[str]:
     # These columns are shown only if they count anything.
-    seldom = ("blocked", "unjudged", "wrongly_rejected")
+    seldom = ("unread", "blocked", "unjudged", "wrongly_rejected")
     columns = {
         n: t for n, t in _COLUMNS.items() if n not in seldom or any(getattr(c, n) for c in rows)
     }

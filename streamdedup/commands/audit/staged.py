@@ -34,11 +34,11 @@ from streamdedup.commands.audit.match import EXAMPLES_MAX
 from streamdedup.commands.audit.read import InputReader, OutputReader, Reading
 from streamdedup.commands.audit.report import BOUNDS, PartitionCounts, Report, Staged, judged
 from streamdedup.commands.audit.rows import Sorter, unpacked
+from streamdedup.commands.audit.window_time import clock_of
 from streamdedup.delivery.fence import committed_offset
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import differs
 from streamdedup.delivery.schemas import registry_answering, registry_of
-from streamdedup.delivery.window_time import clock_of
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
@@ -139,7 +139,7 @@ class StagedAudit:
     async def _extent(self, at: InputPartition, own: Committed | None) -> Extent:
         async with asyncio.timeout(ANSWER_S_MAX):
             found = await found_in(self._first, self._cluster, self._input_logs, at, own)
-        return Extent(found, is_copied=True)
+        return Extent(found, is_copied=True, is_read_on=at.topic not in self._left.read)
 
     async def _end_now(self, reader: InputReader) -> int:
         """Return an offset below which stands every event of a partition that a worker can have copied by now.
@@ -236,7 +236,7 @@ class StagedAudit:
         packed = {**counts.offsets, "misplaced": sorted(at for o in outputs for at in o.first)}
         staged = Staged(
             middle=self._middle,
-            under_way=sum(each.waiting for each in self._inputs),
+            under_way=sum(each.waiting.events for each in self._inputs),
             misplaced=sum(each.misplaced for each in outputs),
             inputs_left=self._left.read,
             places={

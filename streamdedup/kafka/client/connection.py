@@ -133,9 +133,15 @@ def refusal(error: BaseException) -> DeliveryError | None:
     if type(error) is KafkaError and error.__cause__ is not None:
         error = error.__cause__
     if missing := _REFUSALS.get(type(error)):
-        return DeliveryError(f"the broker refuses us: {error}; check {missing} (docs/security.md)")
+        return DeliveryError(
+            f"the broker refuses us: {error}",
+            remedy=f"check {missing} (docs/security.md)",
+            finding="broker-refuses",
+        )
     if remedy := _LIMITS.get(type(error)):
-        return DeliveryError(f"the broker accepts no such value: {error}; {remedy}")
+        return DeliveryError(
+            f"the broker accepts no such value: {error}", remedy=remedy, finding="broker-refuses"
+        )
     return None
 
 

@@ -6,10 +6,11 @@ is one subroutine, however often it is used.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
 
+from streamdedup.keys.formats.field_paths import Paths, paths_of
 from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.schema import (
     CODE_MAX,
@@ -87,11 +88,27 @@ def compiled(text: str, references: Sequence[str], steps: Sequence[str]) -> Prog
     program's beginning. Raises SchemaError if the schema is wrong.
     """
     try:
-        reader = _Reader()
-        *_, root = (reader.read(_parsed(each), "", 0) for each in (*references, text))
-        return _Compiler().program(root, tuple(steps))
+        return _Compiler().program(_root(text, references), tuple(steps))
     except RecursionError:
         raise SchemaError("its records are nested too deep") from None
+
+
+def fields(text: str, references: Sequence[str]) -> Mapping[tuple[int, ...], Paths]:
+    """Return the paths of the fields in values of the schema `text`, under (). Otherwise as `compiled`."""
+    return {(): paths_of(_root(text, references), _fields)}
+
+
+def _fields(node: Node) -> Iterator[tuple[str, Node | None]]:
+    """Yield the fields of a record, and of each record of a union; each with its type if it may have fields itself."""
+    for each in node["branches"] if node["type"] == "union" else [node]:
+        for name, inner in each.get("fields", ()):
+            yield name, inner if inner["type"] in ("record", "union") else None
+
+
+def _root(text: str, references: Sequence[str]) -> Node:
+    reader = _Reader()
+    *_, root = (reader.read(_parsed(each), "", 0) for each in (*references, text))
+    return root
 
 
 def _parsed(text: str) -> object:

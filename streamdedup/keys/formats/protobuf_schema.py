@@ -3,9 +3,11 @@
 A message has numbers and lengths, so only the fields of the path matter.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 
+from streamdedup.keys.formats.field_paths import Paths, paths_of
 from streamdedup.keys.formats.framed_kinds import FramedKind
 from streamdedup.keys.formats.protobuf_files import (
     GOOGLE,
@@ -27,6 +29,7 @@ from streamdedup.keys.formats.schema import (
 )
 
 ANY_WIRE = -1
+MESSAGES_MAX = 100
 
 
 class Wire(IntEnum):
@@ -84,12 +87,35 @@ def compiled(text: str, references: Sequence[str], steps: Sequence[str]) -> Prog
     `references` are the files that it imports, directly or not. Raises SchemaError if one of them is wrong, and
     ConfigError if the parser is not installed.
     """
-    types, work = Types(built_in()), Work()
     try:
-        *_, (package, roots) = (read(each, types, work) for each in (*references, text))
-        return _Compiler(types, work).program(Message(package, nested=roots), tuple(steps))
+        file, types, work = _read(text, references)
+        return _Compiler(types, work).program(file, tuple(steps))
     except RecursionError:
         raise SchemaError("its messages are nested too deep") from None
+
+
+def fields(text: str, references: Sequence[str]) -> Mapping[tuple[int, ...], Paths]:
+    """Return the paths of the fields of the messages of the schema `text`, by the indexes of each. Else as `compiled`.
+
+    At most `MESSAGES_MAX` messages are there, the outer ones first.
+    """
+    file, types, work = _read(text, references)
+    compiler = _Compiler(types, work)
+    found = dict[tuple[int, ...], Paths]()
+    waiting = deque[tuple[tuple[int, ...], Message]]([((), file)])
+    while waiting and len(found) < MESSAGES_MAX:
+        indexes, message = waiting.popleft()
+        if indexes:  # else it is the file
+            found[indexes] = paths_of(message, compiler.fields)
+        waiting += [((*indexes, at), inner) for at, inner in enumerate(message.nested)]
+    return found
+
+
+def _read(text: str, references: Sequence[str]) -> tuple[Message, Types, Work]:
+    """Return the file as a message, in which its messages are nested, and what they name."""
+    types, work = Types(built_in()), Work()
+    *_, (package, roots) = (read(each, types, work) for each in (*references, text))
+    return Message(package, nested=roots), types, work
 
 
 class _Compiler:
@@ -110,6 +136,17 @@ class _Compiler:
     def program(self, file: Message, steps: tuple[str, ...]) -> Program:
         self._table(file, steps)
         return Program(self._code, self._room_bytes, self._has_field)
+
+    def fields(self, message: Message) -> Iterator[tuple[str, Message | None]]:
+        """Yield the names of the fields of `message`, each with the message that it is."""
+        for each in message.fields:
+            target: Message | Enum | None = None
+            if each.kind is None and each.type not in _SCALARS and each.type not in _NO_KEYS:
+                target = self._named(each.type, message.scope)
+            yield (
+                each.name,
+                target if isinstance(target, Message) and not target.is_wrapper else None,
+            )
 
     def _table(self, message: Message, steps: tuple[str, ...]) -> int:
         at = self._add(0, len(message.nested), *[0] * len(message.nested))

@@ -1,6 +1,7 @@
 """The schemas whose ids were met, each compiled to a program for every field of the key. No I/O: see `registry/`."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, get_args
 from uuid import UUID
@@ -10,6 +11,7 @@ import numpy as np
 from streamdedup.errors import DeliveryError
 from streamdedup.events import NULL, Column, Integers, concatenated
 from streamdedup.keys.formats import avro_schema, protobuf_schema
+from streamdedup.keys.formats.field_paths import Paths
 from streamdedup.keys.formats.framed_kinds import FramedKind, FramedKinds
 from streamdedup.keys.formats.programs import Programs
 from streamdedup.keys.formats.schema import Program, Schema, SchemaError, SchemaType
@@ -19,12 +21,14 @@ from streamdedup.keys.hashing import ROWS_A_CALL, frozen
 MET_MAX = 1_000  # ids that a snapshot has
 IDS_MAX = 20_000  # ids that are known at once: more than a batch can have
 GIVEN_UP_MAX = 10_000  # ids that were given up, of which we know
+FIELDS_KEPT_MAX = 100  # schemas
 
 _TYPES: Mapping[str, SchemaType] = {
     "avro": "AVRO",
     "protobuf": "PROTOBUF",
 }  # what a registry calls each format
 _COMPILERS = {"avro": avro_schema.compiled, "protobuf": protobuf_schema.compiled}
+_FIELDS = {"avro": avro_schema.fields, "protobuf": protobuf_schema.fields}
 _NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -132,6 +136,7 @@ class Schemas:
         self._digests: dict[int, str] = {}  # of these, and of those that snapshots name
         self._given_up: set[int] = set()
         self._numbers, self._last = dict[bytes, int](), NUMBER_MAX  # of GUIDs
+        self._fields: dict[str, Mapping[tuple[int, ...], Paths]] | None = None  # by `exact`
 
     @property
     def type(self) -> SchemaType:
@@ -182,6 +187,9 @@ class Schemas:
             programs = [compile_(schema.text, texts, steps) for steps in self._paths]
         except SchemaError as error:
             return Compiled(schema.digest, why_not=str(error))
+        if self._fields is not None and len(self._fields) < FIELDS_KEPT_MAX:
+            with suppress(SchemaError, RecursionError):  # of a part that no key needs
+                self._fields[exact] = _FIELDS[self._kind](schema.text, texts)
         return Compiled(schema.digest, exact, tuple(programs))
 
     def placed(self, schema: Compiled) -> Programs:
@@ -197,6 +205,19 @@ class Schemas:
         lately = known.ids[np.argsort(-known.met, kind="stable")]
         of_ids = (self._exact.get(number, "") for number in lately.tolist())
         return known.programs.added(schema.exact, schema.programs, of_ids)
+
+    def keep_fields(self) -> None:
+        """Keep the fields of each schema that is compiled from now on, of the first `FIELDS_KEPT_MAX`."""
+        if self._fields is None:
+            self._fields = {}
+
+    def fields_of(self, number: int, message: tuple[int, ...] = ()) -> Paths:
+        """Return the paths of the fields that the schema of an id has; none if they were not kept.
+
+        Of Protobuf, those of the `message` with these indexes, each within the message of those before it.
+        """
+        kept = (self._fields or {}).get(self._exact.get(number, ""), {})
+        return kept.get(message, ())
 
     def number_of(self, guid: bytes) -> int:
         """Return the number that stands for a GUID."""
@@ -313,5 +334,7 @@ class Schemas:
         if known and digest and known != digest:  # neither of a schema that was not read
             raise DeliveryError(
                 f"schema {number} is another than it was when the snapshot was saved ({digest} and {known}): ids of one"
-                " registry never change, so kafka.schema_registry names another one, or another context; set that back"
+                " registry never change, so kafka.schema_registry names another one, or another context",
+                remedy="set that back",
+                finding="schema-changed",
             )
