@@ -133,6 +133,33 @@ async def test_a_topic_that_moves_from_json_through_versions_of_avro(
     assert found.distinct == len(KEYS)
 
 
+@pytest.mark.parametrize("format_", ["avro", "protobuf", "json_schema"])
+async def test_a_wrong_field_is_answered_with_those_of_the_events(
+    broker: Broker, tmp_path: Path, registry_url: str, client: SchemaRegistryClient, format_: str
+) -> None:
+    """Of a schema, all that it has; of JSON Schema, those of the values."""
+    there = Deployment(broker.bootstrap_servers, tmp_path, partitions=1).create()
+    where = SerializationContext(there.source, MessageField.VALUE)
+    if format_ == "protobuf":
+        to_protobuf = ProtobufSerializer(EVENT, client)
+        written = [to_protobuf(EVENT(user={"string_of": key}), where) for key in KEYS]
+        expected = {"map_of", "list", "user.string_of", "user.enum_of", "plain"}
+    elif format_ == "avro":
+        written = [write(key, 1) for key in KEYS for write in avro_writers(client, there.source)]
+        expected = {"id", "n", "inner.x", "tags", "map"}
+    else:
+        schema = {"title": "Event", "type": "object", "properties": {"id": {}, "never": {}}}
+        to_json = JSONSerializer(json.dumps(schema), client)
+        written = [to_json({"id": key, "by": {key: 1}}, where) for key in KEYS]
+        expected = {"id", "by"}
+    with_format(there, registry_url, format_, "idd")
+    there.feed([(0, None, value, [], None) for value in written])
+    found = await tried(load(there.write_config()), 10_000)
+    assert found.verdicts == {Verdict.MALFORMED: len(written)}
+    fields = {*(found.fields or ())}
+    assert fields >= expected if format_ == "protobuf" else fields == expected
+
+
 async def test_protobuf_and_json_schema_have_the_same_keys(
     broker: Broker,
     tmp_path: Path,
