@@ -6,7 +6,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("tests", "proof")
-_DEFINED = re.compile(r"^(?:async )?def (test_\w+)\(", re.MULTILINE)
+# A class begins at the outermost level; a test, there or within one.
+_DEFINED = re.compile(
+    r"^(?:class (?P<group>\w+)|(?P<within>    )?(?:async )?def (?P<test>test_\w+)\()", re.MULTILINE
+)
 
 
 def is_quick(test: str) -> bool:
@@ -16,19 +19,23 @@ def is_quick(test: str) -> bool:
 
 def node_id(test: str) -> str:
     """What pytest calls a test, from the root of the repository. LookupError unless one function has the name."""
-    found = _files().get(test.partition("[")[0], [])
+    found = _tests().get(test.partition("[")[0], [])
     if len(found) != 1:
         raise LookupError(
             f"{test} stands in {len(found)} files of {' and '.join(FOLDERS)}; it must be one"
         )
-    return f"{found[0].relative_to(ROOT)}::{test}"
+    return f"{found[0]}::{test}"
 
 
 @cache
-def _files() -> dict[str, list[Path]]:
-    """By the name of a test, the files that define it at their outermost level."""
-    files: dict[str, list[Path]] = {}
+def _tests() -> dict[str, list[str]]:
+    """By the name of a test, where it stands: the file, and the class if it is in one."""
+    places: dict[str, list[str]] = {}
     for path in (path for name in FOLDERS for path in (ROOT / name).rglob("test_*.py")):
-        for name in _DEFINED.findall(path.read_text("utf-8")):
-            files.setdefault(name, []).append(path)
-    return files
+        file = group = str(path.relative_to(ROOT))
+        for found in _DEFINED.finditer(path.read_text("utf-8")):
+            if found["group"]:
+                group = f"{file}::{found['group']}"
+            else:
+                places.setdefault(found["test"], []).append(group if found["within"] else file)
+    return places

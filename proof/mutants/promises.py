@@ -7,6 +7,7 @@ from proof.mutants import (
     folding,
     growing,
     invariants,
+    library,
     lists,
     membership,
     naming,
@@ -33,4 +34,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *chosen.MUTANTS,
     *growing.MUTANTS,
     *naming.MUTANTS,
+    *library.MUTANTS,
 )

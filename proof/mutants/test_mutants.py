@@ -38,7 +38,7 @@ def test_a_mutant_changes_the_product_while_it_is_entered(mutant: Mutant) -> Non
 def test_the_tests_of_a_mutant_exist(mutant: Mutant) -> None:
     """Each is the name of one function."""
     for test in mutant.tests:
-        assert node_id(test).endswith(f".py::{test}")
+        assert node_id(test).endswith(f"::{test}")
 
 
 def test_the_page_names_what_only_proof_kills() -> None:
