@@ -748,7 +748,7 @@ class Fuse(Filter):
 
     It costs some 1.13 log2(1/p) bits a key; to build it, 8 bytes a key more, and 140 MB.
 
-    `keys`: what `digests` takes. An iterator is made a list first.
+    `keys`: what `digests` takes; of a set or an iterator, give list(keys).
     """
 
     __slots__ = ()

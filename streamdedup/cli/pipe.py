@@ -26,7 +26,7 @@ from streamdedup.cli.streams import (
     write,
     writing_to,
 )
-from streamdedup.errors import ConfigError
+from streamdedup.errors import ConfigError, StreamdedupError
 
 if TYPE_CHECKING:  # they bring numpy, which --help does without
     from streamdedup.commands.lines import Chunk
@@ -37,6 +37,7 @@ WAKE_S = 0.25  # at most this long a system call blocks before Python handles a 
 _INSTEAD = "give it lines: streamdedup pipe <FILE"
 # The endings of names that are surely no secret in the wrong place.
 _ENDINGS = (".csv", ".dat", ".json", ".jsonl", ".list", ".log", ".ndjson", ".tsv", ".txt")
+_UNPACKED_BY = {".bz2": "bzcat", ".gz": "zcat", ".xz": "xzcat", ".zst": "zstdcat"}
 _OF_UNIQ = {
     "-c": "to count each line takes all of them: sort FILE | uniq -c; --count counts those that pass, and the others",
     "-d": "--repeated copies each further occurrence, as soon as it comes; one of each line: sort FILE | uniq -d",
@@ -138,13 +139,18 @@ def _pipe(arguments: argparse.Namespace) -> int:
     inputs = _named(arguments.file or ["-"])
     for name, file in inputs.items():
         refuse_unreadable(file, name)
+        if Path(file).suffix.lower() in _UNPACKED_BY:
+            raise ConfigError(
+                f"{name} is compressed, by its name, and pipe reads lines as they are; give them by"
+                f" {_UNPACKED_BY[Path(file).suffix.lower()]} FILE | streamdedup pipe"
+            )
     _check_filter_files(arguments, inputs.values())
     if arguments.output is None:
         write(b"")  # fails if standard output is closed
     lines = lines_of(keys, normalize, rules)
     filter_ = filter_of(arguments, lines)
     summary = Summary("record" if keys[0].startswith("csv:") else "line", arguments.repeated)
-    is_saved = arguments.save is None
+    is_saved, has_failed = arguments.save is None, False
     with writing_to(arguments.output):
         for file in arguments.file:
             refuse_output(file)
@@ -177,12 +183,16 @@ def _pipe(arguments: argparse.Namespace) -> int:
                     sync_output()
                     SavedFilter(filter_, lines).save(arguments.save)
                     is_saved = True
+        except StreamdedupError:
+            has_failed = True
+            raise
         finally:
             if progress:
                 progress.end()
-            say(summary.text(filter_))
-            if arguments.count:
-                put(f"passed {summary.passed}\ndropped {summary.lines - summary.passed}\n")
+            if summary.lines or not has_failed:  # else the error is all that there is to say
+                say(summary.text(filter_))
+                if arguments.count:
+                    put(f"passed {summary.passed}\ndropped {summary.lines - summary.passed}\n")
             if not is_saved:
                 say(
                     f"streamdedup: warning: {arguments.save} is not written, because not all lines were copied: after"
@@ -226,8 +236,8 @@ def _progress(files: Collection[str]) -> "Progress":
 
 def _reported(chunks: Iterable["Chunk"], progress: "Progress") -> Iterator["Chunk"]:
     for chunk in chunks:
+        progress.advance(len(chunk.text), len(chunk))  # it is read, whatever becomes of it
         yield chunk
-        progress.advance(len(chunk.text), len(chunk))
 
 
 def _check_filter_files(arguments: argparse.Namespace, inputs: Iterable[str]) -> None:

@@ -225,12 +225,12 @@ def check_alike(joined: str, one: Parts, other: object, *sizes: str) -> None:
     differs; otherwise a size that followed from the options.
     """
     if not isinstance(other, Parts):
-        of_keys = {
-            "union": "add keys by f.update(keys)",
-            "intersection": "ask for each of yours: [key for key in keys if key in f]",
-        }
+        article, of_keys = {
+            "union": ("a", "add keys by f.update(keys)"),
+            "intersection": ("an", "ask for each of yours: [key for key in keys if key in f]"),
+        }[joined]
         raise TypeError(
-            f"a filter has a {joined} with another filter, not with what is {named(other)}; {of_keys[joined]}"
+            f"a filter has {article} {joined} with another filter, not with what is {named(other)}; {of_keys}"
         )
     mine, theirs = ({"multiset": False, **each.header()} for each in (one, other))
     due = ("kind", "hash", "hash_check", "normalize", "multiset", *sizes)

@@ -129,8 +129,8 @@ def of_keys(method: Method) -> Method:
 
     @wraps(method)
     def batch(self: Any, keys: Any, /, *more: Any, **named: Any) -> Any:
-        if not isinstance(keys, np.ndarray):
-            keys = self.digests(keys)
+        if not isinstance(keys, np.ndarray) or keys.dtype != np.uint64:
+            keys = self.digests(keys)  # of an array of anything else, the error says what to give
         return method(self, keys, *more, **named)
 
     own, _, *rest = signature(method).parameters.values()

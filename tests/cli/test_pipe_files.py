@@ -72,6 +72,29 @@ def test_an_input_that_cannot_be_read_is_refused_before_a_line_is_written(call: 
         assert done.stderr.endswith(b"; name a file, or - for standard input\n")
 
 
+def test_a_compressed_input_is_refused(call: Call) -> None:
+    """By its name: its lines would be pieces of what is packed. From standard input it is taken."""
+    Path("one").rename("one.GZ")
+    done = call("pipe", "one.GZ")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"FILE (one.GZ) is compressed, by its name" in done.stderr
+    assert b"; give them by zcat FILE | streamdedup pipe\n" in done.stderr
+
+
+def test_an_error_comes_last(call: Call) -> None:
+    """After the summary, which there is only if a line was read."""
+    Path("one").write_bytes(b"id,n\n1,a\n")
+    done = call("pipe", "one", "--key", "csv:name", "--count")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert len(done.stderr.splitlines()) == 1
+    done = call("pipe", "one", "--capacity", "1", "--on-full", "stop", "--count", "--progress")
+    assert (done.returncode, done.stdout) == (1, b"passed 1\ndropped 0\n")
+    read, summary, _, error = done.stderr.decode().splitlines()
+    assert "reading: 2 lines, 9 bytes" in read
+    assert summary.startswith("1 line: 1 passed")
+    assert error.startswith("streamdedup: the filter is full")
+
+
 def test_the_output_is_a_file(call: Call) -> None:
     """It is emptied only once all options and inputs are right, and is never an input."""
     done = call("pipe", "one", "--output", "out")
