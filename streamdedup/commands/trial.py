@@ -35,7 +35,7 @@ from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.retention import shortfall
 from streamdedup.kafka.topics import Topology, refuse_missing
 from streamdedup.keys.extract import Keys
-from streamdedup.keys.field_names import SHOWN_MAX, FieldNames
+from streamdedup.keys.field_names import FieldNames, Named
 from streamdedup.keys.formats.json_kinds import without_place
 from streamdedup.keys.hashing import MURMUR3, Hash
 from streamdedup.metrics.counts import Meters
@@ -99,7 +99,7 @@ class Trial:
     without_record_key: int = 0
     under_several: int = 0
     fit: Fit | None = None
-    fields: list[str] | None = None
+    fields: Named | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -122,11 +122,6 @@ class Trial:
         """Why partitions were perhaps not chosen by the key; None if the record keys raise no doubt."""
         return suspicion(self.keyed, self.without_record_key, self.under_several)
 
-    @property
-    def _shown_fields(self) -> str:
-        fields = self.fields or ["none"]
-        return ", ".join(fields[:SHOWN_MAX]) + (", and more" if len(fields) > SHOWN_MAX else "")
-
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain JSON values."""
         reasons = [
@@ -146,7 +141,7 @@ class Trial:
             "events": self.events,
             "verdicts": {verdict.name.lower(): self.verdicts[verdict] for verdict in Verdict},
             "reasons": reasons,
-            "fields": self.fields and self.fields[:SHOWN_MAX],
+            "fields": self.fields and self.fields.names,
             "blocked_by": {
                 match.name.lower(): self.matched[match.name.lower()] for match in Match if match
             },
@@ -181,7 +176,7 @@ class Trial:
                 f"  {events:,} times: {reason}; first at partition {partition}{of}, offset {offset}{byte}"
             )
         if self.fields is not None:
-            lines.append(f"fields that a tenth of the events have: {self._shown_fields}")
+            lines.append(f"fields that a tenth of the events have: {self.fields}")
         lines.append(f"distinct keys: {self.distinct:,}")
         if self.fit:
             lines += self.fit.lines()

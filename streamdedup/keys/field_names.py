@@ -7,10 +7,11 @@ other names, one that half of such objects have. Of a format with schemas, the n
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
+from typing_extensions import override
 
 from streamdedup.events import Column, EventBatch
 from streamdedup.keys.extract import Extractor
@@ -29,6 +30,18 @@ _MARK = b"\xef\xbb\xbf"  # of byte order
 _VARINT_BYTES_MAX, INDEXES_MAX = 5, 16
 
 Objects = dict[str, Any]
+
+
+class Named(NamedTuple):
+    """The fields that many events have: at most `SHOWN_MAX` names, and how many `more` there are; a text for people."""
+
+    names: list[str]
+    more: int = 0
+
+    @override
+    def __str__(self) -> str:
+        more = [f"and {self.more:,} more"] if self.more else []
+        return ", ".join([*self.names, *more]) or "none"
 
 
 class FieldNames:
@@ -70,11 +83,8 @@ class FieldNames:
         if taken:
             self._count(self._extractor.texts(batch.take(np.array(taken, dtype=np.int64))))
 
-    def common(self) -> list[str]:
-        """Return the names that many events have, as `key.field` takes them, the most frequent first.
-
-        They are at most `SHOWN_MAX + 1`, so a caller can say that there are more than it shows. Longer ones are cut.
-        """
+    def common(self) -> Named:
+        """Return the names that many events have, as `key.field` takes them, but cut; the most frequent come first."""
         least = max(EVENTS_MIN, SHARE_MIN * self.events)
         frequent = {path: events for path, events in self._having.items() if events >= least}
         known = Counter[Path]()
@@ -85,7 +95,7 @@ class FieldNames:
         objects = {path[:end] for path in named for end in range(1, len(path))}
         named = [path for path in named if path not in objects]  # what is in them is named
         named.sort(key=lambda path: -frequent[path])
-        return [_shown(path) for path in named[: SHOWN_MAX + 1]]
+        return Named([*map(_shown, named[:SHOWN_MAX])], max(0, len(named) - SHOWN_MAX))
 
     def _may_be_named(self, path: Path, maps: set[Path]) -> bool:
         """Return whether no part of `path` is an address, or stands in one of `maps` and not in half of its objects."""

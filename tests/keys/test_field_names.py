@@ -33,7 +33,7 @@ def common(events: Sequence[Any]) -> list[str]:
     """Return the names for events of these JSON values."""
     names = FieldNames(extractor())
     names.add(batch(json.dumps(event).encode() for event in events))
-    return names.common()
+    return names.common().names
 
 
 def test_fields_are_named_as_the_option_takes_them() -> None:
@@ -85,9 +85,11 @@ def test_names_that_begin_with_a_sign_are_names() -> None:
 
 
 def test_names_are_few_and_short() -> None:
-    """One more than are shown; a long one is cut, and a very long one is data."""
-    wide = {f"field{n:03}": n for n in range(100)}
-    assert common([wide] * 9) == [f"field{n:03}" for n in range(SHOWN_MAX + 1)]
+    """Of more than are shown, their number is; a long one is cut, and a very long one is data."""
+    names = FieldNames(extractor())
+    names.add(batch([json.dumps({f"field{n:03}": n for n in range(100)}).encode()] * 9))
+    assert names.common() == ([f"field{n:03}" for n in range(SHOWN_MAX)], 100 - SHOWN_MAX)
+    assert str(names.common()).endswith(", field019, and 80 more")
     [name] = common([{"n" * 60: 1, "d" * (NAME_CHARS_MAX + 1): 1}] * 9)
     assert name == "n" * (SHOWN_CHARS_MAX - 1) + "…"
 
@@ -101,9 +103,9 @@ def test_what_is_no_object_has_no_names() -> None:
     """It counts as an event: a tenth is of all that have a value."""
     names = FieldNames(extractor())
     names.add(batch([b'{"id":1}'] * 5 + [b"[1]", b"7", b"", b"{", b'"x"'] * 9 + [None] * 100))
-    assert (names.common(), names.events) == (["id"], 50)
+    assert (names.common().names, names.events) == (["id"], 50)
     names.add(batch([b"7"]))
-    assert names.common() == []
+    assert str(names.common()) == "none"
 
 
 def test_nesting_is_bounded() -> None:
@@ -124,7 +126,7 @@ def test_the_work_is_bounded(monkeypatch: pytest.MonkeyPatch, limit: str) -> Non
         names.add(batch(values[start : start + 50]))
     read = {"SAMPLED_MAX": 100, "BYTES_MAX": 7, "TEXT_BYTES_MAX": 500, "FIELDS_MAX": 50}
     assert names.events == read[limit]
-    assert names.common() == ["a", "b"]
+    assert names.common().names == ["a", "b"]
 
 
 def test_very_many_names_are_forgotten_but_for_frequent_ones(
@@ -138,7 +140,7 @@ def test_very_many_names_are_forgotten_but_for_frequent_ones(
             json.dumps({f"k{n}-{m}-{i}": 1 for i in range(5)} | {"id": 1}) for m in range(100)
         ]
         names.add(batch(value.encode() for value in values))
-    assert names.common() == ["id"]
+    assert names.common().names == ["id"]
     assert len(names._having) < 2000
 
 
@@ -152,7 +154,7 @@ def test_a_sample_is_spread_over_what_will_come(monkeypatch: pytest.MonkeyPatch)
         for start in range(0, events, 7):
             names.add(batch(values[start : start + 7]))
     assert names.events == 60
-    assert sorted(names.common()) == ["p0-0", "p0-1"]
+    assert sorted(names.common().names) == ["p0-0", "p0-1"]
 
 
 def test_fields_of_avro_are_those_of_the_schema() -> None:
@@ -172,7 +174,7 @@ def test_fields_of_avro_are_those_of_the_schema() -> None:
     value = {"id": "s3cr3t", "in": None, "again": {"x": 1, "m": {}}, "self": None}
     body = framed(7, written(schema, value))
     names.add(batch([body] * 6 + [b'{"plain": 1}'] * 4 + [framed(8, b"?")] * 2))
-    found = names.common()
+    found = names.common().names
     assert names.events == 12
     assert found[:5] == ["id", "in.x", "in.m", "again.x", "again.m"]
     assert "self.self.in.x" in found
@@ -195,12 +197,12 @@ def test_fields_of_protobuf_are_those_of_the_message() -> None:
     names.add(
         batch([framed(1, b"\0")] * 20 + [framed(1, b"\2\2")] * 10 + [framed(1, b"\4\0\0")] * 5)
     )
-    found = names.common()
+    found = names.common().names
     assert found[:5] == ["id", "many", "by", "w", "one.b_id"]
     assert {"c", "b_id"} <= {*found}
     names = FieldNames(extractor("json_schema"))
     names.add(batch([framed(9, b'{"id": 1}')] * 5))
-    assert names.common() == ["id"]
+    assert names.common().names == ["id"]
 
 
 def test_a_schema_reads_as_before_if_its_fields_are_kept() -> None:
