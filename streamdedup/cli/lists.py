@@ -2,14 +2,19 @@
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamdedup.cli.arguments import Commands, add_overrides, refusing
 from streamdedup.cli.list_build import add_build
 from streamdedup.cli.list_options import add_config, add_hash_key, configured, settings_of, stdin
 from streamdedup.cli.streams import compiling, put, say, write
+from streamdedup.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamdedup.lists.check import Verdicts
+    from streamdedup.settings import Settings
 
 
 def add_lists(commands: Commands) -> None:
@@ -21,6 +26,7 @@ def add_lists(commands: Commands) -> None:
     add_build(parts)
     _add_inspect(parts)
     _add_check(parts)
+    _add_key(parts)
     _add_changes(parts)
     _add_in_force(parts)
 
@@ -47,9 +53,11 @@ def _add_check(parts: Commands) -> None:
         description="Print a line for each KEY, with three fields separated by tabs: blocked, pass or malformed;"
         " address, domain, allowlist or -, or why the KEY is malformed; and the KEY. Each KEY is normalized as the list"
         " was built. With --exact, false positives of the list are printed as: pass, false-positive. The file does not"
-        " contain single changes (`lists add`). The exit status reports errors only, not what was found.",
+        " contain single changes (`lists add`). With --live -c CONFIG, and without FILE, the lists in force answer, and"
+        " a field before the KEY has what decides: file, change or -; a KEY that passes because a change removed it is"
+        " printed as: pass, removed, change. The exit status reports errors only, not what was found.",
     )
-    check.add_argument("file", type=Path, metavar="FILE", help="the list")
+    check.add_argument("file", nargs="?", metavar="FILE", help="the list; not with --live")
     check.add_argument(
         "keys",
         nargs="*",
@@ -66,30 +74,73 @@ def _add_check(parts: Commands) -> None:
         help="also ask the exact store in FILE.exact, as with blocklist.on_positive: verify",
     )
     add_config(check, "take the secret of siphash from the configuration of the worker")
+    check.add_argument(
+        "--live",
+        action="store_true",
+        help="answer by what is in force: the lists that the configuration (-c) names, as their files are now, and the"
+        " changes of blocklist.control_topic",
+    )
     add_hash_key(check)
     check.set_defaults(call=_check)
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    if arguments.live:
+        configured(arguments, ["hash_key", "allow", "exact"])
+        tree = _live_settings(arguments)
+        given = [] if arguments.file is None else [arguments.file]
+        if given and Path(arguments.file) == tree.blocklist.file:
+            raise ConfigError("--live takes FILE from the configuration; leave it out")
+        _print_verdicts(_live_verdicts(tree), [*given, *arguments.keys])
+    elif arguments.file is None:
+        raise ConfigError(
+            "FILE is missing; name the list, or ask what is in force by --live -c CONFIG"
+        )
+    else:
+        verdicts = _file_verdicts(arguments)
+        say(
+            "streamdedup: by the file alone; the single changes are asked with --live -c CONFIG, instead of FILE"
+        )
+        _print_verdicts(verdicts, arguments.keys)
+    return 0
+
+
+def _live_settings(arguments: argparse.Namespace) -> "Settings":
+    from streamdedup import logs, settings
+
+    tree = settings.load(arguments.config, [])
+    logs.set_up()
+    return tree
+
+
+def _live_verdicts(tree: "Settings") -> "Verdicts":
+    from streamdedup.commands.lists import ask
+
+    with compiling():
+        return ask.live_verdicts(tree)
+
+
+def _file_verdicts(arguments: argparse.Namespace) -> "Verdicts":
     from streamdedup.lists.check import Verdicts, loaded
     from streamdedup.lists.exact_store import ExactStore, place_of
     from streamdedup.lists.key_list import load_for_worker
 
     tree = configured(arguments, ["hash_key"])
     hash_key = tree.filter.hash_key_bytes if tree else arguments.hash_key
-    load = load_for_worker if tree else loaded
-    block = load(arguments.file, hash_key)
+    load, file = load_for_worker if tree else loaded, Path(arguments.file)
+    block = load(file, hash_key)
     allow = load(arguments.allow, hash_key) if arguments.allow else None
-    store = ExactStore.open(place_of(arguments.file), block) if arguments.exact else None
-    verdicts = Verdicts(block, allow, store)
+    store = ExactStore.open(place_of(file), block) if arguments.exact else None
+    return Verdicts.of_files(block, allow, store)
+
+
+def _print_verdicts(verdicts: "Verdicts", given: Sequence[str]) -> None:
     with compiling():
-        if arguments.keys in ([], ["-"]):
+        if given in ([], ["-"]):
             for verdict in verdicts.of_lines(iter(_read1(), b"")):
                 write(verdict)
         else:
-            keys = [key.encode("utf-8", "surrogateescape") for key in arguments.keys]
-            write(verdicts.of_keys(keys))
-    return 0
+            write(verdicts.of_keys([os.fsencode(key) for key in given]))
 
 
 def _read1() -> Callable[[], Any]:
@@ -144,6 +195,41 @@ def _change(arguments: argparse.Namespace) -> int:
     entries = [entry for given in arguments.entries for entry in _entries(given)]
     written = asyncio.run(write(tree, arguments.op, entries, arguments.reason, arguments.actor))
     say(f"streamdedup: {counted(written, 'change')} written to {tree.blocklist.control_topic}")
+    return 0
+
+
+def _add_key(parts: Commands) -> None:
+    part = parts.add_parser(
+        "key",
+        help="print the normal form of keys, and which entries of the list match them",
+        description="Print, for each KEY, its normal form, and then each entry by which a list could hold it: address"
+        " or domain; the entry; and what has it: file, that of blocklist.file; change, one that added it; removed, if a"
+        " change has removed it; or -. The fields are separated by tabs. Without --live, changes are not asked.",
+    )
+    add_config(part, "the configuration of the worker (default: $STREAMDEDUP_CONFIG)")
+    part.add_argument(
+        "keys",
+        nargs="+",
+        metavar="KEY",
+        help="a key, @example.com, .example.com, or - for the lines of standard input, where it is not in the list of"
+        " processes",
+    )
+    part.add_argument(
+        "--live", action="store_true", help="also ask the changes of blocklist.control_topic"
+    )
+    part.set_defaults(call=_key)
+
+
+def _key(arguments: argparse.Namespace) -> int:
+    from streamdedup.commands.lists import ask
+
+    tree = _live_settings(arguments)
+    texts = [text for given in arguments.keys for text in _entries(given)]
+    if not arguments.live:
+        say("streamdedup: by the file alone; the single changes are asked with --live")
+    with compiling():
+        for line in ask.key_lines(tree, texts, live=arguments.live):
+            write(f"{line}\n")
     return 0
 
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamdedup.events import Column
+from streamdedup.filters.base import Mask
 from streamdedup.keys.hashing import Digests
 from streamdedup.lists.key_list import KeyList
+from streamdedup.lists.matching import Entry, Source
 from streamdedup.lists.overlay import ADDED, REMOVED, Overlay
 from streamdedup.rules.lists import Cause, Causes, Match, Matches
 
@@ -54,6 +56,21 @@ class ChangedList:
             there |= base.domains.contains_many(digests) & (changes != REMOVED)
         matches[rest[rows[there]]] = Match.DOMAIN
         return matches
+
+    def removed(self, keys: Column, digests: Digests) -> Mask:
+        """Return which of `keys` a single change has removed, or a domain of theirs: (n,)."""
+        found = self.overlay.look_up(digests) == REMOVED
+        if len(self.overlay) and self.base.facts.normalizing.knows_domains:
+            rows, asked = self.base.candidates(keys)
+            found[rows[self.overlay.look_up(self.base.hash.of_column(asked)) == REMOVED]] = True
+        return np.asarray(found)
+
+    def source_of(self, entry: Entry) -> Source:
+        """Return what has `entry`. A change wins over the file."""
+        change = self.overlay.look_up(self.base.hash.digests([entry.key]))[0]
+        if change == ADDED:
+            return "change"
+        return "removed" if change == REMOVED else self.base.source_of(entry)
 
     def causes(self, keys: Column, digests: Digests, matches: Matches) -> Causes:
         """Return why keys match, as `Matcher.causes` does: of several domains that were added, by the longest."""

@@ -3,38 +3,71 @@
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol, Self, runtime_checkable
+
+import numpy as np
 
 from streamdedup.errors import ConfigError
 from streamdedup.events import Column
-from streamdedup.keys.hashing import MURMUR3
+from streamdedup.filters.base import Mask
+from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.lists.build.blocks import LINE_BYTES_MAX, blocks
 from streamdedup.lists.build.entries import TOO_LONG
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList, load
+from streamdedup.lists.matching import Entry, Source
 from streamdedup.lists.verified_list import VerifiedList
-from streamdedup.rules.lists import Answer, Answers, Match, Matches
+from streamdedup.rules.lists import Answer, Match, Matcher
 from streamdedup.snapshot.files import OtherHashError
 from streamdedup.units import escaped
 
 _PLAIN = re.compile(rb"[ -~]*")
 # Bytes that are no UTF-8, nor control characters anywhere.
 _NO_TEXT = "".join(map(chr, range(0xDCA0, 0xDD00)))
-_BLOCKED = {Match.ADDRESS: b"blocked\taddress", Match.DOMAIN: b"blocked\tdomain"}
+
+
+@runtime_checkable
+class Asked(Matcher, Protocol):
+    """A block list that can be asked why it does not match."""
+
+    def removed(self, keys: Column, digests: Digests) -> Mask:
+        """Return which of `keys` a single change has removed, or a domain of theirs: (n,)."""
+
+    def source_of(self, entry: Entry) -> Source:
+        """Return what has `entry`. This may read a disk."""
 
 
 class Verdicts:
-    """Keys that `block` matches are blocked, unless its exact `store` does not hold them or `allow` exempts them.
+    """Keys that `block` matches are blocked, unless its exact store does not hold them or `allow` exempts them.
 
-    ConfigError if the two lists normalize keys differently.
+    Both are asked by `hash_`, for keys as `normalizer` makes them. `names_sources`: a line says, before the key, what
+    decides: the `file` of a list, or a `change`.
     """
 
-    def __init__(self, block: KeyList, allow: KeyList | None, store: ExactStore | None) -> None:
-        self._block, self._allow = block, allow
-        self._verified = None if store is None else VerifiedList(block, store)
-        self._normalizer: Normalizer | None = block.normalizer()
+    def __init__(
+        self,
+        block: Asked,
+        allow: Matcher | None,
+        hash_: Hash,
+        normalizer: Normalizer | None,
+        *,
+        names_sources: bool,
+    ) -> None:
+        self._block, self._allow, self._hash = block, allow, hash_
+        self._normalizer, self._names_sources = normalizer, names_sources
+
+    @classmethod
+    def of_files(cls, block: KeyList, allow: KeyList | None, store: ExactStore | None) -> Self:
+        """Return those of a list alone, with the exact store of its file, if that is to be asked.
+
+        ConfigError if the two lists normalize keys differently.
+        """
+        normalizer = block.normalizer()
         if allow is not None:
-            allow.refuse_unless(self._normalizer)
+            allow.refuse_unless(normalizer)
+        asked = block if store is None else VerifiedList(block, store)
+        return cls(asked, allow, block.hash, normalizer, names_sources=False)
 
     def of_lines(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the answers of `of_keys` for every line of `chunks`, empty ones included."""
@@ -42,7 +75,7 @@ class Verdicts:
             yield self._verdict_lines(block.lines)
 
     def of_keys(self, keys: list[bytes]) -> bytes:
-        """Return a line for each key: verdict, rule or reason, and the key, separated by tabs.
+        """Return a line for each key: verdict, rule or reason, what decides if that is named, and the key, by tabs.
 
         The key is as it was given, but for control characters, which are escaped.
         """
@@ -55,33 +88,46 @@ class Verdicts:
             keys, malformed = self._normalizer.of_column(keys)
         malformed |= dict.fromkeys(long.tolist(), TOO_LONG)
         rows = (keys.sizes >= 0).nonzero()[0]
-        asked = keys.take(rows)
-        verdicts = {
-            int(row): _verdict(Match(blocked), Answer(answer), Match(allowed))
-            for row, blocked, answer, allowed in zip(
-                rows, *self._asked(asked), self._exempt(asked), strict=True
-            )
-        }
-        verdicts |= {
-            row: b"malformed\t" + escaped(reason).encode() for row, reason in malformed.items()
-        }
+        said = {row: ("malformed", escaped(reason), "-") for row, reason in malformed.items()}
+        said |= zip(rows.tolist(), self._of_normalized(keys.take(rows)), strict=True)
+        fields = 3 if self._names_sources else 2
         return b"".join(
-            verdicts[row] + b"\t" + _shown((key or b"")[:LINE_BYTES_MAX]) + b"\n"
+            "\t".join(said[row][:fields]).encode()
+            + b"\t"
+            + _shown((key or b"")[:LINE_BYTES_MAX])
+            + b"\n"
             for row, key in enumerate(given)
         )
 
-    def _asked(self, keys: Column) -> tuple[Matches, Answers | list[int]]:
-        if self._verified is None:
-            return _matches(self._block, keys), [Answer.UNASKED] * len(keys)
-        digests = self._block.hash.of_column(keys)
-        return self._verified.verify(keys, digests)
-
-    def _exempt(self, keys: Column) -> Matches | list[int]:
-        return [0] * len(keys) if self._allow is None else _matches(self._allow, keys)
-
-
-def _matches(listed: KeyList, keys: Column) -> Matches:
-    return listed.match(keys, listed.hash.of_column(keys))
+    def _of_normalized(self, keys: Column) -> Iterator[tuple[str, str, str]]:
+        """Yield verdict, rule and what decides, of each key."""
+        digests, answers = self._hash.of_column(keys), np.zeros(len(keys), dtype=np.uint8)
+        if isinstance(self._block, VerifiedList):
+            matches, answers = self._block.verify(keys, digests)
+        else:
+            matches = self._block.match(keys, digests)
+        sources = np.full(len(keys), "file", dtype=object)
+        hits, rest = matches.nonzero()[0], (matches == 0).nonzero()[0]
+        which, causes = self._block.causes(keys.take(hits), digests[hits], matches[hits])
+        sources[hits] = [causes[number].by for number in which.tolist()]
+        removed = np.zeros(len(keys), dtype=np.bool_)
+        removed[rest] = self._block.removed(keys.take(rest), digests[rest])
+        exempt = np.zeros(len(keys), dtype=np.bool_)
+        if self._allow is not None:
+            exempt = self._allow.match(keys, digests) != Match.NONE
+        for match, answer, source, is_removed, is_exempt in zip(
+            matches.tolist(), answers.tolist(), sources, removed, exempt, strict=True
+        ):
+            if is_exempt:
+                yield "pass", "allowlist", "file"
+            elif match:
+                yield "blocked", Match(match).name.lower(), source
+            elif is_removed and self._names_sources:
+                yield "pass", "removed", "change"
+            elif answer == Answer.FALSE_POSITIVE:
+                yield "pass", "false-positive", "file"
+            else:
+                yield "pass", "-", "-"
 
 
 def _shown(key: bytes) -> bytes:
@@ -90,14 +136,6 @@ def _shown(key: bytes) -> bytes:
         return key
     text = key.decode("utf-8", "surrogateescape")
     return escaped(text, keep=_NO_TEXT).encode("utf-8", "surrogateescape")
-
-
-def _verdict(blocked: Match, answer: Answer, allowed: Match) -> bytes:
-    if allowed:
-        return b"pass\tallowlist"
-    if blocked:
-        return _BLOCKED[blocked]
-    return b"pass\tfalse-positive" if answer == Answer.FALSE_POSITIVE else b"pass\t-"
 
 
 def loaded(path: Path, hash_key: bytes) -> KeyList:

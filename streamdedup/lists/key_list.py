@@ -16,13 +16,14 @@ import numpy as np
 from streamdedup import filters
 from streamdedup.errors import ConfigError
 from streamdedup.events import Column, Integers
-from streamdedup.filters.base import Filter
+from streamdedup.filters.base import Filter, Mask
 from streamdedup.filters.memory import pieces
 from streamdedup.keys.hashing import MURMUR3, Digests, Hash
 from streamdedup.keys.normalizers import domains, host_column
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.keys.options import UrlRules
 from streamdedup.lists.facts import EntryCounts, Facts, shown_rate
+from streamdedup.lists.matching import Entry, Source
 from streamdedup.lists.normalization import Normalizing, id_of
 from streamdedup.rules.lists import Causes, Match, Matches
 from streamdedup.snapshot import files
@@ -129,6 +130,16 @@ class KeyList:
     def causes(self, _keys: Column, _digests: Digests, matches: Matches) -> Causes:
         """Return that the file of the list is why keys match."""
         return Causes.file_alone(len(matches))
+
+    def removed(self, keys: Column, _digests: Digests) -> Mask:
+        """Return that no single change has removed any of `keys`: there are none."""
+        return np.zeros(len(keys), dtype=np.bool_)
+
+    def source_of(self, entry: Entry) -> Source:
+        """Return whether the file has `entry`; perhaps wrongly, as `match` does."""
+        held = self.domains if entry.kind == "domain" else self.addresses
+        there = held is not None and held.contains_many(self.hash.digests([entry.key]))[0]
+        return "file" if there else "-"
 
     def candidates(self, keys: Column) -> tuple[Integers, Column]:
         """Return the keys by which the list may hold the domains of `keys`, as `Normalizing.candidates` does."""

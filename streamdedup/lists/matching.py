@@ -9,6 +9,8 @@ from streamdedup.lists.control import control_entry
 from streamdedup.lists.normalization import Normalizing
 
 Kind = Literal["address", "domain"]
+# What has an entry: the file of a list, or a change that has added it; or a change has removed it; or nothing has it.
+Source = Literal["file", "change", "removed", "-"]
 
 _SIGNS = b"@/"  # before the domain alone, of an address and of a URL
 

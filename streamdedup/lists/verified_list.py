@@ -14,6 +14,7 @@ from streamdedup.keys.hashing import Bytes, Digests
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList
+from streamdedup.lists.matching import Entry, Source
 from streamdedup.lists.overlay import ADDED, NO_CHANGES, REMOVED, UNCHANGED, Overlay
 from streamdedup.rules.lists import Answer, Answers, Causes, Match, Matches
 
@@ -54,6 +55,16 @@ class VerifiedList:
     def causes(self, keys: Column, digests: Digests, matches: Matches) -> Causes:
         """Return why keys match: what the list says. The store was asked about the file's matches alone."""
         return self.listed.causes(keys, digests, matches)
+
+    def removed(self, keys: Column, digests: Digests) -> Mask:
+        """Return which of `keys` a single change has removed, or a domain of theirs: (n,)."""
+        return self.listed.removed(keys, digests)
+
+    def source_of(self, entry: Entry) -> Source:
+        """Return what has `entry`; the file only if the store has it, too. Blocking."""
+        found = self.listed.source_of(entry)
+        is_false = found == "file" and not self.store.holds(self.base.hash.digests([entry.key]))[0]
+        return "-" if is_false else found
 
     def verify(self, keys: Column, digests: Digests) -> tuple[Matches, Answers]:
         """Ask the list, then the store, about all `keys`. Return a `Match` and an `Answer` for each, (n,). Blocking."""

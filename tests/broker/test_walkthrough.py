@@ -53,8 +53,19 @@ def test_the_walk_through(broker: Broker, tmp_path: Path) -> None:
         awaited(bootstrap, f"sign-ups-clean{suffix}", passing)
         awaited(bootstrap, f"sign-ups-blocked{suffix}", blocked)
         awaited(bootstrap, f"sign-ups-malformed{suffix}", ["nobody"])
+        said = ""
         for line in lines[at + 1 :]:
-            subprocess.run(line, shell=True, check=True, cwd=tmp_path, env=environ)  # noqa: S602
+            ran = subprocess.run(  # noqa: S602
+                line, shell=True, check=True, cwd=tmp_path, env=environ, stdout=subprocess.PIPE
+            )
+            said += ran.stdout.decode()
+        assert "pass\tremoved\tchange\tspam@example.com\n" in said
+        assert "blocked\taddress\tchange\tnew@example.com\n" in said
+        assert (
+            len(re.findall(r"^0/\d+\tadd\t.*\tanna\t20.*Z\treported twice$", said, re.MULTILINE))
+            == 2
+        )
+        assert "\ndomain\t@new.example\tchange\n" in said
         followed(bootstrap, suffix)
 
 

@@ -26,6 +26,7 @@ def test_each_key_has_its_verdict_and_rule(lists: Commands) -> None:
     keys = ["A@X.com", "b+tag@x.com", "c@x.com", "d@y.com", "e@ok.y.com", "e@z.y.com", "nobody"]
     said = lists("check", "--allow", allow, "out.list", *keys)
     assert said.status == 0
+    assert "by the file alone; the single changes are asked with --live -c CONFIG" in said.errors
     assert said.out.decode().splitlines() == [
         "blocked\taddress\tA@X.com",
         "pass\t-\tb+tag@x.com",
