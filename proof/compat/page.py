@@ -58,6 +58,12 @@ LACKS: Sequence[tuple[str, str, str]] = (
         "`at_least_once` needs [IdempotentWrite](../docs/security.md#rights)",
     ),
     (
+        "2.8",
+        "an answer to the question which producers have written to a partition",
+        "a partition that stops for a [second writer](../docs/runbook.md#the-output-has-a-second-writer) does not say "
+        "which wrote last",
+    ),
+    (
         "2.5",
         "a committed offset that waits for open transactions",
         "`exactly_once` is refused",

@@ -1,21 +1,42 @@
 """What is said of a second writer of the output: what it wrote, when, and who wrote last; over a broker in memory."""
 
+import asyncio
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from typing_extensions import override
 
 from streamdedup.delivery import second_writer
 from streamdedup.kafka.records.records import Record
 from streamdedup.testing.log import producer_id_of
+from streamdedup.testing.network import DirectNetwork
 from tests import memory
 from tests.deployment import keyed
 from tests.local import LocalWorker, Start
 from tests.memory import over
 
+T = TypeVar("T")
+
 AT_MS = 1_700_000_000_000
 AT = "2023-11-14T22:13:20+00:00"
 REMEDY = "every output partition takes one writer, so stop the other and restart"
+
+
+class Silent(DirectNetwork):
+    """Never answers a question who has written to a partition."""
+
+    @override
+    def connect(self) -> "Silent":
+        return self
+
+    @override
+    def request(self, call: str, act: Callable[[], T]) -> "asyncio.Future[T]":
+        if call == "describe_producers":
+            return asyncio.get_running_loop().create_future()
+        return super().request(call, act)
 
 
 class Stage(memory.Stage):
@@ -85,6 +106,20 @@ async def test_a_broker_that_does_not_tell_who_wrote_leaves_that_open(stage: Sta
     assert f"by producer id {producer_id_of('another')}, epoch 0; " in message
     assert "which producer wrote last is not known" in message
     assert message.endswith(REMEDY)
+
+
+@over(Stage)
+async def test_a_broker_that_does_not_answer_holds_up_no_message(stage: Stage) -> None:
+    """After a few seconds the rest is said."""
+    stage.broker.network = Silent()
+    loop = asyncio.get_running_loop()
+    async with stage.start() as worker:
+        await worker.consumed(10)
+        stage.write(1, "another")
+        asked_s = loop.time()
+        message = await stage.stopped(worker)
+    assert loop.time() - asked_s < 2 * second_writer.ANSWER_S_MAX
+    assert "which producer wrote last is not known" in message
 
 
 @over(Stage)
