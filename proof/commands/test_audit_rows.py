@@ -19,7 +19,7 @@ from streamdedup.commands.audit.rows import (
     Sorter,
     rows_of,
 )
-from streamdedup.commands.audit.window_time import WindowTime
+from streamdedup.delivery.window_time import WindowTime
 from streamdedup.filters import build
 from streamdedup.filters.window.rules import rules_for
 from streamdedup.keys.hashing import MURMUR3

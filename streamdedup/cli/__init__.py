@@ -2,8 +2,9 @@
 
 Exit status: 0 success, even if the reader of standard output stops early; 1 failure; 2 wrong configuration or
 arguments; 3 events of one key in several partitions, if nothing is worse (`try`, `audit`); 4 and 5 of `try`: more
-distinct keys than the capacity; a fifth of the events malformed or rejected, or of one key; 130 and 143 (SIGINT,
-SIGTERM) after the second interrupt of `run`, or the first of any other command.
+distinct keys than the capacity; a fifth of the events malformed or rejected, or of one key; 4 and 5 of `explain`: a key
+is not known; a false positive; 130 and 143 (SIGINT, SIGTERM) after the second interrupt of `run`, or the first of any
+other command.
 """
 
 import os
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING
 
 from streamdedup.cli.arguments import Commands, Parser, add_settings, loaded
 from streamdedup.cli.audit import add_audit
+from streamdedup.cli.explain import add_explain
 from streamdedup.cli.lists import add_lists
 from streamdedup.cli.pipe import add_pipe
 from streamdedup.cli.plan import add_plan
@@ -88,6 +90,7 @@ def _parser() -> Parser:
     _add_run(commands)
     add_try(commands)
     add_audit(commands)
+    add_explain(commands)
     add_reset(commands)
     add_pipe(commands)
     add_plan(commands)

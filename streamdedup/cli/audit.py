@@ -1,15 +1,9 @@
-"""The arguments of `streamdedup audit`, and its progress line on a terminal."""
+"""The arguments of `streamdedup audit`."""
 
 import argparse
-import sys
-import time
-from collections.abc import Callable
 
 from streamdedup.cli.arguments import ACROSS_PARTITIONS, Commands, add_settings, loaded
-from streamdedup.cli.streams import compiling, put
-
-TELL_EVERY_S = 0.5
-CLEARED = "\r\x1b[K"  # go to the beginning of the line and erase it
+from streamdedup.cli.streams import compiling, progress, put
 
 
 def add_audit(commands: Commands) -> None:
@@ -40,34 +34,9 @@ def _audit(arguments: argparse.Namespace) -> int:
 
     tree = loaded(arguments)
     logs.set_up()
-    shows_progress = sys.stderr is not None and sys.stderr.isatty()
-    try:
-        with compiling():
-            report = asyncio.run(
-                audit(
-                    tree,
-                    across=arguments.across,
-                    on_progress=_progress_printer() if shows_progress else lambda _: None,
-                )
-            )
-    finally:
-        if shows_progress:
-            sys.stderr.write(CLEARED)
+    with progress() as on_progress, compiling():
+        report = asyncio.run(audit(tree, across=arguments.across, on_progress=on_progress))
     put(json.dumps(report.as_json()) + "\n" if arguments.json else report.as_text())
     if report.breaches:
         return 1
     return ACROSS_PARTITIONS if report.evidence else 0
-
-
-def _progress_printer() -> Callable[[str], None]:
-    """Return a function that shows its text on one line of the terminal, at most every `TELL_EVERY_S`."""
-    told_at = 0.0
-
-    def on_progress(text: str) -> None:
-        nonlocal told_at
-        if time.monotonic() - told_at >= TELL_EVERY_S:
-            told_at = time.monotonic()
-            sys.stderr.write(f"{CLEARED}{text}")
-            sys.stderr.flush()
-
-    return on_progress

@@ -10,7 +10,8 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import BinaryIO, TextIO
 
@@ -18,6 +19,8 @@ from typing_extensions import Buffer, override
 
 from streamdedup.errors import ConfigError, StreamdedupError
 
+TELL_EVERY_S = 0.5
+CLEARED = "\r\x1b[K"  # go to the beginning of the line and erase it
 PIPE_BYTES = 1 << 20  # else 64 KiB, in pieces of which our own work takes half as long again
 
 
@@ -62,6 +65,30 @@ def compiling() -> Iterator[None]:
 
     with kernel.compiling(lambda: say(f"streamdedup: {kernel.COMPILING}")):
         yield
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows its text on one line of the terminal, at most every `TELL_EVERY_S`.
+
+    The line is erased at the end. If standard error is no terminal, nothing is shown.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    told_at = 0.0
+
+    def on_progress(text: str) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at >= TELL_EVERY_S:
+            told_at = time.monotonic()
+            sys.stderr.write(f"{CLEARED}{text}")
+            sys.stderr.flush()
+
+    try:
+        yield on_progress
+    finally:
+        sys.stderr.write(CLEARED)
 
 
 def _write(stream: TextIO, data: str | Buffer) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.commands.audit.window_time import clock_of
 from streamdedup.commands.fit import Fit, Seen
 from streamdedup.commands.window_trial import WindowTrial
 from streamdedup.delivery.cross_partition import REMEDY, Evidence, record_keys_matter, suspicion
@@ -24,6 +23,7 @@ from streamdedup.delivery.schemas import FRAMED_REMEDY, framed, registry_answeri
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.delivery.shard import verdicts_without_rules
 from streamdedup.delivery.turns import keys_of
+from streamdedup.delivery.window_time import clock_of
 from streamdedup.errors import ConfigError
 from streamdedup.events import EventBatch, Verdict
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Connect

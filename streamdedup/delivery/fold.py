@@ -28,12 +28,12 @@ from streamdedup.delivery.resume import (
 )
 from streamdedup.delivery.schemas import refuse_unknown
 from streamdedup.delivery.second_writer import ForeignRange, second_writer
-from streamdedup.delivery.services import Services, shard_over
+from streamdedup.delivery.services import MemoryServices, shard_over
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.snapshots import ShardSnapshots
 from streamdedup.delivery.turns import beside, digests_of, in_turns, is_large, keys_of
 from streamdedup.errors import DeliveryError
-from streamdedup.events import EventBatch, Fingerprint, Verdict, Verdicts
+from streamdedup.events import Column, EventBatch, Fingerprint, Integers, Verdict, Verdicts
 from streamdedup.filters.window.protocol import Windowed
 from streamdedup.kafka.base import ANSWER_S_MAX
 from streamdedup.kafka.log import TrimmedError
@@ -42,7 +42,7 @@ from streamdedup.kafka.records.marks import marks_of
 from streamdedup.kafka.sink import DoubtError
 from streamdedup.kafka.topics import Topology
 from streamdedup.keys.extract import Keys
-from streamdedup.snapshot import Identity, Snapshot
+from streamdedup.snapshot import Identity, Snapshot, Store
 from streamdedup.snapshot.fingerprint import contradiction, doubt_of
 from streamdedup.snapshot.header import Log
 
@@ -64,11 +64,25 @@ class FoldedMemory(Memory):
     shard: Shard | None = None
     progress: FoldProgress | None = None
 
-    def __init__(self, recipe: Recipe, services: Services, partition: int, log: Any) -> None:  # noqa: ANN401 - structlog's
+    store: type[Store] = Store
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        services: MemoryServices,
+        partition: int,
+        log: Any,  # noqa: ANN401 - structlog's
+    ) -> None:
         self.lock = asyncio.Lock()
         self._meters = services.meters.of(partition)
         self._snapshots = ShardSnapshots(
-            recipe.settings, partition, log, self._meters, services.fs, threads=services.threads
+            recipe.settings,
+            partition,
+            log,
+            self._meters,
+            services.fs,
+            threads=services.threads,
+            store=self.store,
         )
         self._recipe, self._services = recipe, services
         self._settings, self._partition = recipe.settings, partition
@@ -387,11 +401,15 @@ class FoldedMemory(Memory):
         self._refuse_malformed(batch, found, marks)
         has_key, passed = keys.sizes >= 0, marks == Verdict.PASS
         rows = np.flatnonzero(has_key & passed)
+        self._saw(batch, keys, rows)
         digests = await digests_of(keys.take(rows), shard.filter.hash)
         async with self.still:
             await in_turns(shard.fold(digests, batch.timestamps[rows], batch.next_offset))
         withheld = int(np.count_nonzero(has_key & ~passed))
         return int(np.count_nonzero(~has_key)), len(found.malformed), withheld
+
+    def _saw(self, batch: EventBatch, keys: Column, rows: Integers) -> None:
+        """Do nothing: a subclass may look at the events of `rows`, which are folded next."""
 
     def _refuse_malformed(self, batch: EventBatch, found: Keys, marks: Verdicts) -> None:
         """DeliveryError if an event that passed by its key has none now, by the schemas of a registry.

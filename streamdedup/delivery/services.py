@@ -30,35 +30,43 @@ def wall_clock_ms() -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Services:
-    """The shared services; one object for each worker.
+class MemoryServices:
+    """What the memory of a partition needs; all of it for who only asks it.
 
-    A shard holds `folds` while it folds, so at most `FOLDS_MAX` shards fold at the same time. It waits for one of
-    `turns` before it decides. `now_ms` is the wall clock, in ms since 1970. It is compared with what a topic retains,
-    and never decides what happens to an event: `clocks`, those of the brokers, do. `random` gives the secrets of
-    filters.
+    A shard holds `folds` while it folds, so at most `FOLDS_MAX` shards fold at the same time. `now_ms` is the wall
+    clock, in ms since 1970. It is compared with what a topic retains, and never decides what happens to an event.
+    `random` gives the secrets of filters.
     """
 
     cluster: Cluster
-    source: Source
-    clocks: LeaderClocks
     now_ms: Callable[[], int] = wall_clock_ms
     fs: FileSystem = os  # for the snapshots
     random: RandomSource = SYSTEM
-    watch: Watch = field(default_factory=Watch)
     meters: Meters = field(default_factory=Meters)
     threads: Threads = field(default_factory=Threads)
+    folds: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FOLDS_MAX))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services(MemoryServices):
+    """The shared services; one object for each worker.
+
+    A shard waits for one of `turns` before it decides. `clocks`, those of the brokers, decide what is too old.
+    """
+
+    source: Source
+    clocks: LeaderClocks
+    watch: Watch = field(default_factory=Watch)
     lists: ListsInForce = field(default_factory=ListsInForce)
     turns: Turns = field(default_factory=Turns)
     # Of warnings that keys look framed, that a window has no time, and that times lie before the year 2000.
     framed: RateLimit = field(default_factory=RateLimit)
     timeless: RateLimit = field(default_factory=RateLimit)
     ancient: RateLimit = field(default_factory=RateLimit)
-    folds: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FOLDS_MAX))
 
 
 def shard_over(
-    filter_: Addable | Windowed, recipe: Recipe, services: Services, partition: int
+    filter_: Addable | Windowed, recipe: Recipe, services: MemoryServices, partition: int
 ) -> Shard:
     """Return a shard of `partition` that owns `filter_` and counts into the partition's tally."""
     return Shard(

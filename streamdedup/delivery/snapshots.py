@@ -29,6 +29,7 @@ from streamdedup.snapshot import Identity, LockedError, Refusal, Saved, Snapshot
 from streamdedup.snapshot.copied import Copy
 from streamdedup.snapshot.files import FileSystem
 from streamdedup.snapshot.header import Log
+from streamdedup.snapshot.touched import MappedStore
 from streamdedup.threads import Threads
 
 T = TypeVar("T")
@@ -79,6 +80,7 @@ class ShardSnapshots:
         fs: FileSystem = os,
         *,
         threads: Threads | None = None,
+        store: type[Store] = Store,
     ) -> None:
         self.name = f"{settings.source.topic}/{partition}"  # the shard's
         self.still = asyncio.Lock()
@@ -102,7 +104,7 @@ class ShardSnapshots:
         self._cut_short = threading.Event()
         self._log = log
         self._hash_key = settings.filter.hash_key_bytes
-        self._store = Store(
+        self._store = store(
             settings.snapshot.directory,
             group=settings.kafka.group_id,
             topic=settings.sink.topic,
@@ -278,6 +280,16 @@ class ShardSnapshots:
 
     def _unfit(self, path: Path, log: Log, identity: Identity) -> Unfit:
         return Unfit(str(path), log.label, identity.way_to(log.identity), self._keep)
+
+    def look(self, path: Path) -> None:
+        """Verify what was touched of a mapped generation. DamagedFileError if it is damaged."""
+        if isinstance(self._store, MappedStore):
+            self._store.check(path)
+
+    def close(self) -> None:
+        """Close what a mapped store holds open."""
+        if isinstance(self._store, MappedStore):
+            self._store.close()
 
     async def save(
         self,

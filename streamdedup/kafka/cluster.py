@@ -251,11 +251,20 @@ async def soon(
             ) from None
         try:
             yield opened
-        except TimeoutError:
-            raise DeliveryError(unanswered) from None
         except Exception as error:
-            if refused := refusal(error):
-                raise refused from error
-            if isinstance(error, KafkaError) and is_away(error):
-                raise DeliveryError(unanswered) from error
-            raise
+            failed = failure_of(error, unanswered)
+            if failed is None or failed is error:
+                raise
+            raise failed from error
+
+
+def failure_of(error: Exception, unanswered: str) -> DeliveryError | None:
+    """Return what an error of the broker is to a person: a refusal, or `unanswered`; None if it is no such error."""
+    if isinstance(error, DeliveryError):
+        return error
+    if isinstance(error, TimeoutError):
+        return DeliveryError(unanswered)
+    if refused := refusal(error):
+        return refused
+    is_of_broker = isinstance(error, KafkaError) and is_away(error)
+    return DeliveryError(unanswered) if is_of_broker else None

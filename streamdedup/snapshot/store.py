@@ -45,7 +45,7 @@ from streamdedup.snapshot.header import (
     Identity,
     Log,
 )
-from streamdedup.snapshot.read import CopyingReader, ScanningReader
+from streamdedup.snapshot.read import ScanningReader, SnapshotReader
 from streamdedup.units import NAME_BYTES_MAX
 
 INSTEAD = "set snapshot.directory to another place"
@@ -410,7 +410,7 @@ class Store:
         return f"set aside as {aside.name}"
 
     @contextmanager
-    def _opened(self, path: Path) -> Iterator[tuple[CopyingReader, int]]:
+    def _opened(self, path: Path) -> Iterator[tuple[SnapshotReader, int]]:
         # Read, not mapped: a mapped file that is truncated kills the process by SIGBUS.
         with opened(self._fs, path, os.O_NOFOLLOW) as (fd, size_bytes):
             yield read_from(self._fs, fd, size_bytes), size_bytes

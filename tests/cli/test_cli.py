@@ -30,7 +30,7 @@ HEAVY = {"numba", "numpy", "aiokafka", "prometheus_client", "pydantic", "orjson"
 
 HELP = [
     ["--help"],
-    *([name, "--help"] for name in ("audit", "pipe", "plan", "reset")),
+    *([name, "--help"] for name in ("audit", "explain", "pipe", "plan", "reset")),
     ["lists", "build", "--help"],
     ["--version"],
 ]
@@ -336,6 +336,7 @@ def test_a_worker_leaves_no_core_file(tmp_path: Path) -> None:
     [
         (["try", "-c", str(EXAMPLE)], "streamdedup.commands.trial.tried"),
         (["audit", "-c", str(EXAMPLE)], "streamdedup.commands.audit.audit"),
+        (["explain", "-c", str(EXAMPLE), "key"], "streamdedup.commands.explain.explain"),
         (["pipe"], "streamdedup.commands.pipe.adder"),
         (["plan", "--sample", "-"], "streamdedup.commands.plan.sample.digests_of"),
         (["compile"], "streamdedup.rules.warm_up_all"),

@@ -17,7 +17,7 @@ from streamdedup.commands.audit.rows import (
     Sorter,
     rows_of,
 )
-from streamdedup.commands.audit.window_time import Latest
+from streamdedup.delivery.window_time import Latest
 from streamdedup.errors import StreamdedupError
 from streamdedup.filters.window.rules import rules_for
 from streamdedup.keys.hashing import MURMUR3

@@ -17,10 +17,9 @@ from streamdedup.commands.audit.limits import limits_of
 from streamdedup.commands.audit.match import Matches, match
 from streamdedup.commands.audit.read import InputReader, OutputReader, Reading, Sorts
 from streamdedup.commands.audit.report import PartitionCounts
-from streamdedup.commands.audit.rows import OFFSET_BITS, Rows
+from streamdedup.commands.audit.rows import OFFSET_BITS, Rows, dated
 from streamdedup.commands.audit.time_check import Claim, TimeCheck
 from streamdedup.commands.audit.unread import Unread, unread_of
-from streamdedup.commands.audit.window_time import dated
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.events import EventBatch
 from streamdedup.kafka.base import ANSWER_S_MAX

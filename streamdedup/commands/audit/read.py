@@ -22,10 +22,10 @@ from streamdedup.commands.audit.rows import (
     rows_of,
 )
 from streamdedup.commands.audit.unread import Unread
-from streamdedup.commands.audit.window_time import Latest, WindowTime
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import refuse_unknown, resolved
+from streamdedup.delivery.window_time import Latest, WindowTime
 from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.filters.base import Mask
 from streamdedup.filters.window.clock import Clock
@@ -261,7 +261,7 @@ class OutputReader(_Reader):
 
     @property
     def undated(self) -> Mapping[int, int]:
-        """What `window_time.dated` needs for the rows of this reader, when all is read."""
+        """What `rows.dated` needs for the rows of this reader, when all is read."""
         return self._window.generations if self._window else {}
 
     async def read(self) -> None:

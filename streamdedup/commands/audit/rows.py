@@ -4,7 +4,7 @@ Equal rows are joined wherever they meet, so a key that comes a million times ta
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from io import BufferedRandom
 from types import TracebackType
@@ -181,3 +181,11 @@ class Sorter(AbstractContextManager["Sorter"]):
         joined["last"] = np.maximum.reduceat(rows["last"], at)
         joined["count"] = np.add.reduceat(rows["count"], at)
         return joined
+
+
+def dated(parts: Iterable[Rows], generations: Mapping[int, int]) -> Iterator[Rows]:
+    """Yield sorted rows, after what came before a first time got its generation from `WindowTime.generations`."""
+    for rows in parts:
+        for undated, generation in generations.items():
+            rows["generation"][rows["generation"] == undated] = generation
+        yield rows

@@ -15,11 +15,11 @@ from streamdedup.commands.audit.read import InputReader, OutputReader, Reading
 from streamdedup.commands.audit.report import PartitionCounts, Report, judged
 from streamdedup.commands.audit.rows import Sorter
 from streamdedup.commands.audit.staged import StagedAudit
-from streamdedup.commands.audit.window_time import clock_of
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.fence import committed_offset
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import registry_answering
+from streamdedup.delivery.window_time import clock_of
 from streamdedup.kafka.base import Cluster, Connect
 from streamdedup.kafka.cluster import kafka_cluster, soon
 from streamdedup.kafka.partitions import InputPartition

@@ -34,11 +34,11 @@ from streamdedup.commands.audit.match import EXAMPLES_MAX
 from streamdedup.commands.audit.read import InputReader, OutputReader, Reading
 from streamdedup.commands.audit.report import BOUNDS, PartitionCounts, Report, Staged, judged
 from streamdedup.commands.audit.rows import Sorter, unpacked
-from streamdedup.commands.audit.window_time import clock_of
 from streamdedup.delivery.fence import committed_offset
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.resume import differs
 from streamdedup.delivery.schemas import registry_answering, registry_of
+from streamdedup.delivery.window_time import clock_of
 from streamdedup.errors import DeliveryError
 from streamdedup.events import EventBatch
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster

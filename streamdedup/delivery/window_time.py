@@ -4,14 +4,13 @@ A key's generation is that of its own time. A row's reach is the generation of t
 time if that is greater. A key is known if one of its generations is less than `generations` below the reach.
 
 An event without a time has that of the window. Before the first time its generation is a number above all others, in
-place of which `dated` sets that of the first event with a time.
+place of which a reader sets that of the first event with a time (`WindowTime.generations`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
-from streamdedup.commands.audit.rows import Rows
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.events import NO_TIMESTAMP, Integers
 from streamdedup.filters.window.clock import NEVER, UNDATED, UNLIMITED, Clock, clipped
@@ -44,7 +43,12 @@ class WindowTime:
         self._mark: int | None = None
         self.untimed = 0
         self.generations: dict[int, int] = {}
-        """What `dated` needs: the generation of the events before the first time, once it is known."""
+        """The generation of the events before the first time, by the number in its place, once it is known."""
+
+    @property
+    def generation(self) -> int | None:
+        """The current generation; None before the first time."""
+        return None if self._mark is None else self._mark // self._clock.slot
 
     def follow(self, times: Integers) -> tuple[Integers, Integers]:
         """Return generation and reach of the next events that have a key. `times` are theirs, in ms since 1970."""
@@ -103,11 +107,3 @@ class Latest:
         slot = self._clock.slot
         late = moments // slot <= marks[:-1] // slot - self._clock.generations
         return np.asarray(late & timed)
-
-
-def dated(parts: Iterable[Rows], generations: Mapping[int, int]) -> Iterator[Rows]:
-    """Yield sorted rows, after what came before a first time got its generation from `WindowTime.generations`."""
-    for rows in parts:
-        for undated, generation in generations.items():
-            rows["generation"][rows["generation"] == undated] = generation
-        yield rows

@@ -1,0 +1,236 @@
+"""The arguments of `streamdedup explain`, and how its answers are printed."""
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+from streamdedup.cli.arguments import Commands, add_overrides, loaded, refusing
+from streamdedup.cli.streams import compiling, progress, put, say, stdin
+from streamdedup.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamdedup.explain.of_keys import KeyAnswer, KeysReport
+    from streamdedup.explain.run import Scope
+    from streamdedup.kafka.partitions import InputPartition
+    from streamdedup.settings import Settings
+
+NICENESS = 10  # a worker beside it goes first
+
+
+def add_explain(commands: Commands) -> None:
+    """Add the command `explain`."""
+    command = commands.add_parser(
+        "explain",
+        help="say whether a key is known and by which event, or what became of one event",
+        description="Ask for a key, or for one event of the input (--at). The newest snapshots and the output answer;"
+        " workers may run meanwhile, and nothing is written. An argument stands in the machine's list of processes, so"
+        " give a key that is nobody's business on standard input: `-` reads keys from there, one a line. Exit status 0"
+        " if all keys are known, or the event passed or is a duplicate; 4 if not; 5 if one is a false positive, proven;"
+        " 1 if a broker went away, with what was found so far.",
+    )
+    add_overrides(command)
+    command.add_argument(
+        "key",
+        nargs="?",
+        metavar="KEY",
+        help="a key as an event has it, before key.normalize; `-`: each line of standard input is one; if a key joins"
+        " several fields, a JSON array of their texts",
+    )
+    command.add_argument(
+        "--at",
+        type=refusing(_place),
+        metavar="TOPIC/PARTITION:OFFSET",
+        help="what became of this event of the input; neither its key nor a digest is printed",
+    )
+    command.add_argument(
+        "--since",
+        type=refusing(_since),
+        metavar="TIME",
+        help="search from this time on: a time like 2026-01-31T08:00Z (UTC unless it has a zone) or how long ago, like"
+        " 2h",
+    )
+    command.add_argument(
+        "--partition",
+        type=refusing(_number),
+        action="append",
+        default=[],
+        metavar="N",
+        help="ask this partition of the output alone; may be repeated",
+    )
+    command.add_argument(
+        "--all",
+        action="store_true",
+        help="read on after the first hit, to find a key in every partition",
+    )
+    command.add_argument(
+        "--quick",
+        action="store_true",
+        help="ask the snapshots, and do not search the output for the event",
+    )
+    command.add_argument(
+        "--show-key",
+        action="store_true",
+        help="with --at, print the key of the event in its normal form",
+    )
+    command.add_argument(
+        "--json", action="store_true", help="print one JSON object a line, for each key"
+    )
+    command.set_defaults(call=_explain, file=None)
+
+
+def _place(text: str) -> "tuple[InputPartition, int]":
+    from streamdedup.kafka.partitions import InputPartition
+
+    topic, _, place = text.rpartition("/")
+    number, _, offset = place.partition(":")
+    if not topic or not _is_number(number) or not _is_number(offset):
+        raise ValueError("must be TOPIC/PARTITION:OFFSET, like signups/3:1042")
+    return InputPartition(topic, int(number)), int(offset)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 18
+
+
+def _number(text: str) -> int:
+    if not _is_number(text):
+        raise ValueError("must be the number of a partition, from 0")
+    return int(text)
+
+
+def _since(text: str) -> int:
+    from streamdedup.commands.reset_plan import target_of
+    from streamdedup.delivery.services import wall_clock_ms
+
+    target = target_of(text, wall_clock_ms())
+    if target.name != "time":
+        raise ValueError("must be a time like 2026-01-31T08:00Z, or how long ago, like 2h")
+    return target.time_ms
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from streamdedup import logs
+    from streamdedup.explain.run import Scope
+
+    if (arguments.at is None) == (arguments.key is None):
+        raise ConfigError(
+            "give a KEY, or - for keys on standard input, or --at TOPIC/PARTITION:OFFSET: one of these"
+        )
+    if arguments.show_key and arguments.at is None:
+        raise ConfigError(
+            "--show-key is for --at: a key that you give is shown anyway; delete --show-key"
+        )
+    if arguments.at is not None and (arguments.partition or arguments.all):
+        raise ConfigError(
+            "--partition and --all are for keys: an event of the input has one partition; delete them, or ask for a"
+            " key"
+        )
+    tree = loaded(arguments)
+    with suppress(OSError):
+        os.nice(NICENESS)
+    logs.set_up(_WARNING)
+    scope = Scope(
+        since_ms=arguments.since,
+        partitions=tuple(dict.fromkeys(arguments.partition)),
+        quick=arguments.quick,
+        every=arguments.all,
+    )
+    call = _of_keys if arguments.at is None else _of_event
+    return call(arguments, tree, scope)
+
+
+_WARNING = 30  # logging's own number: what lists log when they are loaded is no answer
+
+
+def _of_event(arguments: argparse.Namespace, tree: "Settings", scope: "Scope") -> int:
+    import asyncio
+    import json
+
+    from streamdedup.commands.explain import explain_at
+    from streamdedup.units import escaped
+
+    at, offset = arguments.at
+    with progress() as on_progress, compiling():
+        report = asyncio.run(
+            explain_at(
+                tree,
+                at,
+                offset,
+                scope=scope,
+                show_key=arguments.show_key,
+                on_progress=on_progress,
+            )
+        )
+    if arguments.json:
+        put(json.dumps(report.as_json()) + "\n")
+    else:
+        lines = [*report.lines(), *(f"note: {note}" for note in report.notes)]
+        put("".join(f"{escaped(line)}\n" for line in lines))
+    if report.broken:
+        say(f"streamdedup: {report.broken}; what was found so far is printed")
+    return report.status
+
+
+def _of_keys(arguments: argparse.Namespace, tree: "Settings", scope: "Scope") -> int:
+    import asyncio
+
+    from streamdedup.commands.explain import explain
+
+    given = (
+        _lines(stdin("give it keys, one a line, or a KEY"))
+        if arguments.key == "-"
+        else iter([os.fsencode(arguments.key)])
+    )
+    with progress() as on_progress, compiling():
+        report = asyncio.run(explain(tree, given, scope=scope, on_progress=on_progress))
+    try:
+        status = report.status(_printed(report, as_json=arguments.json))
+    finally:
+        report.close()
+    if report.broken:
+        say(f"streamdedup: {report.broken}; what was found so far is printed")
+    return status
+
+
+def _lines(source: BinaryIO) -> Iterator[bytes]:
+    from streamdedup.explain.wanted import KEY_BYTES_MAX
+
+    while line := source.readline(KEY_BYTES_MAX + 2):
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _printed(report: "KeysReport", *, as_json: bool) -> Iterator[int]:
+    """Print the answers; yield the exit status of each."""
+    import json
+
+    several = report.wanted.count > 1
+    for answer in report.answers():
+        if as_json:
+            put(json.dumps(report.as_json(answer)) + "\n")
+        elif several:
+            put(_row(report, answer))
+        else:
+            put(_text(report, answer))
+        yield answer.status
+    if several and not as_json:
+        put(_notes(report))
+
+
+def _text(report: "KeysReport", answer: "KeyAnswer") -> str:
+    from streamdedup.units import escaped
+
+    return "".join(f"{escaped(line)}\n" for line in report.lines(answer)) + _notes(report)
+
+
+def _notes(report: "KeysReport") -> str:
+    from streamdedup.units import escaped
+
+    return "".join(f"note: {escaped(note)}\n" for note in report.all_notes())
+
+
+def _row(report: "KeysReport", answer: "KeyAnswer") -> str:
+    from streamdedup.units import escaped
+
+    return "\t".join(map(escaped, report.row(answer))) + "\n"

@@ -1,0 +1,73 @@
+"""What the lists say of a key, and which list, entry or single change it is."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamdedup.events import Column
+from streamdedup.rules.lists import Cause, Lists, Match
+
+_BY = {Match.ADDRESS: "the whole key", Match.DOMAIN: "its domain or host"}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A key that the block list matches: by `match`. `exempt`: the allow list lets it pass all the same.
+
+    `cause` is the list's file, or a single change of the control topic with its reason.
+    """
+
+    name: str
+    version: str
+    match: Match
+    exempt: bool
+    cause: Cause
+
+    @property
+    def rule(self) -> str:
+        """The rule that decides."""
+        return "allowlist" if self.exempt else "blocklist"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as plain JSON values."""
+        return {
+            "list": self.name,
+            "version": self.version,
+            "match": self.match.name.lower(),
+            "exempt": self.exempt,
+            "source": self.cause.by,
+            "reason": self.cause.reason or None,
+        }
+
+    def __str__(self) -> str:
+        """Return it for a person."""
+        how = f"the list {self.name}, version {self.version}, holds {_BY[self.match]}"
+        if self.cause.by == "change":
+            why = f" (reason: {self.cause.reason})" if self.cause.reason else ""
+            how = f"{how}, by a single change of the control topic{why}"
+        return f"{how}; the allow list exempts it" if self.exempt else how
+
+
+def listed(lists: Lists, keys: Column) -> dict[int, Listed]:
+    """Return what the lists say of `keys`, by row; nothing for one that the block list does not match.
+
+    This may wait for the disk of a mapped list.
+    """
+    block = lists.block
+    if block is None or not len(keys):
+        return {}
+    rows, digests = np.arange(len(keys)), lists.hash.of_column(keys)
+    screened = lists.screen(rows, keys, digests, lists.hash)
+    hits = np.union1d(screened.rows, screened.exempt)
+    if not len(hits):
+        return {}
+    exempt = set(screened.exempt.tolist())
+    matches = block.match(keys.take(hits), digests[hits])
+    causes = block.causes(keys.take(hits), digests[hits], matches)
+    return {
+        row: Listed(
+            block.name, block.version, Match(match), row in exempt, causes.each[causes.which[at]]
+        )
+        for at, (row, match) in enumerate(zip(hits.tolist(), matches.tolist(), strict=True))
+    }

@@ -1,0 +1,572 @@
+"""`explain --at`: what became of one event of the input, and what would become of it now.
+
+An event has no place in the output, so "this very event passed" is decided by its key, its value, its headers and its
+timestamp. Of equal events of the input the earliest passed. The key itself is in no answer, unless it is asked for.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from streamdedup.delivery.emit import refused_by
+from streamdedup.delivery.schemas import resolved
+from streamdedup.delivery.shard import Shard, verdicts_without_rules
+from streamdedup.delivery.window_time import Latest
+from streamdedup.errors import ConfigError
+from streamdedup.events import NO_TIMESTAMP, EventBatch, Verdict
+from streamdedup.explain import texts
+from streamdedup.explain.hits import Hits
+from streamdedup.explain.known import (
+    Known,
+    Question,
+    State,
+    from_output,
+    from_snapshot,
+    look_for,
+    state_of,
+)
+from streamdedup.explain.letters import Letter, letter_about, letter_in
+from streamdedup.explain.listed import Listed, listed
+from streamdedup.explain.of_keys import BROKEN, FALSE_POSITIVE, KNOWN, NOT_KNOWN, UNANSWERED
+from streamdedup.explain.places import PlaceInInput, event_at, place_of
+from streamdedup.explain.search import Copy, Event, first, row_of
+from streamdedup.explain.stages import Stage
+from streamdedup.explain.wanted import Wanted
+from streamdedup.kafka.broker_clock import Span
+from streamdedup.kafka.cluster import failure_of
+from streamdedup.kafka.header_limits import within_limits
+from streamdedup.kafka.limits import Limits
+from streamdedup.kafka.partitions import InputPartition
+from streamdedup.keys.extract import Keys
+
+COPIES_MAX = 20
+LATE_READ_MAX = 1_000_000  # events of the input before a late one
+
+Kind = Literal[
+    "unread", "passed", "duplicate", "blocked", "malformed", "rejected", "late", "dropped",
+    "false_positive", "unaccounted",
+]  # fmt: skip
+_STATUS = {"passed": KNOWN, "duplicate": KNOWN, "false_positive": FALSE_POSITIVE}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the event: a kind, a sentence, and the places it names: in the output, and in the input."""
+
+    kind: Kind
+    text: str
+    copies: Sequence[Copy] = ()
+    places: Sequence[PlaceInInput] = ()
+    letter: Letter | None = None
+
+
+@dataclass
+class EventReport:
+    """The answer about one event. `now` is the verdict that it would get now, and by which rule and why."""
+
+    question: Question
+    at: InputPartition
+    offset: int
+    time_ms: int
+    partition: int
+    now: tuple[str, str, str] = ("", "", "")
+    outcome: Outcome = field(default_factory=lambda: Outcome("unaccounted", "the search broke off"))
+    known: Known | None = None
+    generation: int | None = None
+    elsewhere: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    key: bytes | None = field(default=None, repr=False)
+    broken: str | None = None
+    key_is_known: bool = False
+
+    @property
+    def status(self) -> int:
+        """The exit status: 0 it passed, or its key is known; 5 a false positive; 1 the search broke off; else 4."""
+        if self.broken:
+            return BROKEN
+        if self.outcome.kind == "unread":
+            return KNOWN if self.key_is_known else NOT_KNOWN
+        return _STATUS.get(self.outcome.kind, NOT_KNOWN)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as plain JSON values; the key only if it was asked for."""
+        verdict, rule, reason = self.now
+        outcome = self.outcome
+        made: dict[str, Any] = {
+            "topic": self.at.topic,
+            "partition": self.at.number,
+            "offset": self.offset,
+            "time_ms": self.time_ms,
+            "now": {"verdict": verdict, "rule": rule, "reason": reason or None},
+            "outcome": outcome.kind,
+            "detail": outcome.text,
+            "output_partition": self.partition,
+            "passed": [{"offset": each.offset, "time_ms": each.time_ms} for each in outcome.copies],
+            "input": [each.as_json() for each in outcome.places],
+            "letter": outcome.letter and outcome.letter.as_json(),
+            "generation": self.generation,
+            "known_in_other_partitions": self.elsewhere,
+            "notes": self.notes,
+            "broken": self.broken,
+            "status": self.status,
+        }
+        return made if self.key is None else {**made, "key": texts.shown(self.key)}
+
+    def lines(self) -> Iterator[str]:
+        """Yield the same for a person."""
+        at = texts.place(self.at.topic, self.at.number, self.offset)
+        yield f"{at}, {texts.time(self.time_ms)}"
+        if self.key is not None:
+            yield f"key: {texts.shown(self.key)}"
+        yield f"{self.outcome.kind.replace('_', ' ')}: {self.outcome.text}"
+        verdict, rule, reason = self.now
+        if verdict:
+            yield f"it would get now: {verdict}, by the {rule}" + (f": {reason}" if reason else "")
+        clock = self.question.clock
+        if self.known is not None and clock is not None and self.generation is not None:
+            yield f"its key is {texts.forgotten(clock, self.generation, self.known.now)}"
+        if self.elsewhere:
+            numbers = ", ".join(map(str, self.elsewhere))
+            yield f"its key is known in partition {numbers} of the output, too: duplicates pass across partitions"
+
+
+async def explain_event(
+    question: Question,
+    stage: Stage,
+    at: InputPartition,
+    offset: int,
+    *,
+    quick: bool = False,
+    show_key: bool = False,
+) -> EventReport:
+    """Return what became of the event at `offset` of a partition of the input.
+
+    ConfigError, with a sentence, if there is no such event. If a broker goes away, the report has what was found.
+    """
+    batch = await _event(question, at, offset)
+    return await _Event(question, stage, at, batch).explained(quick=quick, show_key=show_key)
+
+
+async def _event(question: Question, at: InputPartition, offset: int) -> EventBatch:
+    start, end = await question.bounds(at)
+    what = texts.place(at.topic, at.number, offset)
+    if offset < start:
+        raise ConfigError(
+            f"--at {what} is trimmed: the partition begins at offset {start}; ask for an event that it still holds, or"
+            " for the key"
+        )
+    if offset >= end:
+        raise ConfigError(
+            f"--at {what} is beyond the end: the partition ends at offset {end}, as far as it is decided; ask again"
+            " once the event is there"
+        )
+    async with aclosing(question.reader.batches(at.topic, at.number, offset, offset + 1)) as read:
+        async for batch in read:
+            if (row := row_of(batch, offset)) is not None:
+                return batch.take(np.array([row], dtype=np.int64))
+    raise ConfigError(
+        f"--at {what} is no event: it is the marker of a transaction, an event of an aborted one, or was compacted"
+        " away; ask for another offset"
+    )
+
+
+class _Event:
+    """One event of the input: `batch` has it alone."""
+
+    def __init__(
+        self, question: Question, stage: Stage, at: InputPartition, batch: EventBatch
+    ) -> None:
+        self._question, self._stage, self._at = question, stage, at
+        self._batch, self._offset = batch, int(batch.offsets[0])
+        self._event = Event.of(batch, 0)
+        self._listed: Listed | None = None
+        self._judged: Verdict | None = None  # by a filter that was asked as a worker asks it
+        self._hits: Hits | None = None
+
+    async def explained(self, *, quick: bool, show_key: bool) -> EventReport:
+        question = self._question
+        extractor = question.recipe.extractor()
+        async for part in resolved(self._batch, extractor):
+            self._batch = part
+        bounded, above = within_limits(self._batch, question.settings.source)
+        keys = extractor.extract(bounded)
+        partition = self._stage.partition_of(self._at, keys, self._batch)
+        report = self._report = EventReport(
+            question, self._at, self._offset, self._event.time_ms, partition
+        )
+        if show_key:
+            report.key = keys.keys[0]
+        state = self._state = await state_of(question, partition)
+        unread = await self._stage.unread(question, state, self._at, self._offset)
+        try:
+            limits = Limits.of(
+                question.topology[question.output], question.settings.sink.compression
+            )
+            present = Span.at(question.services.now_ms())
+            rejected = refused_by(limits, question.settings, bounded, keys, present)
+            rejected |= {**above, **keys.unknown}
+            await self._decide_now(keys, rejected, bounded)
+            report.outcome = (
+                Outcome("unread", unread) if unread else await self._became(keys, quick=quick)
+            )
+            if keys.keys.sizes[0] >= 0 and not quick:
+                await self._look_elsewhere()
+        except Exception as error:
+            failed = failure_of(error, UNANSWERED)
+            if failed is None:
+                raise
+            report.broken = str(failed)
+        finally:
+            if self._hits is not None:
+                self._wanted.close()
+        return report
+
+    async def _decide_now(self, keys: Keys, rejected: dict[int, str], bounded: EventBatch) -> None:
+        """Set the verdict that the event would get now, by the rules in their order."""
+        report, question = self._report, self._question
+        before, rows = verdicts_without_rules(keys, list(rejected))
+        verdict = Verdict(int(before[0]))
+        if verdict == Verdict.MALFORMED:
+            report.now = "malformed", "key", keys.malformed[0]
+        elif verdict == Verdict.REJECTED:
+            report.now = "rejected", "limits", rejected[0]
+        elif verdict == Verdict.BLOCKED:
+            report.now = "blocked", "key", "source.tombstones: drop"
+        elif not len(rows):
+            report.now = "pass", "key", "a tombstone is not judged (source.tombstones: pass)"
+        if keys.keys.sizes[0] < 0:
+            return
+        self._listed = listed(question.lists, keys.keys).get(0)
+        await self._ask(keys, bounded)
+        if report.now[0]:
+            return
+        if self._listed is not None and not self._listed.exempt:
+            report.now = "blocked", "blocklist", str(self._listed)
+        elif not question.settings.filter.remembers:
+            report.now = "pass", "lists", "there is no filter"
+        elif self._is_late_now:
+            report.now = "blocked", "filter", "it is older than the window (filter.late: drop)"
+        elif report.key_is_known:
+            report.now = "duplicate", "filter", ""
+        else:
+            report.now = "pass", "filter", (self.known.full or "") if self.known else ""
+
+    @property
+    def known(self) -> Known | None:
+        """What the partition knows of the key."""
+        return self._report.known
+
+    async def _ask(self, keys: Keys, bounded: EventBatch) -> None:
+        """Ask the partition for the key: its filter as a worker does, or the output alone."""
+        question, report = self._question, self._report
+        key = keys.keys[0] or b""
+        wanted = self._wanted = Wanted([key], None)
+        hits = self._hits = Hits(wanted)
+        if not question.settings.filter.remembers:
+            return
+
+        def judge(shard: Shard) -> None:
+            passing = np.full(1, Verdict.PASS, dtype=np.uint8)
+            digests = shard.filter.hash.of_column(keys.keys)
+            rows = np.zeros(1, dtype=np.int64)
+            verdicts = shard.decide(passing, rows, digests, bounded.timestamps).verdicts
+            self._judged = Verdict(int(verdicts[0])) if len(verdicts) else None
+            shard.forget()
+
+        known = await from_snapshot(question, self._state, wanted, hits, judge)
+        if not isinstance(known, Known):
+            notes, known = known, await from_output(question, self._state, wanted, hits)
+            known.notes[:0] = notes
+        report.known = known
+        if self._state.pending:
+            report.notes.append(f"{self._state.pending}; what it holds is not in this answer")
+        report.notes += known.notes
+        report.key_is_known = (
+            self._judged == Verdict.DUPLICATE
+            if self._judged is not None
+            else bool(known.present[0])
+        )
+        if known.generations is not None and known.present[0]:
+            report.generation = int(known.generations[0])
+
+    @property
+    def _is_late_now(self) -> bool:
+        """Whether a worker would drop the event as late now."""
+        question, known, clock = self._question, self.known, self._question.clock
+        if question.settings.filter.late != "drop" or clock is None or clock.by_count:
+            return False
+        if self._judged is not None:
+            return self._judged == Verdict.BLOCKED
+        if known is None or known.now is None or self._event.time_ms == NO_TIMESTAMP:
+            return False
+        own = clock.generation(self._event.time_ms)
+        return own <= known.now - clock.generations and not known.present[0]
+
+    async def _became(self, keys: Keys, *, quick: bool) -> Outcome:
+        """Return what became of an event that was read."""
+        copies = await self._copies()
+        has_key = keys.keys.sizes[0] >= 0
+        if copies and (passed := await self._of_copies(copies, judged=has_key)):
+            return passed
+        if letter := await letter_about(
+            self._question, self._at, self._offset, self._report.partition
+        ):
+            kind = "malformed" if keys.malformed and letter.kind == "rejected" else letter.kind
+            return Outcome(kind, str(letter), letter=letter)
+        if not has_key:
+            return self._without_key(keys)
+        return await self._judged_by_key(quick=quick)
+
+    async def _copies(self) -> list[Copy]:
+        """Return the events of the output that are equal to this one: the first, or all if the filter forgets."""
+        question, found = self._question, self._state.found
+        start = await question.since(question.output, found.partition, found.output_start)
+        copies = list[Copy]()
+        if start is None:
+            return copies
+        forgets = question.clock is not None or found.floor is not None
+        reading = question.reader.equals(
+            self._event,
+            question.output,
+            found.partition,
+            start,
+            found.output_end,
+            in_output=True,
+        )
+        async with aclosing(reading) as equals:
+            async for copy in equals:
+                copies.append(copy)
+                if not forgets or len(copies) == COPIES_MAX:
+                    break
+        return copies
+
+    async def _of_copies(self, copies: Sequence[Copy], *, judged: bool) -> Outcome | None:
+        """Return what became of an event that has equals in the output."""
+        output = self._question.output
+        marked = [copy for copy in copies if copy.mark != Verdict.PASS]
+        places = [await place_of(self._question, self._state, copy) for copy in copies]
+        mine = [
+            (copy, where)
+            for copy, where in zip(copies, places, strict=True)
+            if not judged or self._is_here(where)
+        ]
+        if marked and (mine or not judged):
+            copy = marked[0]
+            kind: Kind = "duplicate" if copy.mark == Verdict.DUPLICATE else "blocked"
+            if copy.mark == Verdict.MALFORMED:
+                kind = "malformed"
+            at = texts.place(output, copy.partition, copy.offset)
+            return Outcome(
+                kind,
+                f"it was emitted to {at}, marked as {copy.mark.name.lower()} (sink.shadow)",
+                copies,
+                places,
+            )
+        if not mine:
+            earlier = next((where.copy for where in places if where.copy is not None), None)
+            if earlier is None:
+                return None
+            return self._duplicate(copies, places, f"the equal event at offset {earlier.offset}")
+        texts_ = [self._passed_text(copy, where) for copy, where in mine]
+        how = "" if judged else ", without a verdict by a key"
+        return Outcome(
+            "passed",
+            "; ".join(texts_) + how,
+            [copy for copy, _ in mine],
+            [where for _, where in mine],
+        )
+
+    def _passed_text(self, copy: Copy, where: PlaceInInput) -> str:
+        at = texts.place(self._question.output, copy.partition, copy.offset)
+        who = (
+            "it passed"
+            if where.is_first or where.copy is None
+            else "it, or an equal earlier one, passed"
+        )
+        floor = self._state.found.floor
+        gone = floor is not None and copy.offset < floor
+        return f"{who} to {at}" + (", which `reset --forget` has made forgotten" if gone else "")
+
+    def _is_here(self, where: PlaceInInput) -> bool:
+        copy = where.copy
+        return copy is None or (copy.topic, copy.partition, copy.offset) == (
+            *self._at,
+            self._offset,
+        )
+
+    def _duplicate(
+        self, copies: Sequence[Copy], places: Sequence[PlaceInInput], of: str, also: str = ""
+    ) -> Outcome:
+        copy = copies[0]
+        at = texts.place(self._question.output, copy.partition, copy.offset)
+        return Outcome("duplicate", f"of {of}, which passed to {at}{also}", copies, places)
+
+    def _without_key(self, keys: Keys) -> Outcome:
+        settings = self._question.settings
+        if keys.dropped:
+            return Outcome(
+                "dropped", "it is a tombstone, and source.tombstones: drop asks for that"
+            )
+        reason = keys.malformed.get(0) or keys.unknown.get(0, "it is a tombstone")
+        if settings.key.on_malformed == "drop" and 0 in keys.malformed:
+            return Outcome("malformed", f"{reason}; it was dropped, as key.on_malformed: drop asks")
+        where = settings.sink.dead_letter_topic
+        letter = f", nor has {where} a letter about it" if where else ""
+        return Outcome(
+            "malformed" if 0 in keys.malformed else "unaccounted",
+            f"{reason}; neither the output holds it any more{letter}",
+        )
+
+    async def _judged_by_key(self, *, quick: bool) -> Outcome:
+        """Return what became of an event with a key that is not in the output, and of which no letter tells."""
+        question, known = self._question, self.known
+        sink = question.settings.sink
+        is_blocked = self._listed is not None and not self._listed.exempt
+        if is_blocked and not sink.blocked_topic:
+            return Outcome(
+                "blocked", f"{self._listed}; there is no sink.blocked_topic, so it is nowhere else"
+            )
+        if known is None:
+            return Outcome("unaccounted", "it is in no topic that a worker writes")
+        if self._is_late_now and await self._was_late():
+            return Outcome("late", "it was older than the window (filter.late: drop)")
+        is_read = await self._search(quick=quick)
+        also = await self._among_duplicates()
+        copies, places = await self._emissions()
+        if copies:
+            return self._duplicate(copies, places, self._of(places[0]), also)
+        return self._unfound(known, also, is_read=is_read)
+
+    def _unfound(self, known: Known, also: str, *, is_read: bool) -> Outcome:
+        """Return what became of an event that did not pass, and whose key has no event in the output."""
+        if known.source == "snapshot" and known.present[0]:
+            rate = f"the filter's error rate is {known.error_rate:.3g} now"
+            if is_read and known.is_whole:
+                return Outcome(
+                    "false_positive",
+                    "proven: the filter holds its key, and no event of the output that it remembers has that key"
+                    f" ({rate}){also}",
+                )
+            return Outcome(
+                "duplicate",
+                f"of an event that was not found; perhaps a false positive ({rate}){also}",
+            )
+        if (
+            known.source == "output"
+            and known.is_whole
+            and self._question.settings.source.start == "earliest"
+        ):
+            return Outcome(
+                "false_positive",
+                "it did not pass, and no event of the output has its key; there is no snapshot to ask, so it is one"
+                f" unless the committed offset was moved past it{also}",
+            )
+        return Outcome(
+            "unaccounted",
+            "it is in no topic that a worker writes, and its key is not known: the group began after it or its offset"
+            " was moved past it, a list that has changed since blocked it, or a filter that is gone took it for known",
+        )
+
+    def _of(self, where: PlaceInInput) -> str:
+        if where.copy is None:
+            return "an event that the input no longer holds"
+        at = texts.place(where.copy.topic, where.copy.partition, where.copy.offset)
+        return at if where.is_first else f"{at} or an equal earlier one"
+
+    async def _search(self, *, quick: bool) -> bool:
+        """Search the output for the key; return whether all that the filter remembers was read."""
+        question, known, hits, state = self._question, self.known, self._hits, self._state
+        if known is None or hits is None:
+            return False
+        forgets = question.clock is not None
+        is_read = True
+        if known.source == "snapshot" and (forgets or not hits.of(0)):
+            if quick:
+                return False
+            here = np.zeros(1, dtype=np.int64)
+            is_read = await look_for(question, known, self._wanted, hits, here, every=forgets)
+        if state.floor and not hits.of(0):
+            await self._below_floor(hits)
+        return is_read
+
+    async def _below_floor(self, hits: Hits) -> None:
+        """Search what `reset --forget` has made forgotten, too: the event may be older than that."""
+        question, found = self._question, self._state.found
+        start = await question.since(question.output, found.partition, found.output_start)
+        if start is None:
+            return
+        reading = question.reader.keyed(
+            question.recipe, question.output, found.partition, start, self._state.floor
+        )
+        async for batch, keys, rows in reading:
+            if len(hits.add(batch, keys.keys, rows)):
+                await reading.aclose()
+                return
+
+    async def _emissions(self) -> tuple[list[Copy], list[PlaceInInput]]:
+        """Return the events of the output with the key, and their places; first that which this one repeats."""
+        question, hits = self._question, self._hits
+        copies = list[Copy]()
+        for hit in hits.of(0) if hits is not None else ():
+            copy = await event_at(question.reader, question.output, hit.partition, hit.offset)
+            if copy is not None:
+                copies.append(copy)
+        places = [await place_of(question, self._state, copy) for copy in copies]
+
+        def before(at: int) -> int:
+            copy = places[at].copy
+            if copy is None or (copy.topic, copy.partition) != tuple(self._at):
+                return -1
+            return copy.offset if copy.offset < self._offset else -1
+
+        order = sorted(range(len(copies)), key=before, reverse=True)
+        return [copies[at] for at in order], [places[at] for at in order]
+
+    async def _among_duplicates(self) -> str:
+        """Return where the event is on the topic of duplicates, as the end of a sentence."""
+        question, topic = self._question, self._question.settings.sink.duplicates_topic
+        if topic is None or question.settings.sink.shadow:
+            return ""
+        partition = self._report.partition
+        if question.settings.sink.duplicates_headers:
+            letter = await letter_in(question, topic, self._at, self._offset, partition)
+            return (
+                f"; {texts.place(topic, partition, letter.offset)} is the letter about it"
+                if letter
+                else ""
+            )
+        start, end = await question.bounds(InputPartition(topic, partition))
+        found = await first(
+            question.reader.equals(self._event, topic, partition, start, end, in_output=True)
+        )
+        return f"; it is in {texts.place(topic, partition, found.offset)}" if found else ""
+
+    async def _was_late(self) -> bool:
+        """Return whether an earlier event of the input had moved the window past this one."""
+        question, clock = self._question, self._question.clock
+        if clock is None:
+            return False
+        start, _ = await question.bounds(self._at)
+        start = max(start, self._offset - LATE_READ_MAX)
+        latest = Latest(clock)
+        reading = question.reader.batches(self._at.topic, self._at.number, start, self._offset)
+        async with aclosing(reading) as batches:
+            async for batch in batches:
+                latest.may_be_late(batch.timestamps)
+        return bool(latest.may_be_late(self._batch.timestamps)[0])
+
+    async def _look_elsewhere(self) -> None:
+        """Ask the filters of the other partitions for the key, if they have snapshots."""
+        question, here = self._question, self._report.partition
+        if question.settings.source.repartition or not question.settings.filter.remembers:
+            return
+        for partition in range(question.recipe.partitions):
+            if partition != here:
+                state: State = await state_of(question, partition)
+                hits = Hits(self._wanted)
+                known = await from_snapshot(question, state, self._wanted, hits)
+                if isinstance(known, Known) and known.present[0]:
+                    self._report.elsewhere.append(partition)
