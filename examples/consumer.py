@@ -10,12 +10,14 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 
-from streamdedup import Addable
+from streamdedup import Addable, Kept
 
 Handle = Callable[[Any], Awaitable[None]]
 
 
-async def consume(topic: str, group: str, seen: Addable, handle: Handle, **options: Any) -> None:
+async def consume(
+    topic: str, group: str, seen: Addable | Kept, handle: Handle, **options: Any
+) -> None:
     """Call `handle` with each event whose key is not in `seen`, until cancelled. Every event has a key."""
 
     async def once(event: Any) -> None:

@@ -16,6 +16,7 @@ from weakref import WeakSet
 import numpy as np
 
 from streamdedup import library
+from streamdedup.errors import ConfigError
 from streamdedup.filters.base import Addable, Key, Mask, Times
 from streamdedup.filters.digest_filter import one_row
 from streamdedup.kept.changes import Changes, Timed
@@ -23,6 +24,7 @@ from streamdedup.kept.directory import Directory, is_in
 from streamdedup.kept.journal import WAITING_MAX, Journal
 from streamdedup.kept.log import ADDED, CLEARED, REMOVED, LogWriter
 from streamdedup.kept.options import check_same, empty, permitted
+from streamdedup.library.refused import Refusing
 
 if TYPE_CHECKING:
     from streamdedup import classes
@@ -41,7 +43,7 @@ WAIT_AS_THEY_ARE = frozenset({str, bytes, int, UUID})
 _open = WeakSet["Kept"]()
 
 
-class Kept:
+class Kept(Refusing):
     """A filter that is kept in a directory, as `streamdedup.open` returns it. Threads may share it, forks may ask it.
 
     What a method has changed is on the disk within a second, or once `flush` returns. `filter` is the filter itself:
@@ -280,14 +282,14 @@ class Kept:
             " `filter`"
         )
 
-    def _not_kept(self, _other: object) -> NoReturn:
+    def _not_kept(self, *_others: object) -> NoReturn:
         """Raise TypeError: what `|` and `&` make is no filter that is kept."""
         raise TypeError(
             "a kept filter has no | and &, since its log has single keys; seen.filter | other is a new filter, which is"
             " not kept, if its kind has that; or add keys by seen.update(keys)"
         )
 
-    __or__ = __ior__ = __and__ = __iand__ = _not_kept
+    union = intersection = __or__ = __ior__ = __and__ = __iand__ = _not_kept
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -326,6 +328,11 @@ os.register_at_fork(after_in_child=_leave_to_parents)
 def kept(path: "str | os.PathLike[str]", options: Mapping[str, Any]) -> Kept:
     """Do what `streamdedup.open` documents."""
     place = Path(path)
+    if os.path.isfile(place):  # noqa: PTH113 - False of what no path can be
+        raise ConfigError(
+            f"{place} is a file, and a filter is kept in a directory: name one; what was saved there is loaded by"
+            " streamdedup.load"
+        )
     made = None if is_in(place) else empty(place, options)  # before anything is written
     directory = Directory(place)
     try:

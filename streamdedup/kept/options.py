@@ -38,7 +38,7 @@ def check_same(path: Path, filter_: Addable, options: Mapping[str, Any]) -> None
     given = {name: options[name] for name in library.differing(options, there)}
     if "kind" in given:
         asked = given = {"kind": given["kind"]}
-    elif given.keys() - {"hash_key", "max_size"}:
+    elif given.keys() - {"hash_key", *(["max_size"] if isinstance(filter_, Growing) else [])}:
         asked = {**library.stated(_made_like(filter_, there, given)), "hash": given.get("hash")}
     else:
         return

@@ -2,9 +2,10 @@
 
 import io
 from contextlib import nullcontext
+from os import path
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from streamdedup.errors import ConfigError
+from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.filters.base import Filter, Growing
 from streamdedup.filters.kinds import STATIC
 from streamdedup.library.content import Content
@@ -49,6 +50,10 @@ def load(
     from streamdedup.snapshot import files, streams
 
     if not hasattr(source, "read"):
+        if path.isdir(source):  # noqa: PTH112 - False of what no path can be
+            raise SnapshotError(
+                f"cannot load {source}: it is a directory; name a file, or open what is kept there by streamdedup.open"
+            )
         return files.load(source, mmap=mmap, hash_key=hash_key, verify=verify, make=make)
     if mmap or not verify:
         raise ConfigError(

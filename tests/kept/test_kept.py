@@ -539,6 +539,7 @@ class TestDirectory:
             ({"on_full": "grow"}, "^on_full is 'grow', but .* made with 'warn'"),
             ({"normalize": "url"}, "^normalize is .*, but .* made with None"),
             ({"capactiy": 7}, "did you mean capacity"),
+            ({"max_size": "1GiB"}, "^max_size .*grow"),
         ],
     )
     def test_other_options_are_refused(
@@ -694,9 +695,8 @@ class TestDirectory:
     def test_a_directory_that_cannot_be_made_is_refused(self, tmp_path: Path) -> None:
         """The message names it, and what to do."""
         (tmp_path / "file").touch()
-        for directory in (tmp_path / "file", tmp_path / "file" / "seen"):
-            with pytest.raises(SnapshotError, match=r"^cannot (read|write) .*file.*: .*; see "):
-                streamdedup.open(directory, **CUCKOO)
+        with pytest.raises(SnapshotError, match=r"^cannot (read|write) .*file.*: .*; see "):
+            streamdedup.open(tmp_path / "file" / "seen", **CUCKOO)
 
     @pytest.mark.parametrize("name", ["00000001.log", "lock"])
     def test_a_link_is_not_followed(self, tmp_path: Path, name: str) -> None:
@@ -756,6 +756,21 @@ class TestObject:
                     TypeError, match=r"a kept filter has no \| and &.*seen\.filter \|"
                 ):
                     wrong(seen, seen.copy())
+
+    def test_what_a_set_has_and_it_lacks_is_refused_by_name(self, tmp_path: Path) -> None:
+        """As of a filter; so is a file in its place, and a directory in the place of a file."""
+        with streamdedup.open(tmp_path / "seen", **CUCKOO) as seen:
+            lacking: Any = seen
+            for call in (lacking.pop, lambda: lacking - {"a"}, lambda: lacking.remove("a")):
+                with pytest.raises(TypeError, match="is not for filters: "):
+                    call()
+            with pytest.raises(TypeError, match="a kept filter has no"):
+                lacking.union(seen.copy())
+            with pytest.raises(SnapshotError, match=r"is a directory; .* by streamdedup\.open$"):
+                streamdedup.load(tmp_path / "seen")
+            seen.save(tmp_path / "saved")
+        with pytest.raises(ConfigError, match=r"is a file, .* loaded by streamdedup\.load$"):
+            streamdedup.open(tmp_path / "saved")
 
     def test_what_takes_no_key_out_says_so(self, tmp_path: Path) -> None:
         """By a TypeError, not by an attribute of ours."""
