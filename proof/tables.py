@@ -1,4 +1,4 @@
-"""`python -m proof tables`: write the tables of docs/ that are made: options, metrics, findings, and what holds a rule.
+"""`python -m proof tables`: write the tables of docs/ that are made: options, metrics, findings, checks, rules.
 
 A test holds a rule if it carries `@pytest.mark.rule(NUMBER)`. The number and the words of a rule are the page's.
 """
@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from streamdedup.doctor import examine
 from streamdedup.metrics import catalogue, findings
 from streamdedup.settings import reference_markdown
 
@@ -84,6 +85,7 @@ def runbook_sections() -> Mapping[str, str]:
 PAGES: Mapping[str, Callable[[str], str]] = {
     "configuration.md": lambda page: _with_table(page, reference_markdown()),
     "metrics.md": lambda page: _with_table(page, catalogue.reference_markdown()),
+    "doctor.md": lambda page: _with_table(page, examine.reference_markdown()),
     "delivery.md": _with_rules,
     "operate.md": lambda page: _with_table(page, _findings()),
 }

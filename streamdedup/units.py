@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
@@ -196,6 +197,22 @@ def can_be_path(path: Path) -> bool:
 def counted(number: int, what: str, several: str | None = None) -> str:
     """Return how many there are as text, like `1,234 keys`; `several` is the plural of `what` if not in s."""
     return f"{number:,} {what if number == 1 else several or f'{what}s'}"
+
+
+def moment(time_ms: int) -> str:
+    """Return a time, in ms since 1970, as text: `2026-11-29T23:00:00Z`; as the number if no calendar has it."""
+    try:
+        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+
+
+def lasting(duration_ms: float) -> str:
+    """Return a duration, in ms, as text, to three digits: `12 s`, `3.5 h`, `8.2 d`."""
+    for unit, worth in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if duration_ms >= worth:
+            return f"{duration_ms / worth:,.3g} {unit}"
+    return f"{duration_ms:,.0f} ms"
 
 
 def sized(size_bytes: float) -> str:

@@ -32,10 +32,10 @@ import argparse
 import atexit
 import gc
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from streamdedup.cli.arguments import Commands, Parser, add_settings, loaded
 from streamdedup.cli.audit import add_audit
+from streamdedup.cli.doctor import add_doctor, examined, shown
 from streamdedup.cli.explain import add_explain
 from streamdedup.cli.lists import add_lists
 from streamdedup.cli.pipe import add_pipe
@@ -51,9 +51,6 @@ from streamdedup.errors import (
 )
 from streamdedup.numba_settings import ignore_file
 from streamdedup.version import __version__
-
-if TYPE_CHECKING:
-    from streamdedup.settings import Settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,6 +85,7 @@ def _parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"streamdedup {__version__}")
     commands: Commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
+    add_doctor(commands)
     add_try(commands)
     add_audit(commands)
     add_explain(commands)
@@ -101,6 +99,8 @@ def _parser() -> Parser:
     return parser
 
 
+SAMPLE_EVENTS = 10_000  # of `config check --connect`
+WARNED = 3  # the exit status of `doctor` with warnings
 _DESCRIPTION = "Drop duplicate events at stream speed, in a few bits a key."
 
 
@@ -150,7 +150,7 @@ def _add_config(commands: Commands) -> None:
             part.add_argument(
                 "--connect",
                 action="store_true",
-                help="ask the brokers, too, whether topics, groups and rights suit; nothing is made or joined",
+                help="run `streamdedup doctor`, too; here warnings end with status 0",
             )
     schema = parts.add_parser("schema", help="print the JSON Schema, for editors")
     schema.set_defaults(call=_config_schema)
@@ -162,26 +162,11 @@ def _config_check(arguments: argparse.Namespace) -> int:
     tree = loaded(arguments)
     put("the configuration is valid\n")
     put("".join(f"warning: {warning}\n" for warning in foreign_paths.warnings(tree.key)))
-    if arguments.connect:
-        _check_cluster(tree)
-    return 0
-
-
-def _check_cluster(tree: "Settings") -> None:
-    import asyncio
-
-    from streamdedup import logs
-    from streamdedup.commands.connected_check import connected_check
-    from streamdedup.units import escaped
-
-    logs.set_up()
-    warnings = asyncio.run(connected_check(tree))
-    put("the cluster suits it: topics, groups and rights\n")
-    if tree.kafka.schema_registry is not None:
-        put(
-            "the schema registry answers; `streamdedup try` shows whether events have keys by its schemas\n"
-        )
-    put("".join(f"warning: {escaped(warning)}\n" for warning in warnings))
+    if not arguments.connect:
+        return 0
+    found = examined(tree, SAMPLE_EVENTS)
+    put(shown(found))
+    return 0 if found.exit_status == WARNED else found.exit_status
 
 
 def _config_show(arguments: argparse.Namespace) -> int:

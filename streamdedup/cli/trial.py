@@ -26,6 +26,13 @@ def add_try(commands: Commands) -> None:
         " more are distinct than the capacity.",
     )
     add_settings(command)
+    add_events(command)
+    command.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    command.set_defaults(call=_try)
+
+
+def add_events(command: argparse.ArgumentParser) -> None:
+    """Add the option for the size of the sample."""
     command.add_argument(
         "--events",
         type=refusing(_events),
@@ -33,8 +40,6 @@ def add_try(commands: Commands) -> None:
         metavar="N",
         help="how many events, evenly from all partitions, for example 100k (default: 10,000, at most 1M)",
     )
-    command.add_argument("--json", action="store_true", help="print the report as one JSON object")
-    command.set_defaults(call=_try)
 
 
 def _events(text: str) -> int:

@@ -5,7 +5,6 @@ Exact for the events that were read. No key is kept, only digests of a hash that
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from streamdedup.filters.options import FilterOptions
 from streamdedup.filters.window.clock import ANCIENT_MS, untimed_and_ancient
 from streamdedup.keys.hashing import Digests
 from streamdedup.metrics.prevalence import EVENTS_MIN, SHARE_MIN
-from streamdedup.units import counted
+from streamdedup.units import counted, lasting, moment
 
 LATEST_MS = (1 << 63) - 1  # a timestamp may be any int64
 SHARE_OF_WINDOW_MIN = 0.1  # a sample of a shorter span says nothing about a whole window
@@ -86,7 +85,7 @@ class Fit:
     def lines(self) -> Iterator[str]:
         """Yield it for a person."""
         if self.first_ms is not None and self.last_ms is not None:
-            yield f"event times: {_moment(self.first_ms)} to {_moment(self.last_ms)}, {_lasting(self.span_ms)}"
+            yield f"event times: {moment(self.first_ms)} to {moment(self.last_ms)}, {lasting(self.span_ms)}"
         yield from self._odd_times()
         topic, partition, offset = self.frequent_at
         warning = "warning: " if self.has_odd_keys else ""
@@ -109,7 +108,7 @@ class Fit:
             yield f"warning: {counted(self.ancient, 'event')}: {ANCIENT}; {TIMES_REMEDY}"
 
     def _capacity(self) -> str:
-        window = "" if self.window_ms is None else f" within any {_lasting(self.window_ms)}"
+        window = "" if self.window_ms is None else f" within any {lasting(self.window_ms)}"
         held = f"distinct keys{window}: {self.busiest:,}, and filter.capacity is {self.capacity:,}"
         if self.is_too_small:
             return f"warning: {held}; raise it to as many keys as are remembered at once"
@@ -117,9 +116,9 @@ class Fit:
             return held
         if self.window_ms is None:
             left_ms = self.span_ms * self.capacity / self.busiest
-            return f"{held}: used up in about {_lasting(left_ms)} if new keys come at this rate"
+            return f"{held}: used up in about {lasting(left_ms)} if new keys come at this rate"
         if self.span_ms < SHARE_OF_WINDOW_MIN * self.window_ms:
-            return f"{held}; these events span {_lasting(self.span_ms)}, less than a tenth of that"
+            return f"{held}; these events span {lasting(self.span_ms)}, less than a tenth of that"
         expected = self.distinct * max(1.0, self.window_ms / self.span_ms)
         suits = "which is enough" if expected <= self.capacity else "which may be too few"
         return (
@@ -223,18 +222,3 @@ def most_at_once(keys: Integers, times: Integers, window_ms: int) -> int:
     steps = np.repeat(np.array([-1, 1]), len(begins))
     # At one moment, what ends goes before what begins.
     return int(np.cumsum(steps[np.lexsort((steps, moments))]).max())
-
-
-def _moment(time_ms: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
-
-
-def _lasting(duration_ms: float) -> str:
-    """Return a duration as text, to two digits: `12 s`, `3.5 h`, `8.2 d`."""
-    for unit, worth in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
-        if duration_ms >= worth:
-            return f"{duration_ms / worth:,.3g} {unit}"
-    return f"{duration_ms:,.0f} ms"

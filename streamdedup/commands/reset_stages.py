@@ -16,6 +16,7 @@ from typing import Protocol
 from streamdedup.commands.reset_plan import STAY, ResetPlan, Step, Target
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
+from streamdedup.kafka.groups import SHARE_REMEDY
 from streamdedup.kafka.offsets import Committed
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topics import Topology
@@ -33,7 +34,6 @@ from streamdedup.settings import Settings
 from streamdedup.settings.meaning import Meaning
 from streamdedup.settings.stages import copying
 from streamdedup.units import counted
-from streamdedup.worker.group_watch import SHARE_REMEDY
 
 
 class Group(Protocol):

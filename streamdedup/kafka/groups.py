@@ -43,6 +43,10 @@ _CLIENT_ID, _HOST, _TYPE, _CLASSIC = 4, 5, 10, 0
 _SHARING_ID, _SHARING_HOST = 3, 4
 _NO_SUCH_GROUP = (35, 69)  # the broker has no such protocol in force, or no such group in it
 NO_GENERATION, NO_MEMBER, AS_LONG_AS_CONFIGURED = -1, "", -1
+SHARE_REMEDY = (
+    "stop its members, and delete it: kafka-share-groups.sh --bootstrap-server SERVER --delete --group {group}; or give"
+    " the worker another kafka.group_id (docs/runbook.md)"
+)
 _HAS_MEMBERS = (
     UnknownMemberIdError,
     IllegalGenerationError,

@@ -26,6 +26,8 @@ from streamdedup.settings import Settings
 VERSION = 1  # increased by every change of the extraction by which an event could get another key, or none
 NAME_PREFIX = "streamdedup-"
 NAME_DIGITS, CHECK_DIGITS = 16, 8  # of 64 hex digits; the check's are the first of the name's
+NEW_PROTOCOL, SHARE = "consumer", "share"  # what brokers and tools call them
+STICKY = "sticky"  # how workers joined before their names stood for a meaning, and aiokafka's own assignor
 _WITHOUT = "none"  # in the place of a normalizer
 
 
@@ -152,3 +154,18 @@ def _parts(key: KeyOptions) -> tuple[Part, ...]:
 def shown_check(check: int) -> str:
     """Return a check as the hex digits that the name begins with, after its prefix."""
     return f"{check:0{CHECK_DIGITS}x}"
+
+
+def whose(assignor: str | None) -> str:
+    """Return, for messages, who joins a group under this name; `assignor` is None if the broker has named none."""
+    if assignor is None:
+        return "not known yet, because the group rebalances"
+    if assignor == NEW_PROTOCOL:
+        return "another program, which joins groups by the protocol of KIP-848"
+    if assignor == SHARE:
+        return "a share group (KIP-932), which admits no worker, even if it is empty"
+    if assignor.startswith(NAME_PREFIX):
+        return "workers with another key, input, output, or with or without a filter"
+    if assignor == STICKY:
+        return "a worker of an older version or another aiokafka program"
+    return "another program"

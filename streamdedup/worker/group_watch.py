@@ -17,11 +17,11 @@ from contextlib import suppress
 import structlog
 
 from streamdedup.kafka.base import Cluster, Member
-from streamdedup.kafka.groups import InForce
+from streamdedup.kafka.groups import SHARE_REMEDY, InForce
 from streamdedup.logs import RateLimit
 from streamdedup.metrics import findings
 from streamdedup.server import Status
-from streamdedup.settings.meaning import NAME_PREFIX
+from streamdedup.settings.meaning import NEW_PROTOCOL, SHARE, whose
 from streamdedup.units import counted
 
 log = structlog.get_logger(__name__)
@@ -34,31 +34,10 @@ SHOWN_MAX = 10  # members in one line
 LOOK_EVERY_S = 10.0  # for members of the new protocol, and for partitions that no member has
 UNSERVED_S_MAX = 10.0  # how long a partition may have no member before that is reported
 ASSIGN_ANEW_S = 30.0  # between two requests to assign the partitions anew
-NEW_PROTOCOL, SHARE = "consumer", "share"  # what brokers and tools call them
-STICKY = "sticky"  # how workers joined before their names stood for a meaning, and aiokafka's own assignor
 REMEDY = (
     "if its configuration is wrong, stop this worker now: it takes the group once the last of the others leaves, even"
     " for a restart; if it is right, stop all others (docs/operate.md)"
 )
-SHARE_REMEDY = (
-    "stop its members, and delete it: kafka-share-groups.sh --bootstrap-server SERVER --delete --group {group}; or give"
-    " the worker another kafka.group_id (docs/runbook.md)"
-)
-
-
-def whose(assignor: str | None) -> str:
-    """Return, for messages, who joins a group under this name; `assignor` is None if the broker has named none."""
-    if assignor is None:
-        return "not known yet, because the group rebalances"
-    if assignor == NEW_PROTOCOL:
-        return "another program, which joins groups by the protocol of KIP-848"
-    if assignor == SHARE:
-        return "a share group (KIP-932), which admits no worker, even if it is empty"
-    if assignor.startswith(NAME_PREFIX):
-        return "workers with another key, input, output, or with or without a filter"
-    if assignor == STICKY:
-        return "a worker of an older version or another aiokafka program"
-    return "another program"
 
 
 class GroupWatch:

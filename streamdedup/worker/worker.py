@@ -23,6 +23,7 @@ from streamdedup.delivery.schemas import registry_of
 from streamdedup.delivery.services import Services, wall_clock_ms
 from streamdedup.delivery.snapshots import check_directory, writable
 from streamdedup.delivery.topics import check_topics, made_topics
+from streamdedup.doctor.examine import log_at_start
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Verdict
 from streamdedup.kafka.base import Cluster, Connect, Source
@@ -188,6 +189,7 @@ class Worker:
         planned = await start_patiently(
             lambda: self._planned(cluster), "the topics", cluster.patience
         )
+        await log_at_start(self._settings, planned, self._connect)
         recipe = Recipe(self._settings, planned[self._settings.source.topic].partitions)
         broker_clock = BrokerClock(self._now_ms, asyncio.get_running_loop().time)
         clocks = LeaderClocks(cluster, self._settings.sink.topic, broker_clock)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from streamdedup.commands.connected_check import connected_check
+from streamdedup.commands.doctor import doctor
 from streamdedup.commands.trial import tried
+from streamdedup.doctor.lines import Status
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.keys.formats.schema import Schema
 from streamdedup.registry import registry
@@ -348,17 +349,21 @@ async def test_framed_keys_without_a_format_are_warned_of(
 
 @over(Stage)
 async def test_a_command_says_that_the_registry_does_not_answer(stage: Stage) -> None:
-    """`config check --connect` and `try` wait for it as long as for a broker."""
+    """`doctor` and `try` wait for it as long as for a broker."""
     settings, connect = load(stage.deployment.write_config()), connected_to(stage.broker)
-    await connected_check(settings, connect)
+    lines = (await doctor(settings, 10, connect)).lines
+    assert [line.status for line in lines if line.check == "registry"] == [Status.OK]
     for error, why in (
         (RegistryAwayError("status 503"), "schema_registry.url: status 503; check it"),
         (ConfigError("it refuses us"), "it refuses us"),
     ):
         stage.client.error = error
-        for call in (connected_check(settings, connect), tried(settings, 10, connect)):
-            with pytest.raises((DeliveryError, ConfigError), match=why):
-                await call
+        lines = (await doctor(settings, 10, connect)).lines
+        (line,) = [line for line in lines if line.check == "registry"]
+        assert line.status is Status.FAILURE
+        assert why in f"{line.sentence}; {line.remedy}"
+        with pytest.raises((DeliveryError, ConfigError), match=why):
+            await tried(settings, 10, connect)
 
 
 @over(Stage)

@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from streamdedup.kafka.groups import InForce
+from streamdedup.kafka.groups import SHARE_REMEDY, InForce
 from streamdedup.metrics.counts import Meters
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import pages
 from streamdedup.server.status import Status
+from streamdedup.settings.meaning import whose
 from streamdedup.worker.group_watch import (
     LOOK_EVERY_S,
     REMEDY,
-    SHARE_REMEDY,
     UNSERVED_S_MAX,
     GroupWatch,
-    whose,
 )
 from tests.worker.beside import lines_beside
 

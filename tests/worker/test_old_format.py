@@ -12,8 +12,8 @@ import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from streamdedup.cli import main
-from streamdedup.commands import connected_check as connected_check_module
-from streamdedup.commands.connected_check import connected_check
+from streamdedup.commands import doctor as doctor_module
+from streamdedup.commands.doctor import doctor
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import EventBatch
 from streamdedup.kafka.base import Source
@@ -125,8 +125,8 @@ class Checked:
             return (topic, partition) == (self.deployment.source, 1) and offset in self.old
 
         monkeypatch.setattr(MemoryCluster, "is_old", is_old)
-        check = partial(connected_check, connect=self.deployment.connect)
-        monkeypatch.setattr(connected_check_module, "connected_check", check)
+        check = partial(doctor, connect=self.deployment.connect)
+        monkeypatch.setattr(doctor_module, "doctor", check)
 
     def stand_at(self, committed: int) -> None:
         """Commit an offset of the group."""
@@ -165,7 +165,7 @@ def test_a_start_is_refused_if_the_next_event_is_one(
         there.stand_at(committed)
     said = str(OldRecordsError(there.deployment.source, 1, refused))
     assert there.check() == 2
-    assert said in capsys.readouterr().err
+    assert said in capsys.readouterr().out
     with pytest.raises(ConfigError) as error:
         there.start()
     assert str(error.value) == said

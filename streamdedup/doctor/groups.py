@@ -1,0 +1,257 @@
+"""Checks of the consumer groups: members, what they go by, offsets, what is unread; and transactions on the input."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from streamdedup.doctor.facts import Extents, Facts, for_each
+from streamdedup.doctor.lines import Line, failure, ok, unknown, warning
+from streamdedup.kafka.base import Cluster
+from streamdedup.kafka.groups import SHARE_REMEDY, InForce
+from streamdedup.kafka.offsets import Committed
+from streamdedup.settings.meaning import Meaning, shown_check, whose
+from streamdedup.units import counted, lasting, moment
+
+SHOWN_MAX = 5  # members in one line
+STANDS_S = 4.0  # how long a partition with unread events may commit nothing before it stands still
+STANDS_EVERY_S = 0.5
+
+
+async def members(facts: Facts) -> AsyncIterator[Line]:
+    """Who is in the groups, and where."""
+    for group in facts.groups:
+        found = await facts.in_force(group)
+        if found.newer and not found.share:
+            yield failure(
+                f"{counted(len(found.newer), 'member')} of the new group protocol (KIP-848) took partitions of it:"
+                f" {_named(found.newer)}; no worker reads what they take",
+                "stop them, or give them another group.id; `streamdedup reset` moves the offsets back if they committed"
+                " any",
+                group,
+                "group-of-another-protocol",
+            )
+        if found.share:
+            yield failure(
+                "it is a share group (KIP-932), which admits no worker, even if it is empty",
+                SHARE_REMEDY.format(group=group),
+                group,
+                "group-of-another-configuration",
+            )
+        elif found.members:
+            yield ok(f"{counted(len(found.members), 'member')}: {_named(found.members)}", group)
+        elif not found.newer:
+            yield ok("no member: no worker runs", group)
+
+
+def _named(found: Sequence[str]) -> str:
+    more = len(found) - SHOWN_MAX
+    return ", ".join(found[:SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+async def meaning(facts: Facts) -> AsyncIterator[Line]:
+    """Whether the members of the group, and its offsets, go by this configuration."""
+    group, ours = facts.settings.kafka.group_id, Meaning.of(facts.settings)
+    found = await facts.in_force(group)
+    wrong = False
+    if found.members and found.assignor is None:
+        yield unknown(
+            "the group rebalances, so the broker does not name what its members go by",
+            "run this again when it has settled",
+            group,
+        )
+        return
+    if found.assignor not in (None, ours.name):
+        wrong = True
+        yield failure(
+            f"joined by {counted(len(found.members), 'member')} as {found.assignor} ({whose(found.assignor)}), not as"
+            f" {ours.name}: it would refuse a worker of this configuration",
+            "if this configuration is wrong, correct it; if it is right, stop all of its members (docs/operate.md)",
+            group,
+            "group-of-another-configuration",
+        )
+    known = {n: c.note for n, c in (await facts.committed()).items() if c.note}
+    others = {
+        note.meaning
+        for note in known.values()
+        if note.meaning is not None and note.meaning not in ours.kin | {ours.check}
+    }
+    for check in sorted(others):
+        wrong = True
+        yield failure(
+            f"its offsets were committed with the meaning {shown_check(check)}, and this configuration has"
+            f" {shown_check(ours.check)}: it has another key, output or middle topic",
+            "set that back, or begin with another kafka.group_id and output (docs/operate.md)",
+            group,
+            "meaning-differs",
+        )
+    if not wrong:
+        who = "its members and its offsets" if found.members else "its offsets"
+        yield ok(f"{who} go by this configuration" if known else "nothing is committed yet", group)
+
+
+async def offsets(facts: Facts) -> AsyncIterator[Line]:
+    """Whether the group's offsets are those of a worker."""
+    group, source = facts.settings.kafka.group_id, await facts.source()
+    committed = await facts.committed()
+    foreign = sorted(number for number, found in committed.items() if found.note is None)
+    if not committed:
+        yield ok(f"no offset is committed on {source.name}", group)
+    elif foreign:
+        one = foreign[0]
+        yield warning(
+            f"{counted(len(foreign), 'offset')} of {len(committed)} on {source.name} without a note of ours (one is"
+            f" {committed[one].offset} of {source.name}/{one}): another program, or Kafka's own tool, committed them",
+            "none if you moved them on purpose; else give that program another group.id, and move the offsets back by"
+            " `streamdedup reset`",
+            group,
+        )
+    else:
+        yield ok(f"{counted(len(committed), 'offset')} on {source.name}, all of a worker", group)
+
+
+async def unread(facts: Facts) -> AsyncIterator[Line]:
+    """How much is unread, for how long it has waited, and whether it is read on."""
+    source, group = await facts.source(), facts.settings.kafka.group_id
+    extents = await facts.extents(source.name)
+    committed = await facts.committed()
+    at = {n: committed[n].offset if n in committed else start for n, start in extents.first.items()}
+    behind = {n: end - at[n] for n, end in extents.stable.items() if n in at and end > at[n]}
+    silent = sorted(set(range(source.partitions)) - (extents.stable.keys() & extents.first.keys()))
+    if silent:
+        yield unknown(
+            f"the leaders of {counted(len(silent), 'partition')} did not answer (one is {source.name}/{silent[0]})",
+            "look at the brokers, and try again",
+        )
+    if not behind:
+        if not silent:
+            yield ok(f"everything in {source.name} is read")
+        return
+    times = await facts.once(
+        "unread times", lambda cluster: _first_times(cluster, source.name, at, list(behind))
+    )
+    has_run, found = bool(committed), await facts.in_force(group)
+    if not has_run and not found.members:
+        yield ok(
+            f"{counted(sum(behind.values()), 'offset')} of {source.name} unread, and no worker has committed yet"
+        )
+        return
+    if not found.members:
+        yield warning(
+            f"{_waiting(behind, times)}, and the group {group} has no members: nobody reads them",
+            "start a worker",
+            source.name,
+        )
+        return
+    moved = await facts.once(
+        "movement", lambda cluster: _moved(cluster, group, source.name, committed, list(behind))
+    )
+    for number in sorted(behind.keys() - moved):
+        yield warning(
+            f"{_waiting({number: behind[number]}, times)}, and no offset was committed for {STANDS_S:g} s although the"
+            " group has members: the partition stands still",
+            "look at /readyz of the worker that has it, or for `shard_stopped`, `filter_full` and `doubt` in its log"
+            " (docs/runbook.md), and at the lines of output-writers and filter-room here",
+            f"{source.name}/{number}",
+        )
+    if moved:
+        yield ok(f"{_waiting({n: behind[n] for n in moved}, times)}, and it is read on")
+
+
+def _waiting(behind: Mapping[int, int], times: Mapping[int, int]) -> str:
+    oldest = min((times[n] for n in behind if n in times), default=None)
+    since = ""
+    if oldest is not None:
+        since = f", the oldest of {moment(oldest)} ({lasting(time.time() * 1000 - oldest)} ago)"
+    return f"{counted(sum(behind.values()), 'offset')} unread{since}"
+
+
+async def _first_times(
+    cluster: Cluster, topic: str, at: Mapping[int, int], numbers: Sequence[int]
+) -> dict[int, int]:
+    """Return the time of the first unread record batch of each partition, ms since 1970, if it has one."""
+    found = await for_each(numbers, lambda n: cluster.batch_at(topic, n, at[n]))
+    return {n: batch.stamped_ms for n, batch in found.items() if batch and batch.stamped_ms >= 0}
+
+
+async def _moved(
+    cluster: Cluster,
+    group: str,
+    topic: str,
+    before: Mapping[int, Committed],
+    numbers: Sequence[int],
+) -> frozenset[int]:
+    """Return for which of the partitions an offset was committed meanwhile."""
+    loop = asyncio.get_running_loop()
+    ends_at, left = loop.time() + STANDS_S, set(numbers)
+    while left and loop.time() < ends_at:
+        await asyncio.sleep(STANDS_EVERY_S)
+        now = await cluster.committed_all(group, topic, sorted(left), stable=False)
+        left -= {
+            n for n, found in now.items() if n not in before or found.offset != before[n].offset
+        }
+    return frozenset(numbers) - left
+
+
+async def unserved(facts: Facts) -> AsyncIterator[Line]:
+    """Whether each partition has a member that reads it."""
+    group, source = facts.settings.kafka.group_id, await facts.source()
+    found: InForce = await facts.in_force(group)
+    if not (found.members or found.newer):
+        yield ok("no worker runs", group)
+    elif found.assigned is None:
+        yield unknown(
+            "the broker does not name the partitions of the members: the group rebalances, or is of another protocol",
+            "run this again when it has settled",
+            group,
+        )
+    else:
+        every = {(source.name, number) for number in range(source.partitions)}
+        if left := sorted(every - found.assigned):
+            topic, number = left[0]
+            yield warning(
+                f"no member of the group has {counted(len(left), 'partition')}, so nobody reads them (one is"
+                f" {topic}/{number})",
+                "if this lasts, restart a worker: the leader of the group assigns them then",
+                group,
+                "partitions-unserved",
+            )
+        else:
+            yield ok(f"all of {counted(source.partitions, 'partition')} have a member", group)
+
+
+async def transactions(facts: Facts) -> AsyncIterator[Line]:
+    """Whether a transaction of others is open on the input, or on the output, for longer than it should be."""
+    for topic, finding in (
+        (facts.settings.source.topic, "input-transaction-open"),
+        (facts.settings.sink.topic, "foreign-transaction"),
+    ):
+        if topic not in (await facts.topology()).topics:
+            continue
+        extents = await facts.extents(topic)
+        async for line in _open_on(facts, topic, extents, finding):
+            yield line
+
+
+async def _open_on(facts: Facts, topic: str, extents: Extents, finding: str) -> AsyncIterator[Line]:
+    held = {n: stable for n, stable in extents.stable.items() if stable < extents.end.get(n, 0)}
+    firsts = await facts.once(
+        f"open on {topic}",
+        lambda cluster: for_each(sorted(held), lambda n: cluster.batch_at(topic, n, held[n])),
+    )
+    after_s, is_lasting = facts.settings.delivery.open_transaction_s, False
+    for number, first in firsts.items():
+        age_s = time.time() - first.stamped_ms / 1000 if first else 0.0
+        if first is None or age_s < after_s:
+            continue
+        is_lasting = True
+        kind = warning if finding == "input-transaction-open" else failure
+        yield kind(
+            f"a transaction of producer id {first.producer_id}, epoch {first.epoch}, is open from offset"
+            f" {held[number]} on, its first event of {moment(first.stamped_ms)}: nothing above it is read",
+            "have its producer end it, or abort it: kafka-transactions.sh --bootstrap-server SERVER abort --topic"
+            f" {topic} --partition {number} --start-offset {held[number]}",
+            f"{topic}/{number}",
+            finding,
+        )
+    if not is_lasting:
+        yield ok(f"no transaction is open for longer than {after_s:g} s", topic)
