@@ -20,6 +20,7 @@ from streamdedup.kafka.broker_settings import (
 from streamdedup.kafka.brokers import OLDEST, Broker
 from streamdedup.kafka.sink import transaction_timeout_s
 from streamdedup.kafka.source import SESSION_TIMEOUT_MS
+from streamdedup.metrics.findings import BROKER_AWAY, CLOCK_DIFFERS
 from streamdedup.units import counted
 
 STAMPS_S_MAX = 3.0  # how long the clocks' check waits for a transaction of a worker that runs
@@ -37,7 +38,7 @@ async def versions(facts: Facts) -> AsyncIterator[Line]:
             yield warning(
                 f"broker {broker.node} at {broker.address} does not answer ({broker.failure})",
                 "look whether it runs and can be reached from here; what it leads is not read or written meanwhile",
-                finding="broker-away",
+                finding=BROKER_AWAY,
             )
     answering = [broker for broker in found if broker.since]
     if not answering:
@@ -193,7 +194,7 @@ async def clock(facts: Facts) -> AsyncIterator[Line]:
         yield warning(
             f"{differs(seconds)} the clock of broker {leader}",
             CLOCK_REMEDY,
-            finding="clock-differs",
+            finding=CLOCK_DIFFERS,
         )
     sure = [s for s in found.values() if s.latest - s.earliest < 2 * DIFFERENCE_S_MAX * 1000]
     if not differing and sure:

@@ -9,6 +9,15 @@ from streamdedup.doctor.lines import Line, failure, ok, unknown, warning
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.groups import SHARE_REMEDY, InForce
 from streamdedup.kafka.offsets import Committed
+from streamdedup.metrics.findings import (
+    FOREIGN_TRANSACTION,
+    GROUP_REFUSES,
+    INPUT_TRANSACTION,
+    MEANING_DIFFERS,
+    OTHER_PROTOCOL,
+    PARTITIONS_UNSERVED,
+    Kind,
+)
 from streamdedup.settings.meaning import Meaning, shown_check, whose
 from streamdedup.units import counted, lasting, moment
 
@@ -28,14 +37,14 @@ async def members(facts: Facts) -> AsyncIterator[Line]:
                 "stop them, or give them another group.id; `streamdedup reset` moves the offsets back if they committed"
                 " any",
                 group,
-                "group-of-another-protocol",
+                OTHER_PROTOCOL,
             )
         if found.share:
             yield failure(
                 "it is a share group (KIP-932), which admits no worker, even if it is empty",
                 SHARE_REMEDY.format(group=group),
                 group,
-                "group-of-another-configuration",
+                GROUP_REFUSES,
             )
         elif found.members:
             yield ok(f"{counted(len(found.members), 'member')}: {_named(found.members)}", group)
@@ -67,7 +76,7 @@ async def meaning(facts: Facts) -> AsyncIterator[Line]:
             f" {ours.name}: it would refuse a worker of this configuration",
             "if this configuration is wrong, correct it; if it is right, stop all of its members (docs/operate.md)",
             group,
-            "group-of-another-configuration",
+            GROUP_REFUSES,
         )
     known = {n: c.note for n, c in (await facts.committed()).items() if c.note}
     others = {
@@ -82,7 +91,7 @@ async def meaning(facts: Facts) -> AsyncIterator[Line]:
             f" {shown_check(ours.check)}: it has another key, output or middle topic",
             "set that back, or begin with another kafka.group_id and output (docs/operate.md)",
             group,
-            "meaning-differs",
+            MEANING_DIFFERS,
         )
     if not wrong:
         who = "its members and its offsets" if found.members else "its offsets"
@@ -213,7 +222,7 @@ async def unserved(facts: Facts) -> AsyncIterator[Line]:
                 f" {topic}/{number})",
                 "if this lasts, restart a worker: the leader of the group assigns them then",
                 group,
-                "partitions-unserved",
+                PARTITIONS_UNSERVED,
             )
         else:
             yield ok(f"all of {counted(source.partitions, 'partition')} have a member", group)
@@ -222,8 +231,8 @@ async def unserved(facts: Facts) -> AsyncIterator[Line]:
 async def transactions(facts: Facts) -> AsyncIterator[Line]:
     """Whether a transaction of others is open on the input, or on the output, for longer than it should be."""
     for topic, finding in (
-        (facts.settings.source.topic, "input-transaction-open"),
-        (facts.settings.sink.topic, "foreign-transaction"),
+        (facts.settings.source.topic, INPUT_TRANSACTION),
+        (facts.settings.sink.topic, FOREIGN_TRANSACTION),
     ):
         if topic not in (await facts.topology()).topics:
             continue
@@ -232,7 +241,9 @@ async def transactions(facts: Facts) -> AsyncIterator[Line]:
             yield line
 
 
-async def _open_on(facts: Facts, topic: str, extents: Extents, finding: str) -> AsyncIterator[Line]:
+async def _open_on(
+    facts: Facts, topic: str, extents: Extents, finding: Kind
+) -> AsyncIterator[Line]:
     held = {n: stable for n, stable in extents.stable.items() if stable < extents.end.get(n, 0)}
     firsts = await facts.once(
         f"open on {topic}",
@@ -244,7 +255,7 @@ async def _open_on(facts: Facts, topic: str, extents: Extents, finding: str) -> 
         if first is None or age_s < after_s:
             continue
         is_lasting = True
-        kind = warning if finding == "input-transaction-open" else failure
+        kind = warning if finding == INPUT_TRANSACTION else failure
         yield kind(
             f"a transaction of producer id {first.producer_id}, epoch {first.epoch}, is open from offset"
             f" {held[number]} on, its first event of {moment(first.stamped_ms)}: nothing above it is read",

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from streamdedup.errors import StreamdedupError
+from streamdedup.metrics.findings import KINDS, Kind
 from streamdedup.units import counted
 
 LINES_MAX = 10  # of one check; the others are counted
@@ -26,21 +27,21 @@ class Line:
     """One thing that a check found. No part of it holds a key.
 
     `sentence` says what was found, and `remedy` what to do; None if nobody need act. `place` is a topic, partition or
-    file; None if it is the whole deployment. `finding` is the id of the finding that a worker reports of the same
-    (`metrics.findings`), if there is one. `check` is the id of the check, which the caller sets.
+    file; None if it is the whole deployment. `finding` is the kind of the finding that a worker reports of the same, if
+    there is one. `check` is the id of the check, which the caller sets.
     """
 
     status: Status
     sentence: str
     remedy: str | None = None
     place: str | None = None
-    finding: str | None = None
+    finding: Kind | None = None
     check: str = ""
 
     @property
     def text(self) -> str:
         """The line for a person."""
-        found = f" [{self.finding}]" if self.finding else ""
+        found = f" [{self.finding.id}]" if self.finding else ""
         place = f"{self.place}: " if self.place else ""
         remedy = f"; {self.remedy}" if self.remedy else ""
         return f"{self.status:<8} {self.check}{found}: {place}{self.sentence}{remedy}"
@@ -51,7 +52,7 @@ class Line:
             "check": self.check,
             "status": self.status.value,
             "place": self.place,
-            "finding": self.finding,
+            "finding": self.finding and self.finding.id,
             "sentence": self.sentence,
             "remedy": self.remedy,
         }
@@ -63,14 +64,14 @@ def ok(sentence: str, place: str | None = None) -> Line:
 
 
 def warning(
-    sentence: str, remedy: str, place: str | None = None, finding: str | None = None
+    sentence: str, remedy: str, place: str | None = None, finding: Kind | None = None
 ) -> Line:
     """Return the line of something that a worker goes on with."""
     return Line(Status.WARNING, sentence, remedy, place, finding)
 
 
 def failure(
-    sentence: str, remedy: str, place: str | None = None, finding: str | None = None
+    sentence: str, remedy: str, place: str | None = None, finding: Kind | None = None
 ) -> Line:
     """Return the line of something that stops a worker, or breaks its promise."""
     return Line(Status.FAILURE, sentence, remedy, place, finding)
@@ -83,10 +84,13 @@ def unknown(sentence: str, remedy: str, place: str | None = None) -> Line:
 
 def of_error(error: StreamdedupError, place: str | None = None) -> Iterator[Line]:
     """Yield a failure for each problem that `error` lists, one a line."""
-    finding = getattr(error, "finding", None)
+    kind = KINDS.get(error.finding or "")
+    if error.remedy:
+        yield failure(error.sentence, error.remedy, place, kind)
+        return
     for text in str(error).splitlines():
         sentence, _, remedy = text.partition("; ")
-        yield failure(sentence, remedy or "resolve that, and run this again", place, finding)
+        yield failure(sentence, remedy or "resolve that, and run this again", place, kind)
 
 
 def bounded(lines: Iterable[Line]) -> list[Line]:

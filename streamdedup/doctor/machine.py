@@ -18,6 +18,7 @@ from streamdedup.doctor.lines import Line, failure, of_error, ok, unknown, warni
 from streamdedup.errors import ConfigError, SnapshotError
 from streamdedup.filters.kinds import GROWTH, KINDS
 from streamdedup.kernel import cache
+from streamdedup.metrics.findings import LIST_REFUSED
 from streamdedup.named_files import others_may_write
 from streamdedup.settings import Settings
 from streamdedup.threads import COPIES_MAX
@@ -313,7 +314,7 @@ async def lists(facts: Facts) -> AsyncIterator[Line]:
             listed, store = await in_thread(partial(open_list, recipe, which, path))
         except (ConfigError, SnapshotError) as error:
             for line in of_error(error):
-                yield Line(line.status, line.sentence, line.remedy, which, "list-refused")
+                yield Line(line.status, line.sentence, line.remedy, which, LIST_REFUSED)
             continue
         counts = listed.facts.counts
         exact = "" if store is None else f", with an exact store of {store.entries:,} entries"

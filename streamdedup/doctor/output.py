@@ -23,6 +23,7 @@ from streamdedup.errors import DeliveryError, SnapshotError
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.offsets import Committed, UndecidedError
 from streamdedup.kafka.topics import Topic, Topology
+from streamdedup.metrics.findings import BEYOND_CAPACITY, FILTER_FULL, OUTPUT_SHARED, SECOND_WRITER
 from streamdedup.settings import Settings
 from streamdedup.snapshot.header import Identity, Log
 from streamdedup.snapshot.store import Store
@@ -31,7 +32,6 @@ from streamdedup.units import counted
 STALL_S = 8.0
 COUNTED_MAX = 200_000  # events of one partition that are counted, for a filter that may be full
 GROWN_SURELY = 7  # times the keys that a filter may have, if filter.max_size is not set
-BEYOND_CAPACITY = "filter-beyond-capacity"
 SHOWN_MAX = 5  # groups that are named
 _DO_NOT_WRITE = "stop it, or give it an output of its own"
 
@@ -98,7 +98,7 @@ async def writers(facts: Facts) -> AsyncIterator[Line]:
     )
     for error in errors.values():
         for line in of_error(error):
-            yield replace(line, finding="second-writer")
+            yield replace(line, finding=SECOND_WRITER)
     if not wrong:
         known = f"{counted(len(since), 'partition')}" if since else "no partition"
         yield ok(
@@ -155,7 +155,7 @@ async def deployments(facts: Facts) -> AsyncIterator[Line]:
             f"the group {group}, with {', '.join(members)}, writes to it, too: each deployment fences the other",
             _DO_NOT_WRITE,
             output.name,
-            "output-shared",
+            OUTPUT_SHARED,
         )
     if not active:
         yield warning(
@@ -163,7 +163,7 @@ async def deployments(facts: Facts) -> AsyncIterator[Line]:
             " has no members now",
             "make sure that its workers do not come back with this sink.topic",
             output.name,
-            "output-shared",
+            OUTPUT_SHARED,
         )
 
 
@@ -376,7 +376,7 @@ def _full(recipe: Recipe, place: str, events: int | None) -> Line:
             f"{said}: the partition is full, and stops (filter.on_full: {options.on_full})",
             recipe.remedy(),
             place,
-            "filter-full",
+            FILTER_FULL,
         )
     return warning(
         f"{said}: it goes on beyond its capacity, and drops more new events wrongly than filter.error_rate"

@@ -10,6 +10,7 @@ from typing import Protocol
 from streamdedup.delivery.cross_partition import REMEDY, Evidence
 from streamdedup.doctor.lines import Line, ok, unknown, warning
 from streamdedup.events import Verdict
+from streamdedup.metrics.findings import ACROSS_PARTITIONS, VERDICT_PREVAILS
 from streamdedup.metrics.prevalence import EVENTS_MIN, SHARE_MIN, WATCHED
 from streamdedup.units import lasting
 
@@ -105,7 +106,7 @@ def keys(found: Sampled) -> Iterator[Line]:
                 "correct key.field or key.format, or have the producer correct the events; `streamdedup try` shows"
                 " more",
                 found.topic,
-                "verdict-prevails",
+                VERDICT_PREVAILS,
             )
     if found.late >= share:
         wrong = True
@@ -113,7 +114,7 @@ def keys(found: Sampled) -> Iterator[Line]:
             f"{found.late:,} {what} are later than the window",
             "set a longer filter.retention if they must be judged (docs/windows.md)",
             found.topic,
-            "verdict-prevails",
+            VERDICT_PREVAILS,
         )
     if not wrong:
         few = ", ".join(f"{n:,} {v.name.lower()}" for v, n in odd.items() if n)
@@ -133,7 +134,7 @@ def _reasons(found: Sampled) -> str:
 def partitions(found: Sampled) -> Iterator[Line]:
     """Yield whether events of one key are in one partition."""
     if evidence := found.evidence:
-        yield warning(evidence.text, REMEDY, found.topic, "duplicates-across-partitions")
+        yield warning(evidence.text, REMEDY, found.topic, ACROSS_PARTITIONS)
     elif suspected := found.suspicion:
         yield warning(
             suspected, f"if yours does not choose it by the key alone, {REMEDY}", found.topic

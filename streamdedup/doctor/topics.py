@@ -11,6 +11,7 @@ from streamdedup.kafka.retention import shortfall
 from streamdedup.kafka.sink import BATCH_BYTES_MAX
 from streamdedup.kafka.topics import FOREVER, Topic, Topology, sink_topics
 from streamdedup.lists.control import control_topic
+from streamdedup.metrics.findings import NO_LEADER, OUTPUT_FORGETS
 from streamdedup.settings import Settings
 from streamdedup.units import counted, sized
 
@@ -116,7 +117,7 @@ async def leaders(facts: Facts) -> AsyncIterator[Line]:
                 "it has no leader, so nothing is read from it or written to it",
                 "start the brokers of its replicas (kafka-topics.sh --describe names them)",
                 f"{name}/{number}",
-                "partition-without-leader",
+                NO_LEADER,
             )
     if not wrong:
         yield ok(f"all of {counted(partitions, 'partition')} have leaders")
@@ -183,7 +184,7 @@ async def retention(facts: Facts) -> AsyncIterator[Line]:
             output.name,
         )
     elif short := shortfall(output, remembered_ms):
-        yield warning(short.reason, short.remedy, finding="output-forgets-first")
+        yield warning(short.reason, short.remedy, finding=OUTPUT_FORGETS)
     else:
         kept = output.retention_ms
         days = "for ever" if kept >= FOREVER else f"for {kept / 86_400_000:.3g} days"
