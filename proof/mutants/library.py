@@ -9,11 +9,15 @@ from unittest.mock import patch
 import numpy as np
 
 from proof.mutants.mutant import Mutant
-from proof.mutants.patches import replaced
+from proof.mutants.patches import recompiled, replaced
 from streamdedup.commands import saved_filter
 from streamdedup.commands.pipe import deduplicate
 from streamdedup.filters.bloom.bloom import Bloom
+from streamdedup.filters.exact import rows
 from streamdedup.filters.exact.exact import Exact
+from streamdedup.filters.exact.one_key import _COUNTS, _SLOTS, _TABLE, _WIDTH, _1, _add
+from streamdedup.filters.stash import NEW
+from streamdedup.interpreter import Address, counts_in, word_in, words_in
 from streamdedup.kept import directory
 from streamdedup.kept.changes import Changes
 from streamdedup.kept.log import CLEARED, REMOVED, LogReader, LogWriter, Rows
@@ -91,6 +95,13 @@ MUTANTS = (
         "the builtin `add` answers as the method in Python does",
         lambda: replaced(_builtin, _always_new),
         ("test_builtins_and_python_agree_whatever_comes_between",),
+    ),
+    Mutant(
+        "compiled-add-is-always-new",
+        "the kernels of one key answer as those of a batch do",
+        lambda: recompiled(_add, _new_whatever_is_there),
+        ("test_a_bound_method_that_was_taken_before_calls_the_builtin",),
+        fresh_kernels=True,
     ),
     Mutant(
         "builtins-beside-a-call",
@@ -213,6 +224,13 @@ def _always_new(class_: Any, name: str) -> Any:
 
     class_._natives[name] = add
     return add
+
+
+def _new_whatever_is_there(at: Address, a: np.uint64, b: np.uint64) -> int:
+    width, first = word_in(at, _WIDTH), max(a, _1)
+    home = rows.home(width, word_in(at, _SLOTS), first)
+    rows._insert(words_in(at, _TABLE), width, home, first, b, counts_in(at, _COUNTS))
+    return NEW
 
 
 def _left_open(self: Any, inside: int) -> Any:
