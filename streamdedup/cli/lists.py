@@ -97,11 +97,10 @@ def _check(arguments: argparse.Namespace) -> int:
             "FILE is missing; name the list, or ask what is in force by --live -c CONFIG"
         )
     else:
-        verdicts = _file_verdicts(arguments)
+        _print_verdicts(_file_verdicts(arguments), arguments.keys)
         say(
             "streamdedup: by the file alone; the single changes are asked with --live -c CONFIG, instead of FILE"
         )
-        _print_verdicts(verdicts, arguments.keys)
     return 0
 
 
@@ -225,11 +224,11 @@ def _key(arguments: argparse.Namespace) -> int:
 
     tree = _live_settings(arguments)
     texts = [text for given in arguments.keys for text in _entries(given)]
-    if not arguments.live:
-        say("streamdedup: by the file alone; the single changes are asked with --live")
     with compiling():
         for line in ask.key_lines(tree, texts, live=arguments.live):
             write(f"{line}\n")
+    if not arguments.live:
+        say("streamdedup: by the file alone; the single changes are asked with --live")
     return 0
 
 
