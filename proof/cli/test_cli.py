@@ -228,8 +228,8 @@ sys.exit(main())
 
 @pytest.mark.parametrize(
     ("number", "status"),
-    [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGHUP, 2)],
-    ids=["TERM", "INT", "HUP"],
+    [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGHUP, 2), (signal.SIGUSR2, 2)],
+    ids=["TERM", "INT", "HUP", "USR2"],
 )
 @pytest.mark.parametrize(
     "module", ["argparse", "streamdedup.cli.arguments", "streamdedup.logs", "pydantic"]
@@ -237,7 +237,7 @@ sys.exit(main())
 def test_an_interrupt_while_the_worker_is_imported_ends_it_well(
     module: str, number: signal.Signals, status: int
 ) -> None:
-    """From the first import on: there is nothing to drain. SIGHUP, which reloads lists, ends no start."""
+    """From the first import on: there is nothing to drain. SIGHUP and SIGUSR2, which ask a worker, end no start."""
     program = INTERRUPTED.replace("MODULE", repr(module)).replace("NUMBER", str(int(number)))
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, timeout=DEADLINE_S, check=False

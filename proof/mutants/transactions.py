@@ -8,13 +8,15 @@ import numpy as np
 
 from proof.mutants.mutant import Mutant
 from proof.mutants.patches import replaced
+from streamdedup.delivery import not_passed
 from streamdedup.delivery.commit import Committer
 from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.leader_clocks import LeaderClocks
+from streamdedup.delivery.not_passed import NotPassed
 from streamdedup.delivery.second_writer import ForeignRange
 from streamdedup.delivery.shard import Shard, verdicts_without_rules
-from streamdedup.delivery.transactions import Transaction
-from streamdedup.events import Integers, Verdicts
+from streamdedup.delivery.transactions import DecidedBatch, Transaction
+from streamdedup.events import EventBatch, Integers, Verdict, Verdicts
 from streamdedup.kafka import sink
 from streamdedup.kafka.broker_clock import Span
 from streamdedup.kafka.offsets import Note
@@ -103,6 +105,18 @@ MUTANTS = (
         ("test_at_least_once_folds_a_foreign_event_and_goes_on",),
     ),
     Mutant(
+        "dropped-events-keep-their-keys",
+        "what is noted of an event that did not pass holds no key",
+        lambda: replaced(not_passed._noted, _noted_with_key),
+        ("test_no_key_is_kept", "test_sigusr2_logs_what_did_not_pass"),
+    ),
+    Mutant(
+        "dropped-before-the-commit",
+        "an event that is taken back is not noted as one that did not pass",
+        lambda: replaced(Committer.commit, _noted_at_once),
+        ("test_what_is_taken_back_is_not_noted",),
+    ),
+    Mutant(
         "committed-before-the-output",
         "at least once, the offset is committed after the output (rule 18)",
         lambda: replaced(Committer.commit, _commit_first),
@@ -114,6 +128,7 @@ _encode, _observe = Note.encode, Emitter.observe
 _settle, _post = KafkaWriter.settle, KafkaWriter._post
 _commit_one, _commit_offset = Committer.commit, Committer._commit
 _settle_one = Committer._settle
+_noted = not_passed._noted
 
 
 async def _settled_anywhere(self: KafkaWriter, _label: int | None) -> int | None:
@@ -177,4 +192,23 @@ async def _commit_first(
         patch.object(self, _settle_one.__name__, settle),
         patch.object(self, _commit_offset.__name__, nothing),
     ):
+        await _commit_one(self, shard, topology, one)
+
+
+def _noted_with_key(batch: EventBatch, row: int, verdict: Verdict, reason: str) -> NotPassed:
+    key = (batch.keys[row] or b"").decode(errors="replace")
+    return _noted(batch, row, verdict, f"{reason}: {key}")
+
+
+async def _noted_at_once(
+    self: Committer, shard: Shard, topology: Topology, one: Transaction
+) -> None:
+    emit = self._emitter.emit
+
+    async def noting(part: DecidedBatch) -> list[NotPassed]:
+        found = await emit(part)
+        self._services.not_passed.add(found)
+        return found
+
+    with patch.object(self._emitter, emit.__name__, noting):
         await _commit_one(self, shard, topology, one)

@@ -14,14 +14,15 @@ import sys
 
 
 def _end_when_interrupted() -> None:
-    """Have SIGTERM and SIGINT end this process with status 0, and SIGHUP do nothing, until a worker handles them.
+    """Have SIGTERM and SIGINT end this process with status 0, and others do nothing, until a worker handles them.
 
     There is nothing to drain yet. Without a handler, the first process of a container ignores SIGTERM. A handler that
     raises would not do: imports last for a second, and a bare `except` within one of them could catch what it raises.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in (signal.SIGHUP, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
 
 
 # What follows is imported for a tenth of a second, and longer on a busy machine.

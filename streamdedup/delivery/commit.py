@@ -5,11 +5,13 @@ transaction was committed.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamdedup.delivery.emit import Emitter
 from streamdedup.delivery.memory import Memory
+from streamdedup.delivery.not_passed import KEPT_MAX, NotPassed
 from streamdedup.delivery.pace import Pace
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.second_writer import ForeignRange
@@ -86,7 +88,7 @@ class Committer:
 
         It sends each part as soon as it is decided, while the transaction is still being filled.
         """
-        loop = asyncio.get_running_loop()
+        loop, held = asyncio.get_running_loop(), deque[NotPassed](maxlen=KEPT_MAX)
         await transaction.begun()
         async with asyncio.timeout(self._writer.transaction_s_max):
             begun_at = loop.time()
@@ -94,7 +96,7 @@ class Committer:
                 self.unended = self._output_end, begun_at
             await self._writer.begin()
             async for part in transaction.parts():
-                await self._emitter.emit(part)
+                held.extend(await self._emitter.emit(part))
                 del part  # megabytes, which nobody needs while the broker takes what was sent
             asked_s = loop.time()
             end = await self._settle(shard, transaction)
@@ -108,6 +110,7 @@ class Committer:
             self._services.meters.transactions.observe(loop.time() - begun_at)
         async with self._memory.still, self._memory.lock:
             await in_turns(shard.admit(shard.label if end is None else end))
+        self._services.not_passed.add(held)
         self._passed(transaction)
 
     async def _settle(self, shard: Shard, transaction: Transaction) -> int | None:

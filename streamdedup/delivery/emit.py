@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import structlog
 
+from streamdedup.delivery.not_passed import NotPassed, not_passed
 from streamdedup.delivery.side_topics import Letters, send, send_skipped
 from streamdedup.delivery.transactions import DecidedBatch
 from streamdedup.delivery.turns import beside, is_large
@@ -52,6 +53,9 @@ class Emitter:
         self._limits: dict[str, Limits] = {}
         self._malformed_logged = RateLimit()
         self._stamps_letters = True
+        every = np.array(Verdict, dtype=np.uint8)
+        self._holding = [Verdict(each) for each in every[~self._passing(every)].tolist()]
+        self._drops_tombstones = settings.source.tombstones == "drop"
 
     def observe(self, topology: Topology) -> None:
         """Take over the limits of the topics, as they are now."""
@@ -100,15 +104,15 @@ class Emitter:
         )
         return True
 
-    async def emit(self, part: DecidedBatch) -> None:
-        """Send every event of `part` where its verdict takes it.
+    async def emit(self, part: DecidedBatch) -> list[NotPassed]:
+        """Send every event of `part` where its verdict takes it; return those that do not pass, one for each reason.
 
         DeliveryError if an event is rejected and `sink.on_rejected` is `stop`.
         """
         batch, verdicts, sink = part.batch, part.verdicts, self._sink
         if batch.damage is not None:
             await self._report(batch.damage, part)
-            return
+            return []
         passing = self._passing(verdicts)
         marked = await beside(is_large(batch), self._marked, part, passing)
         await self._copy(sink.topic, marked, np.flatnonzero(passing))
@@ -123,6 +127,7 @@ class Emitter:
         reasons = self._reasons(part)
         if sink.dead_letter_topic:
             await self._send(sink.dead_letter_topic, part, _dead_letters(reasons))
+        return not_passed(part, self._holding, drops_tombstones=self._drops_tombstones)
 
     async def _report(self, damage: Damage, part: DecidedBatch) -> None:
         """Log and send what was skipped. The line comes before the commit, so it comes again if that fails."""

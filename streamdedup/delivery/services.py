@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.leader_clocks import LeaderClocks
+from streamdedup.delivery.not_passed import LastNotPassed
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.shard import Shard
 from streamdedup.delivery.turns import Turns
@@ -58,6 +59,7 @@ class Services(MemoryServices):
     clocks: LeaderClocks
     watch: Watch = field(default_factory=Watch)
     lists: ListsInForce = field(default_factory=ListsInForce)
+    not_passed: LastNotPassed = field(default_factory=LastNotPassed)
     turns: Turns = field(default_factory=Turns)
     # Of warnings that keys look framed, that a window has no time, and that times lie before the year 2000.
     framed: RateLimit = field(default_factory=RateLimit)

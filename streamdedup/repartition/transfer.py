@@ -6,6 +6,7 @@ partition stops.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -13,6 +14,7 @@ import numpy as np
 import structlog
 
 from streamdedup.delivery.emit import Emitter
+from streamdedup.delivery.not_passed import KEPT_MAX, NotPassed
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.delivery.transactions import DecidedBatch
@@ -102,6 +104,7 @@ class Transfer:
         self._emitters: dict[InputPartition, Emitter] = {}
         self._warned_tombstones = False
         self._copied: dict[int, int] = {}  # in this transaction, by partition of the middle
+        self._held = deque[NotPassed](maxlen=KEPT_MAX)  # in this transaction, what does not pass
         self.commits = 0
         """How many transactions with events, or with positions, were committed since the start."""
         self._leaving = asyncio.Event()
@@ -150,6 +153,7 @@ class Transfer:
             await self._room()
             taken, closed = list[Piece](), False
             self._copied = {}
+            self._held.clear()
             loop = asyncio.get_running_loop()
             begun_at = loop.time()
             try:
@@ -244,7 +248,8 @@ class Transfer:
             emitter = self._emitters[partition] = Emitter(self._settings, writer)
         emitter.observe(self._topology)
         try:
-            await emitter.emit(part_at(emitter.letter_ms(None, self._services.now_ms())))
+            part = part_at(emitter.letter_ms(None, self._services.now_ms()))
+            self._held.extend(await emitter.emit(part))
         except DeliveryError as error:
             raise PartitionStoppedError(partition, error) from error
 
@@ -297,6 +302,7 @@ class Transfer:
 
     def _passed(self, taken: list[Piece]) -> None:
         self.commits += 1
+        self._services.not_passed.add(self._held)
         self.events_max = min(self._events_most, self.events_max * 2)
         for piece in taken:
             self._inputs.meters(piece.partition).commit(piece.next_offset)

@@ -14,6 +14,7 @@ from typing import Any
 from streamdedup.delivery.cross_partition import Watch
 from streamdedup.delivery.leader_clocks import LeaderClocks
 from streamdedup.delivery.lifecycle import Delivery
+from streamdedup.delivery.not_passed import LastNotPassed
 from streamdedup.kafka.base import Cluster, Member, Source, Sources
 from streamdedup.kafka.client.patience import Patience
 from streamdedup.kafka.partitions import InputPartition
@@ -162,6 +163,7 @@ class Status:
     fenced_by_others: frozenset[int] = frozenset()
     watch: Watch = field(default_factory=Watch)
     lists: ListsInForce = field(default_factory=ListsInForce)
+    not_passed: LastNotPassed = field(default_factory=LastNotPassed)
     shadow: bool = False  # whether every event passes
     fates: Mapping[str, str] = field(default_factory=dict)
     waits: str | None = None  # for what a worker waits before it can join its group

@@ -13,6 +13,7 @@ from uuid import uuid4
 import structlog
 
 from streamdedup.delivery.leader_clocks import LeaderClocks
+from streamdedup.delivery.not_passed import LastNotPassed
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import registry_of
 from streamdedup.delivery.services import Services, wall_clock_ms
@@ -65,11 +66,17 @@ class Copier:
     """Runs the first stage; `settings` are those as written. `copying` is what the pages show of it."""
 
     def __init__(
-        self, settings: Settings, meters: Meters, now_ms: Callable[[], int], threads: Threads
+        self,
+        settings: Settings,
+        meters: Meters,
+        now_ms: Callable[[], int],
+        threads: Threads,
+        not_passed: LastNotPassed,
     ) -> None:
         self._written, self._settings = settings, copying(settings)
         self._options = middle.options_of(settings)
         self._meters, self._now_ms, self._threads = meters, now_ms, threads
+        self._not_passed = not_passed
         self.copying = Copying(
             Status(self._settings.source.shown, {}, Meters()), self._options.topic
         )
@@ -131,6 +138,7 @@ class Copier:
             now_ms=self._now_ms,
             meters=status.meters,
             threads=self._threads,
+            not_passed=self._not_passed,
         )
         instance = settings.kafka.group_instance_id or uuid4().hex
         writer = cluster.group_writer(
@@ -302,8 +310,8 @@ class CopyingWorker:
         self._settings, self._connect = settings, connect
         self._threads = Threads()
         meters = Meters()
-        self._copier = Copier(settings, meters, now_ms, self._threads)
-        self._status = Status(settings.source.shown, {}, meters, judges=False)
+        self._status = status = Status(settings.source.shown, {}, meters, judges=False)
+        self._copier = Copier(settings, meters, now_ms, self._threads, status.not_passed)
         self._status.copying = self._copier.copying
         self._stop = asyncio.Event()
 

@@ -116,7 +116,9 @@ class Worker:
         # What topics that are made are like; None: the topic that is read.
         self._like: Topic | None = None
         if settings.source.repartition and copies:
-            self._copier = Copier(settings, self._status.meters, now_ms, self._threads)
+            self._copier = Copier(
+                settings, self._status.meters, now_ms, self._threads, self._status.not_passed
+            )
             self._status.copying = self._copier.copying
         self._uncopied: Uncopied | None = None
         self._purge: Purge | None = None
@@ -207,6 +209,7 @@ class Worker:
             meters=status.meters,
             threads=threads,
             lists=status.lists,
+            not_passed=status.not_passed,
         )
         self._lists = ListLoader(
             recipe,

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from streamdedup.delivery.services import wall_clock_ms
 from streamdedup.errors import DeliveryError
-from streamdedup.events import Column
+from streamdedup.events import Column, Verdict
 from streamdedup.kafka.records.records import Record
 from streamdedup.keys.placement import partitions_by_records
 from streamdedup.metrics.catalogue import COPIED, COPY_MISSING, LAG_OF_ALL, METRICS
@@ -82,6 +82,23 @@ async def test_what_the_middle_refuses_becomes_a_letter(stage: MemoryStage) -> N
         assert headers["streamdedup.topic"] == stage.source.encode()
         assert b"refused by middle" in (headers["streamdedup.reason"] or b"")
     assert not {"7", "300"} & stage.ids().keys()
+
+
+@over(MemoryStage)
+async def test_what_did_not_pass_is_named_by_its_place_in_the_input(stage: MemoryStage) -> None:
+    """Noted by the stage that rejects it, or by the one that finds it a duplicate, once each."""
+    stage.config["sink"]["dead_letter_topic"] = "letters"
+    worker = await started(stage)
+    values = [value(1), value(2), value(1), large(0)]
+    stage.broker.produce(stage.source, [(1, None, each) for each in values])
+    noted = worker.worker.status.not_passed
+    await worker.until(lambda: len(noted.events) == 2, "both")
+    await worker.stop()
+    found = {each.offset: (each.topic, each.partition, each.verdict) for each in noted.events}
+    assert found == {
+        2: (stage.source, 1, Verdict.DUPLICATE),
+        3: (stage.source, 1, Verdict.REJECTED),
+    }
 
 
 @over(MemoryStage)
