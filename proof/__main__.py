@@ -18,6 +18,9 @@ TOOLS = {
     "one-key": Tool(
         "Builtins of filters at random, where a wrong address is a crash", "proof.one_key"
     ),
+    "operators": Tool(
+        "Deployments that operators break, each named by doctor and explain", "proof.operators"
+    ),
     "simulation": Tool("Deployments over a broker in memory, by seeds", "proof.simulation"),
     "tables": Tool("Write the tables of docs/ that are made", "proof.tables", parses=False),
 }

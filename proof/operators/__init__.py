@@ -1,0 +1,1 @@
+"""Deployments that are broken in ways that operators meet, each explained by `doctor` and `explain` alone."""
