@@ -25,6 +25,7 @@ from streamdedup.units import counted
 
 STAMPS_S_MAX = 3.0  # how long the clocks' check waits for a transaction of a worker that runs
 STAMPS_EVERY_S = 0.2
+MEMBERS_S_MAX = 2.0  # for the answer whether a worker runs
 PARTITIONS_LOOKED_AT = 16  # of the output, for the stamps of their leaders
 _KEPT_MINUTES = 7 * 24 * 60  # Kafka's default
 _GRANT = "grant DescribeConfigs on the cluster if you want it checked (docs/security.md)"
@@ -177,7 +178,8 @@ async def clock(facts: Facts) -> AsyncIterator[Line]:
     )
     writes = False
     with suppress(Exception):  # then it waits for nothing
-        writes = bool((await facts.in_force(facts.settings.kafka.group_id)).members)
+        async with asyncio.timeout(MEMBERS_S_MAX):
+            writes = bool((await facts.in_force(facts.settings.kafka.group_id)).members)
     within_s = STAMPS_S_MAX if writes else 0.0
     found = await facts.once(
         "clocks", lambda cluster: _differences(cluster, output.name, list(numbers), within_s)

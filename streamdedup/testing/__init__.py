@@ -9,12 +9,14 @@ from streamdedup.testing.cluster import connected_to
 from streamdedup.testing.faults import Chances, FaultyNetwork
 from streamdedup.testing.files import FailingFs, PowerFs, WatchedFs
 from streamdedup.testing.log import Logged, MemoryLog
+from streamdedup.testing.network import HangingNetwork
 from streamdedup.testing.threads import KilledError, Thread
 
 __all__ = [
     "Chances",
     "FailingFs",
     "FaultyNetwork",
+    "HangingNetwork",
     "KilledError",
     "Logged",
     "MemoryBroker",

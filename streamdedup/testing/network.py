@@ -47,6 +47,19 @@ class DirectNetwork:
         act()
 
 
+class HangingNetwork(DirectNetwork):
+    """A direct network that never delivers the answers to some calls: those whose names are in `hung`."""
+
+    def __init__(self, *hung: str) -> None:
+        self.hung = set(hung)
+
+    def request(self, call: str, act: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run `act` now, unless its answer would never come."""
+        if call in self.hung:
+            return asyncio.get_running_loop().create_future()
+        return super().request(call, act)
+
+
 def outcome(answer: "asyncio.Future[T]", act: Callable[[], T]) -> Callable[[], None]:
     """Run `act` now; return a function that gives its result or its error to `answer`."""
     try:
