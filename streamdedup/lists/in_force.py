@@ -15,7 +15,14 @@ from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers.base import Normalizer
-from streamdedup.lists.control import Change, control_topic, op_of, read_change, refuse_too_many
+from streamdedup.lists.control import (
+    Change,
+    control_topic,
+    op_of,
+    plain_entries,
+    read_change,
+    refuse_too_many,
+)
 from streamdedup.lists.matching import Kind, kind_of
 from streamdedup.lists.overlay import Changes
 
@@ -116,10 +123,10 @@ class _Reading:
         await asyncio.to_thread(self._changes.merge)
 
     async def _newest(self, ranges: Sequence[tuple[int, int]], most: int) -> list[ChangeInForce]:
-        found = dict[bytes, ChangeInForce]()
+        found, since_ms = dict[bytes, ChangeInForce](), self._changes.newest_ms(most)
         async with aclosing(self._parts(ranges)) as parts:
             async for part in parts:
-                rows, changes = self._read(part)
+                rows, changes = self._read(part, since_ms)
                 decide = self._changes.decide(
                     self._hash.digests([change.keys[0] for change in changes]),
                     [change.change for change in changes],
@@ -145,17 +152,23 @@ class _Reading:
             entry,
         )
 
-    def _read(self, part: EventBatch) -> tuple[list[int], list[Change]]:
+    def _read(self, part: EventBatch, since_ms: int = 0) -> tuple[list[int], list[Change]]:
         """Return the rows of the valid messages that are asked for, and what they change."""
         rows, changes = list[int](), list[Change]()
-        for row, (entry, value) in enumerate(zip(part.keys, part.values, strict=True)):
-            if self._entries is None or entry in self._entries:
-                try:
-                    changes.append(read_change(entry, value, self._normal))
-                except MalformedError:
-                    self._malformed += 1
-                else:
-                    rows.append(row)
+        plain = plain_entries(part.keys, self._normal)
+        for row, stamp in enumerate(part.timestamps.tolist()):
+            entry = part.keys[row]
+            if max(stamp, 0) < since_ms or (
+                self._entries is not None and entry not in self._entries
+            ):
+                continue
+            try:
+                normal = None if plain[row] else self._normal
+                changes.append(read_change(entry, part.values[row], normal))
+            except MalformedError:
+                self._malformed += 1
+            else:
+                rows.append(row)
         return rows, changes
 
     async def _parts(self, ranges: Sequence[tuple[int, int]]) -> AsyncGenerator[EventBatch]:

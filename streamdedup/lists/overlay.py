@@ -144,6 +144,15 @@ class Changes:
         self._merged = DigestMap.of(self._latest).merged_into(self._merged)
         self._latest, self._overlay = {}, None
 
+    def newest_ms(self, most: int) -> int:
+        """Return the earliest timestamp among the `most` latest changes in force, ms since 1970. Blocking."""
+        if self._latest:
+            self.merge()
+        stamps = self._merged.rows[:, 2] >> np.uint64(_STAMP_AT)
+        if len(stamps) <= most:
+            return 0
+        return int(np.partition(stamps, len(stamps) - most)[len(stamps) - most])
+
     def decide(
         self, digests: Digests, changes: Sequence[int], stamps: Sequence[int], partition: int
     ) -> Mask:

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.errors import ConfigError, MalformedError
+from streamdedup.events import Column
 from streamdedup.keys.hashing import MURMUR3, Digests
 from streamdedup.keys.normalizers import normalizer
+from streamdedup.keys.options import Normalization
 from streamdedup.lists import overlay as overlay_module
 from streamdedup.lists.control import (
     ACTOR_CHARS_MAX,
@@ -18,6 +20,7 @@ from streamdedup.lists.control import (
     REASON_CHARS_MAX,
     control_key,
     message,
+    plain_entries,
     read_change,
 )
 from streamdedup.lists.overlay import (
@@ -230,6 +233,55 @@ def test_what_is_no_message(row: tuple[bytes | None, bytes, str]) -> None:
     with pytest.raises(MalformedError, match=reason) as refused:
         read_change(entry, value, EMAIL)
     assert "Q9Z" not in str(refused.value)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *(
+                    b"a@b.com",
+                    b"A@b.com",
+                    b" a@b.com",
+                    b"a*@b.com",
+                    b"a%@b.com",
+                    b"@b.com",
+                    b".b.com",
+                ),
+                *(
+                    b"\t@b.com",
+                    b"b.com",
+                    b"nobody",
+                    b"",
+                    None,
+                    b"x" * 64 + b"@b.com",
+                    b"\xff@b.com",
+                ),
+                *("a@bücher.example".encode(), b"a@xn--bcher-kva.example", b"mailto:a@b.com"),
+                *(
+                    b"http://b.com/",
+                    b"http://B.com/",
+                    b"http://b.com/*",
+                    b"http://b.com/%41",
+                    b"b.com/",
+                ),
+                b"a" * (ENTRY_BYTES_MAX + 1) + b"@b.com",
+            ]
+        )
+    ),
+    st.sampled_from(["email", "url", "lowercase", "none"]),
+)
+def test_what_is_plainly_normalized_is_read_alike(
+    entries: list[bytes | None], name: Normalization
+) -> None:
+    """Without its normalizer, which takes longest of all: whatever stands around it."""
+    normal = normalizer(name)
+    plain = plain_entries(Column.of(entries), normal).tolist()
+    for entry, is_plain in zip(entries, plain, strict=True):
+        if is_plain:
+            assert read_change(entry, None, None) == read_change(entry, None, normal)
+    if name == "email" and b"a@b.com" in entries:
+        assert plain[entries.index(b"a@b.com")]
 
 
 def test_keys_of_other_lists_are_taken_as_they_are() -> None:
