@@ -3,6 +3,7 @@
 from proof.mutants import (
     chosen,
     columns,
+    explaining,
     fencing,
     folding,
     growing,
@@ -35,4 +36,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *growing.MUTANTS,
     *naming.MUTANTS,
     *library.MUTANTS,
+    *explaining.MUTANTS,
 )

@@ -2,7 +2,8 @@
 
 A lookup touches a few pages, and no code says which. So the mapping is asked afterwards which of its pages are in
 memory (Linux: /proc/self/pagemap), and the chunks with these are read from the file and compared with their checksums.
-An answer counts only after `MappedStore.check`. Where the system does not say it, all chunks are verified.
+An answer counts only after `MappedStore.check`. Where the system does not say it, all chunks are verified. So they are
+if the kind of the filter reads its whole table when it is loaded, which all do but `cuckoo` (`filters/glance.py`).
 
 The mapping is private: who adds keys to such a filter changes no file, and the checksums are those of the file.
 """
@@ -18,11 +19,12 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from streamdedup.filters.glance import at_a_glance
 from streamdedup.snapshot.files import opened
 from streamdedup.snapshot.format import CHUNK_BYTES, SUM, Sums, chunk_crc, chunks
-from streamdedup.snapshot.header import DamagedFileError
+from streamdedup.snapshot.header import DamagedFileError, Identity
 from streamdedup.snapshot.read import MappedReader, SnapshotReader
-from streamdedup.snapshot.store import Store
+from streamdedup.snapshot.store import Snapshot, Store
 
 PAGEMAP = "/proc/self/pagemap"
 _PRESENT = np.uint64(0b11 << 62)  # in memory, or swapped out
@@ -143,6 +145,11 @@ class MappedStore(Store):
     @override
     def _generations(self) -> list[Path]:
         return [path for path in super()._generations() if path not in self._passed_over]
+
+    @override
+    def _read(self, path: Path, identity: Identity, end: int, hash_key: bytes) -> Snapshot:
+        with at_a_glance():
+            return super()._read(path, identity, end, hash_key)
 
     @override
     def _set_aside(self, path: Path) -> str:

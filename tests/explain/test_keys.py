@@ -12,6 +12,7 @@ from streamdedup.explain import hits as hits_module
 from streamdedup.explain import known as known_module
 from streamdedup.explain import wanted as wanted_module
 from streamdedup.kafka.records.records import Record
+from streamdedup.snapshot.touched import TouchedReader
 from streamdedup.testing.cluster import MemoryCluster
 from tests.deployment import keyed
 from tests.explain.asking import Asked, deployed, user
@@ -207,8 +208,13 @@ def test_a_damaged_snapshot_is_passed_over_and_stays(tmp_path: Path) -> None:
     asked.fill([1, 2])
     asked.fill([3])
     newest, *older = sorted(asked.snapshots.rglob("*.snapshot"), reverse=True)
+    with newest.open("rb") as file:
+        reader = TouchedReader(file.fileno(), newest.stat().st_size)
+        reader.contents()
+        reader.close()
     content = bytearray(newest.read_bytes())
-    content[5_000:-300] = bytes(len(content) - 5_300)
+    for start, stop in reader._places:
+        content[start:stop] = bytes(stop - start)
     newest.write_bytes(content)
     before = set(asked.snapshots.rglob("*"))
     answer, notes = asked.report([user(3)], lambda r: (next(r.answers()), r.all_notes()))

@@ -35,6 +35,7 @@ from streamdedup.filters.digest_filter import (
     one_row,
     slices,
 )
+from streamdedup.filters.glance import is_glance
 from streamdedup.filters.memory import Counts, aligned_words, words_over, writable
 from streamdedup.filters.sizing import (
     CUCKOO_BITS_MAX,
@@ -190,7 +191,10 @@ class Cuckoo(DigestFilter):
         table, stash = buffers
         self._words = words_over(table, self._words_needed)
         self._stash = Stash.over(stash)
-        self._recount()
+        if is_glance():
+            self._counts[TAKEN] = number(header, "keys", 0, self._cells)
+        else:
+            self._recount()
         self._counts[KEYS] = number(header, "keys", 0, self._additions)
         self._counts[NEEDED] = self._stash.used[ROWS]
 
