@@ -1,0 +1,1 @@
+"""`streamdedup doctor` on a real broker; its checks, one by one, in tests/doctor."""
