@@ -3,6 +3,7 @@
 from proof.mutants import (
     chosen,
     columns,
+    doctor,
     explaining,
     fencing,
     folding,
@@ -37,4 +38,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *naming.MUTANTS,
     *library.MUTANTS,
     *explaining.MUTANTS,
+    *doctor.MUTANTS,
 )
