@@ -11,6 +11,8 @@ import numpy as np
 
 from proof.mutants.mutant import Mutant
 from proof.mutants.patches import recompiled, replaced
+from streamdedup.commands.lists import ask
+from streamdedup.commands.lists.in_force import Report
 from streamdedup.delivery.decide import Decider
 from streamdedup.delivery.lists import Loaded
 from streamdedup.delivery.shard import Decided, Shard
@@ -26,6 +28,7 @@ from streamdedup.filters.exact.digest_map import (
     is_at,
     is_below,
 )
+from streamdedup.kafka.base import Connect
 from streamdedup.keys.hashing import Digests
 from streamdedup.keys.normalizers.base import EXACT, DomainEntry
 from streamdedup.keys.normalizers.email import EmailNormalizer
@@ -33,16 +36,20 @@ from streamdedup.lists.build.store import StoreBuilder
 from streamdedup.lists.changed_list import ChangedList
 from streamdedup.lists.digest_blocks import BLOCK_ROWS, search
 from streamdedup.lists.exact_store import ExactStore
+from streamdedup.lists.in_force import ChangeInForce
 from streamdedup.lists.key_list import KeyList
+from streamdedup.lists.overlay import UNCHANGED, Changes
 from streamdedup.lists.sorted_digests import SortedDigests
 from streamdedup.progress import Progress
 from streamdedup.rules.lists import (
     NOTHING_BLOCKED,
     BlockedRows,
+    Causes,
     Lists,
     Match,
     Matches,
 )
+from streamdedup.settings import Settings
 from streamdedup.snapshot import files
 from streamdedup.snapshot.format import Sums
 from streamdedup.snapshot.read import ScanningReader, SnapshotReader
@@ -69,6 +76,33 @@ MUTANTS = (
         "a change wins over what the list's file says",
         lambda: replaced(ChangedList.match, _file_first),
         ("test_single_changes_follow_within_two_seconds",),
+    ),
+    Mutant(
+        "change-called-file",
+        "a blocked event names the change that blocks it",
+        lambda: replaced(ChangedList.causes, _file_alone),
+        (
+            "test_each_match_has_its_cause",
+            "test_a_blocked_event_names_the_file_or_the_change_and_its_reason[False]",
+        ),
+    ),
+    Mutant(
+        "live-by-the-file",
+        "check --live answers by what is in force",
+        lambda: replaced(ask._lists, _without_changes),
+        ("test_the_lists_in_force_answer[drop]",),
+    ),
+    Mutant(
+        "every-message-in-force",
+        "what was undone, or changed again, is not in force",
+        lambda: replaced(Changes.decide, _all_decide),
+        ("test_each_change_in_force_has_its_place_author_time_and_reason",),
+    ),
+    Mutant(
+        "entries-shown-unasked",
+        "an entry is shown only to those who typed it, or ask for all",
+        lambda: replaced(Report._fields, _with_entry),
+        ("test_each_change_in_force_has_its_place_author_time_and_reason",),
     ),
     Mutant(
         "change-not-taken-back",
@@ -156,6 +190,7 @@ MUTANTS = (
 )
 
 _exempted, _decide, _count = Lists.exempted, Shard.decide, Shard._count
+_lists, _fields = ask._lists, Report._fields
 _match, _of_domain_entry = ChangedList.match, EmailNormalizer.of_domain_entry
 _load, _refuse = ListLoader._load, ListLoader._refuse
 _publish, _clean_up = StoreBuilder.publish, StoreBuilder._clean_up
@@ -177,6 +212,23 @@ def _file_first(self: ChangedList, keys: Column, digests: Digests) -> Matches:
     matches = _match(self, keys, digests)
     matches[self.base.addresses.contains_many(digests)] = Match.ADDRESS
     return matches
+
+
+def _file_alone(_self: ChangedList, _keys: Column, _digests: Digests, matches: Matches) -> Causes:
+    return Causes.file_alone(len(matches))
+
+
+def _without_changes(settings: Settings, *, connect: Connect, **_: object) -> Lists:
+    return _lists(settings, live=False, connect=connect)
+
+
+def _all_decide(self: Changes, _digests: Digests, changes: Sequence[int], *_: object) -> Mask:
+    self.merge()
+    return np.asarray(np.array(changes) != UNCHANGED)
+
+
+def _with_entry(self: Report, change: ChangeInForce) -> list[str]:
+    return _fields(replace(self, shows_entries=True), change)
 
 
 def _kept_at_the_end(newer: Rows, older: Rows, rows: Rows) -> np.uint64:

@@ -144,6 +144,10 @@ def test_single_changes_follow_within_two_seconds(screened: Deployment, tmp_path
             a.encode() for a in free
         }
         assert {header(r, "list-version").partition("+")[2] for r in blocked(screened)} == {"5"}
+        for letter in blocked(screened):
+            by_file = letter.value == b"other@listed.example"
+            assert header(letter, "list-source") == ("file" if by_file else "change")
+            assert by_file or header(letter, "list-reason") == "spam"
         command(["lists", "undo", "-c", config, *added, *removed])  # in each of three partitions
         wait_until(
             lambda: all(w.events("list_changed")[-1]["position"] == 5 + 15 for w in (one, two)),
