@@ -172,16 +172,24 @@ class Facts:
 
         return await self.once(f"extents of {topic}", ask)
 
-    async def committed(self, *, stable: bool = False) -> Mapping[int, Committed]:
-        """Return the committed offsets of the shards' group, by partition.
+    async def readings(self) -> list[tuple[str, str]]:
+        """Return which group reads which topic; with `source.repartition`, the first stage's readings first."""
+        own = (self.settings.kafka.group_id, self.settings.source.topic)
+        if not self.staged:
+            return [own]
+        copying = copying_group(self.written)
+        return [*((copying, name) for name in await self.inputs()), own]
 
-        UndecidedError if `stable` is asked while a transaction on one of them has not ended.
-        """
-        source, group = await self.source(), self.settings.kafka.group_id
-        numbers = range(source.partitions)
+    async def committed(self) -> Mapping[int, Committed]:
+        """Return the committed offsets of the shards' group, by partition, decided or not."""
+        return await self.committed_on(self.settings.kafka.group_id, self.settings.source.topic)
+
+    async def committed_on(self, group: str, topic: str) -> Mapping[int, Committed]:
+        """Return the committed offsets of a group on a topic, by partition, decided or not."""
+        numbers = range((await self.topic(topic)).partitions)
         return await self.once(
-            f"committed {stable}",
-            lambda cluster: cluster.committed_all(group, source.name, numbers, stable=stable),
+            f"committed of {group} on {topic}",
+            lambda cluster: cluster.committed_all(group, topic, numbers, stable=False),
         )
 
     async def in_force(self, group: str) -> InForce:
@@ -225,6 +233,7 @@ class _Abandoned(Executor):
     @override
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         future: Future[T] = Future()
+        future.set_running_or_notify_cancel()  # so that nobody cancels it while the thread runs
 
         def run() -> None:
             try:

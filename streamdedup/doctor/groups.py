@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from streamdedup.doctor.facts import Extents, Facts, for_each
 from streamdedup.doctor.lines import Line, failure, ok, unknown, warning
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.groups import SHARE_REMEDY, InForce
 from streamdedup.kafka.offsets import Committed
+from streamdedup.kafka.topics import Topic
 from streamdedup.metrics.findings import (
     FOREIGN_TRANSACTION,
     GROUP_REFUSES,
@@ -120,15 +121,22 @@ async def offsets(facts: Facts) -> AsyncIterator[Line]:
 
 async def unread(facts: Facts) -> AsyncIterator[Line]:
     """How much is unread, for how long it has waited, and whether it is read on."""
-    source, group = await facts.source(), facts.settings.kafka.group_id
+    for group, topic in await facts.readings():
+        async for line in _unread_of(facts, group, await facts.topic(topic)):
+            yield line
+
+
+async def _unread_of(facts: Facts, group: str, source: Topic) -> AsyncIterator[Line]:
     extents = await facts.extents(source.name)
-    committed = await facts.committed()
+    committed = await facts.committed_on(group, source.name)
     at = {n: committed[n].offset if n in committed else start for n, start in extents.first.items()}
     behind = {n: end - at[n] for n, end in extents.stable.items() if n in at and end > at[n]}
-    silent = sorted(set(range(source.partitions)) - (extents.stable.keys() & extents.first.keys()))
+    answered = extents.stable.keys() & extents.first.keys()
+    silent = sorted(set(range(source.partitions)) - answered)
     if silent:
         yield unknown(
-            f"the leaders of {counted(len(silent), 'partition')} did not answer (one is {source.name}/{silent[0]})",
+            f"the leaders of {counted(len(silent), 'partition')} did not answer (one is"
+            f" {source.name}/{silent[0]})",
             "look at the brokers, and try again",
         )
     if not behind:
@@ -136,34 +144,42 @@ async def unread(facts: Facts) -> AsyncIterator[Line]:
             yield ok(f"everything in {source.name} is read")
         return
     times = await facts.once(
-        "unread times", lambda cluster: _first_times(cluster, source.name, at, list(behind))
+        f"times of {source.name}",
+        lambda cluster: _first_times(cluster, source.name, at, sorted(behind)),
     )
-    has_run, found = bool(committed), await facts.in_force(group)
-    if not has_run and not found.members:
-        yield ok(
-            f"{counted(sum(behind.values()), 'offset')} of {source.name} unread, and no worker has committed yet"
+    found = await facts.in_force(group)
+    if found.members:
+        moved = await facts.once(
+            f"movement of {group} on {source.name}",
+            lambda cluster: _moved(cluster, group, source.name, committed, sorted(behind)),
         )
-        return
-    if not found.members:
+        for line in _moving(source.name, behind, times, moved):
+            yield line
+    elif committed:
         yield warning(
             f"{_waiting(behind, times)}, and the group {group} has no members: nobody reads them",
             "start a worker",
             source.name,
         )
-        return
-    moved = await facts.once(
-        "movement", lambda cluster: _moved(cluster, group, source.name, committed, list(behind))
-    )
+    else:
+        yield ok(
+            f"{counted(sum(behind.values()), 'offset')} of {source.name} unread, and no worker has committed yet"
+        )
+
+
+def _moving(
+    topic: str, behind: Mapping[int, int], times: Mapping[int, int], moved: frozenset[int]
+) -> Iterator[Line]:
     for number in sorted(behind.keys() - moved):
         yield warning(
             f"{_waiting({number: behind[number]}, times)}, and no offset was committed for {STANDS_S:g} s although the"
             " group has members: the partition stands still",
             "look at /readyz of the worker that has it, or for `shard_stopped`, `filter_full` and `doubt` in its log"
             " (docs/runbook.md), and at the lines of output-writers and filter-room here",
-            f"{source.name}/{number}",
+            f"{topic}/{number}",
         )
     if moved:
-        yield ok(f"{_waiting({n: behind[n] for n in moved}, times)}, and it is read on")
+        yield ok(f"{_waiting({n: behind[n] for n in moved}, times)}, and it is read on", topic)
 
 
 def _waiting(behind: Mapping[int, int], times: Mapping[int, int]) -> str:
@@ -203,37 +219,43 @@ async def _moved(
 
 async def unserved(facts: Facts) -> AsyncIterator[Line]:
     """Whether each partition has a member that reads it."""
-    group, source = facts.settings.kafka.group_id, await facts.source()
-    found: InForce = await facts.in_force(group)
-    if not (found.members or found.newer):
-        yield ok("no worker runs", group)
-    elif found.assigned is None:
-        yield unknown(
-            "the broker does not name the partitions of the members: the group rebalances, or is of another protocol",
-            "run this again when it has settled",
-            group,
-        )
-    else:
-        every = {(source.name, number) for number in range(source.partitions)}
-        if left := sorted(every - found.assigned):
-            topic, number = left[0]
-            yield warning(
-                f"no member of the group has {counted(len(left), 'partition')}, so nobody reads them (one is"
-                f" {topic}/{number})",
-                "if this lasts, restart a worker: the leader of the group assigns them then",
+    topics = dict[str, list[str]]()
+    for group, topic in await facts.readings():
+        topics.setdefault(group, []).append(topic)
+    for group, read in topics.items():
+        found: InForce = await facts.in_force(group)
+        if not (found.members or found.newer):
+            yield ok("no worker runs", group)
+        elif found.assigned is None:
+            yield unknown(
+                "the broker does not name the partitions of the members: the group rebalances, or is of another"
+                " protocol",
+                "run this again when it has settled",
                 group,
-                PARTITIONS_UNSERVED,
             )
         else:
-            yield ok(f"all of {counted(source.partitions, 'partition')} have a member", group)
+            known = [await facts.topic(name) for name in read]
+            every = {(topic.name, number) for topic in known for number in range(topic.partitions)}
+            yield _served(group, every, found.assigned)
+
+
+def _served(group: str, every: set[tuple[str, int]], assigned: frozenset[tuple[str, int]]) -> Line:
+    left = sorted(every - assigned)
+    if not left:
+        return ok(f"all of {counted(len(every), 'partition')} have a member", group)
+    topic, number = left[0]
+    return warning(
+        f"no member of the group has {counted(len(left), 'partition')}, so nobody reads them (one is {topic}/{number})",
+        "if this lasts, restart a worker: the leader of the group assigns them then",
+        group,
+        PARTITIONS_UNSERVED,
+    )
 
 
 async def transactions(facts: Facts) -> AsyncIterator[Line]:
     """Whether a transaction of others is open on the input, or on the output, for longer than it should be."""
-    for topic, finding in (
-        (facts.settings.source.topic, INPUT_TRANSACTION),
-        (facts.settings.sink.topic, FOREIGN_TRANSACTION),
-    ):
+    read = [(topic, INPUT_TRANSACTION) for _, topic in await facts.readings()]
+    for topic, finding in (*read, (facts.settings.sink.topic, FOREIGN_TRANSACTION)):
         if topic not in (await facts.topology()).topics:
             continue
         extents = await facts.extents(topic)

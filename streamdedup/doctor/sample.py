@@ -73,6 +73,10 @@ class Sampled(Protocol):
     distinct: int
 
     @property
+    def fields(self) -> object | None:
+        """The fields that many events have, as text; None unless an event is malformed by a field."""
+
+    @property
     def evidence(self) -> Evidence | None:
         """What is known of keys in several partitions."""
 
@@ -103,8 +107,9 @@ def keys(found: Sampled) -> Iterator[Line]:
             wrong = True
             yield warning(
                 f"{events:,} {what} are {verdict.name.lower()}: {_reasons(found)}",
-                "correct key.field or key.format, or have the producer correct the events; `streamdedup try` shows"
-                " more",
+                "correct key.field or key.format, or have the producer correct the events"
+                + (f" (fields that a tenth of them have: {found.fields})" if found.fields else "")
+                + "; `streamdedup try` shows more",
                 found.topic,
                 VERDICT_PREVAILS,
             )
