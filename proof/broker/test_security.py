@@ -27,10 +27,13 @@ from proof.broker.secure import (
     secure_broker,
 )
 from proof.broker.test_deleted_topics import exists
+from streamdedup.commands.doctor import doctor
+from streamdedup.doctor.lines import Status
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.events import Verdict
 from streamdedup.repartition import purge, uncopied
 from streamdedup.repartition.uncopied import Uncopied
+from streamdedup.settings import load
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.broker.certificates import HOST, make_certificates
 from tests.broker.plugin import _found
@@ -607,3 +610,28 @@ def assert_no_canary(files: Iterable[Path]) -> None:
     contents = {path.name: path.read_bytes() for path in files}
     assert contents
     assert [name for name, content in contents.items() if b"canary" in content] == []
+
+
+@pytest.mark.parametrize("needed", [None, *NEEDED])
+async def test_doctor_names_a_missing_right(
+    secure: SecureBroker, deployment: Deployment, needed: str | None
+) -> None:
+    """With the command that grants it; with all rights, only what the broker does not report is unknown."""
+    rights = documented(deployment)
+    missing = rights.pop(NEEDED.index(needed)) if needed else None
+    secure.allow(rights)
+    deployment.feed(keyed(range(10), 2))
+    report = await doctor(load(deployment.write_config()), 10)
+    lines = [line for line in report.lines if line.check.startswith("rights-")]
+    wrong = [line for line in lines if line.status in (Status.FAILURE, Status.WARNING)]
+    if missing is None:
+        assert not wrong
+        unknown = {line.check for line in lines if line.status is Status.UNKNOWN}
+        assert unknown == {"rights-transactions"}
+        assert report.exit_status != 2, [line.text for line in report.lines]
+        return
+    named = [line for line in wrong if missing.name.rstrip("/") in line.text]
+    option = f"--{missing.resource} "
+    assert any(option in line.text and missing.operation in line.text for line in named), lines
+    status = Status.WARNING if missing.operation == "DescribeConfigs" else Status.FAILURE
+    assert status in {line.status for line in named}

@@ -40,11 +40,12 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def examined(tree: "Settings", events: int) -> "Report":
     """Return what all checks find."""
     import asyncio
+    import logging
 
     from streamdedup import logs
     from streamdedup.commands.doctor import doctor
 
-    logs.set_up()
+    logs.set_up(logging.ERROR)  # what a check finds is in its lines
     with compiling():
         return asyncio.run(doctor(tree, events))
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
@@ -72,10 +72,16 @@ class Facts:
 
     @classmethod
     def knowing(cls, settings: Settings, connect: Connect, topology: Topology) -> "Facts":
-        """Return the facts for shards of these `settings`, of which the topics are known already."""
+        """Return the facts for shards of these `settings`; `topology` has their topics, also those that will be made."""
         facts = cls(settings, connect)
         facts.staged, facts.settings = False, settings
-        for name, fact in (("inputs", (settings.source.topic,)), ("topology", topology)):
+        there = {
+            name: topic
+            for name, topic in topology.topics.items()
+            if topic.topic_id or topic.settings or topic.placed
+        }
+        known = replace(topology, topics=there)
+        for name, fact in (("inputs", (settings.source.topic,)), ("topology", known)):
             facts._asked[name] = asyncio.create_task(_known(fact))
         return facts
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from streamdedup.doctor.facts import Facts
 from streamdedup.doctor.lines import Line, failure, ok, unknown, warning
 from streamdedup.kafka.base import Cluster
+from streamdedup.kafka.client.connection import refusal
 from streamdedup.kafka.topics import (
     DELETE,
     DESCRIBE_CONFIGS,
@@ -140,7 +141,13 @@ async def of_transactions(facts: Facts) -> AsyncIterator[Line]:
 
 
 async def _rights_on_group(group: str, cluster: Cluster) -> int:
-    return await cluster.group_rights(group)
+    """Return our rights on a group; none if the broker refuses even to describe it."""
+    try:
+        return await cluster.group_rights(group)
+    except Exception as error:
+        if refusal(error) is None:
+            raise
+        return 0
 
 
 async def _may_see(transactional_id: str, cluster: Cluster) -> bool:
