@@ -293,9 +293,13 @@ async def _sampled(take_sample: Callable[[], Awaitable[Sampled]]) -> list[Line]:
     try:
         found = await take_sample()
     except Exception as error:
-        line = _not_sampled(error)
-        return [line_of for check in OF_SAMPLE for line_of in checked_by(check.id, [line])]
-    lines = list[Line]()
+        first, *others = (check.id for check in OF_SAMPLE)
+        lines = checked_by(first, [_not_sampled(error)])
+        for check in others:
+            see = unknown("no sample could be taken", f"see the line of {first}")
+            lines += checked_by(check, [see])
+        return lines
+    lines = []
     for check in OF_SAMPLE:
         lines += checked_by(check.id, bounded(check.run(found)))
     return lines

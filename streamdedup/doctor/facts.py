@@ -72,7 +72,7 @@ class Facts:
 
     @classmethod
     def knowing(cls, settings: Settings, connect: Connect, topology: Topology) -> "Facts":
-        """Return the facts for shards of these `settings`; `topology` has their topics, also those that will be made."""
+        """Return the facts for shards of these `settings`; `topology` has their topics, those to be made among them."""
         facts = cls(settings, connect)
         facts.staged, facts.settings = False, settings
         there = {

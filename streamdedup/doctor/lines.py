@@ -153,7 +153,9 @@ class Report:
             checks = dict.fromkeys(line.check for line in self.lines if line.status is status)
             if count := self.counts[status]:
                 named = f" ({', '.join(checks)})" if status is not Status.OK else ""
-                parts.append(f"{count} {status.value}{named}")
+                few = status in (Status.FAILURE, Status.WARNING)
+                what = counted(count, status.value) if few else f"{count:,} {status.value}"
+                parts.append(f"{what}{named}")
         return "; ".join(parts) + f"; in {self.seconds:.1f} s"
 
 
