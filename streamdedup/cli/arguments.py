@@ -144,7 +144,8 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         dest="overrides",
-        help="override one setting, for example --set kafka.group_id=x; may be repeated",
+        help="override one setting, for example --set kafka.group_id=x, or a section: --set"
+        " 'source.repartition={topic: t, partitions: 2}'; may be repeated",
     )
 
 

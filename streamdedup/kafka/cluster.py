@@ -28,6 +28,7 @@ from streamdedup.kafka.sink import KafkaWriter
 from streamdedup.kafka.source import KafkaMember
 from streamdedup.kafka.topics import READ, Changes, Topic, Topology, allows
 
+SILENT_S_MAX = 10.0  # before a worker that connects says that no broker answers
 UNANSWERED = "the broker does not answer; check it, and try again"
 
 Opened = TypeVar("Opened")
@@ -217,7 +218,9 @@ async def kafka_cluster(options: KafkaOptions) -> AsyncIterator[KafkaCluster]:
     This waits, with back-off, until a broker answers. DeliveryError after `kafka.give_up_after_s`, if that is set.
     """
     patience = Patience(options.give_up_after_s)
-    client = await start_patiently(lambda: bootstrap(options), "the cluster", patience)
+    client = await start_patiently(
+        lambda: bootstrap(options), "the cluster", patience, silent_s_max=SILENT_S_MAX
+    )
     try:
         yield KafkaCluster(options, client, patience)
     finally:

@@ -48,6 +48,27 @@ def test_who_was_told_that_a_broker_is_away_is_told_that_it_is_back() -> None:
     assert told(run()) == ["broker_away", "broker_back"]
 
 
+def test_a_broker_that_hangs_is_told_before_its_time_out() -> None:
+    """After some seconds of silence, and with all of them; no attempt has failed by then."""
+
+    async def hang() -> str:
+        await asyncio.sleep(25)
+        return "there"
+
+    async def run() -> None:
+        patience = Patience()
+        starting = asyncio.create_task(start_patiently(hang, "it", patience, silent_s_max=10))
+        await asyncio.sleep(9)
+        assert patience.since is None
+        await asyncio.sleep(2)
+        assert patience.away_s == pytest.approx(11)
+        await starting
+        assert patience.since is None
+        assert await start_patiently(hang, "it", patience) == "there"
+
+    assert told(run()) == ["broker_away", "broker_back"]
+
+
 @pytest.mark.parametrize(("given", "limit"), [(None, 6), (5.0, 5), (3600.0, 6)])
 def test_a_command_waits_no_longer_than_a_person(given: float | None, limit: int) -> None:
     """Commands end by themselves, after seconds, however long a worker may wait, and speak of no worker."""

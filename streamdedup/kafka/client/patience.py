@@ -6,6 +6,7 @@ All users of a cluster share one `Patience`, so that many shards with the same t
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any, TypeVar
 
 import structlog
@@ -69,10 +70,10 @@ class Patience:
         """When the waiting began, by the loop's clock; None if no client waits. Safe to read in any thread."""
         return min(list(self._since.values()), default=None)
 
-    def away(self, what: str, error: BaseException) -> None:
-        """Record that `what` waits. Log at most one line a minute, however many clients wait."""
+    def away(self, what: str, error: BaseException, since: float | None = None) -> None:
+        """Record that `what` waits, since now or a time of the loop. Log one line a minute, however many wait."""
         now = asyncio.get_running_loop().time()
-        self._since.setdefault(what, now)
+        self._since.setdefault(what, now if since is None else since)
         if now - self._logged_at >= LOG_EVERY_S:
             self._logged_at = now
             self._log_away(
@@ -125,25 +126,37 @@ def is_topic_unknown(error: BaseException) -> bool:
 
 
 async def start_patiently(
-    start: Callable[[], Awaitable[T]], what: str, patience: Patience, *, ends: bool = True
+    start: Callable[[], Awaitable[T]],
+    what: str,
+    patience: Patience,
+    *,
+    ends: bool = True,
+    silent_s_max: float = inf,
 ) -> T:
     """Return the result of `start`; repeat it, with back-off, while the broker is away.
 
-    DeliveryError after the time limit of `patience`. If `ends` is false, this ignores the limit: another caller checks
-    it. Cancel the call to give up early.
+    A broker that has not answered for `silent_s_max` seconds is away, too. DeliveryError after the time limit of
+    `patience`. If `ends` is false, this ignores the limit: another caller checks it. Cancel the call to give up early.
     """
-    backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
+    backoff, loop = Backoff(BACKOFF_S, BACKOFF_S_MAX), asyncio.get_running_loop()
+    began, silence = loop.time(), TimeoutError("no answer yet")
     try:
         while True:
+            silent = None
+            if silent_s_max < inf:
+                silent = loop.call_later(silent_s_max, patience.away, what, silence, began)
             try:
                 started = await start()
             except (KafkaError, OSError) as error:
                 if not is_away(error):
                     raise
-                patience.away(what, error)
+                patience.away(what, error, began)
             else:
                 patience.back(what)
                 return started
+            finally:
+                if silent:
+                    silent.cancel()
             if ends:
                 patience.check()
             await asyncio.sleep(backoff.next_s())
