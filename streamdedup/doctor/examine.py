@@ -295,10 +295,8 @@ async def _sampled(take_sample: Callable[[], Awaitable[Sampled]]) -> list[Line]:
     except Exception as error:
         first, *others = (check.id for check in OF_SAMPLE)
         lines = checked_by(first, [_not_sampled(error)])
-        for check in others:
-            see = unknown("no sample could be taken", f"see the line of {first}")
-            lines += checked_by(check, [see])
-        return lines
+        see = unknown("no sample could be taken", f"see the line of {first}")
+        return lines + [line for other in others for line in checked_by(other, [see])]
     lines = []
     for check in OF_SAMPLE:
         lines += checked_by(check.id, bounded(check.run(found)))
