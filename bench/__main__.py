@@ -13,6 +13,7 @@ TOOLS = {
     ),
     "crawl": Tool("Crawls of local pages, with Scrapy's filter and with ours", "bench.crawl"),
     "default-kind": Tool("The kinds that could be the default, and windows", "bench.default_kind"),
+    "explain": Tool("The verdict by snapshots of 100 M keys, and the search", "bench.explain"),
     "filters": Tool("Every kind beside other libraries; a quarter of an hour", "bench.filters"),
     "formats": Tool("Keys in each format, in seconds", "bench.formats", parses=False),
     "full": Tool("Restart, memory, latency, growth, peers; an hour or more", "bench.worker.full"),

@@ -1,0 +1,198 @@
+"""`python -m bench explain`: how long `streamdedup explain` takes, and how fast it reads an output.
+
+The verdict is that of a process of its own, by snapshots of filters with so many keys, which are dropped from the page
+cache before. The search reads an output of events of 120 bytes, whose key is a JSON field, to its end, since it asks
+for a key that is not there; the audit's reader of the output has the same events by turns. The figures are printed.
+"""
+
+import argparse
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from bench.worker import broker, log
+from bench.worker.batches import of_part
+from bench.worker.events import Form, Part
+from streamdedup.commands.audit.extents import fixed
+from streamdedup.commands.audit.read import OutputReader, Reading
+from streamdedup.commands.audit.rows import Sorter
+from streamdedup.commands.audit.run import SORT_BYTES
+from streamdedup.delivery.recipe import Recipe
+from streamdedup.explain.hits import Hits
+from streamdedup.explain.known import Question, from_output, services_for, state_of
+from streamdedup.explain.search import Reader
+from streamdedup.explain.wanted import Wanted
+from streamdedup.kafka.cluster import kafka_cluster
+from streamdedup.keys.hashing import Hash
+from streamdedup.rules.lists import NO_LISTS
+from streamdedup.settings import Settings, load
+from streamdedup.snapshot import Store
+from streamdedup.units import parse_count, sized
+
+FORM = Form(120)
+ROUNDS = 3
+ADDED_AT_ONCE = 1 << 20
+NOBODY = "nobody@example.com"
+NOT_KNOWN = 4
+
+
+def settings_of(directory: Path, bootstrap: str, topics: tuple[str, str], keys: int) -> Path:
+    """The configuration, as a file."""
+    path = directory / "config.yaml"
+    config: dict[str, dict[str, Any]] = {
+        "kafka": {"bootstrap_servers": bootstrap, "group_id": topics[0]},
+        "source": {"topic": topics[0]},
+        "key": {"field": "email"},
+        "filter": {"kind": "cuckoo", "capacity": keys, "error_rate": 1e-6},
+        "sink": {"topic": topics[1]},
+        "snapshot": {"directory": str(directory / "snapshots")},
+    }
+    path.write_text(yaml.safe_dump(config), "utf-8")
+    return path
+
+
+async def fill(bootstrap: str, topic: str, partitions: int, events: int) -> None:
+    """Put events with so many different keys into a topic."""
+    async with log.opened(bootstrap, topic) as there:
+        for partition in range(partitions):
+            numbers = np.arange(partition, events, partitions)
+            part = Part(numbers, np.ones(len(numbers), dtype=np.bool_))
+            await there.append(partition, of_part(FORM, part, "none"))
+
+
+async def save_snapshots(settings: Settings, partitions: int, keys: int) -> int:
+    """Write a snapshot of each partition, with random digests for keys; return the bytes of all."""
+    recipe, chance, size_bytes = Recipe(settings, partitions), np.random.default_rng(1), 0
+    async with kafka_cluster(settings.kafka) as cluster:
+        topology = await cluster.describe([settings.source.topic, settings.sink.topic])
+        ends = [await cluster.end_offset(settings.sink.topic, p) for p in range(partitions)]
+    for partition, end in enumerate(ends):
+        filter_ = recipe.empty_filter()
+        left = keys // partitions
+        while left > 0:
+            count = min(left, ADDED_AT_ONCE)
+            filter_.add_many(chance.integers(0, 1 << 64, (count, 2), dtype=np.uint64))
+            left -= count
+        store = Store(
+            settings.snapshot.directory,
+            group=settings.kafka.group_id,
+            topic=settings.sink.topic,
+            partition=partition,
+        )
+        identity = recipe.identity(topology, partition)
+        size_bytes += store.save(filter_, end, lambda end=end: end, identity).size_bytes  # type: ignore[misc]
+    return size_bytes
+
+
+def drop_from_cache(directory: Path) -> None:
+    """Have the next reader of the snapshots read the disk."""
+    for path in directory.rglob("*.snapshot"):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+ASK = """import sys
+from streamdedup.cli import main
+status = main(sys.argv[1:])
+(peak,) = (line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+print(peak)
+sys.exit(status)
+"""  # what a parent learns of the memory of a child counts its own, before the child began
+
+
+def verdict(config: Path) -> tuple[float, int]:
+    """Ask for a key that is not known: the seconds, and the most memory that the process took, in bytes."""
+    drop_from_cache(config.parent)
+    command = [sys.executable, "-c", ASK, "explain", "-c", str(config), NOBODY]
+    began = time.perf_counter()
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    took_s = time.perf_counter() - began
+    if done.returncode != NOT_KNOWN:
+        raise SystemExit(f"explain ended in {done.returncode}")
+    return took_s, 1024 * int(done.stdout.split()[-1])
+
+
+async def reads(settings: Settings, partitions: int) -> Iterator[tuple[str, float]]:
+    """The seconds that each reader takes for the whole output, by turns."""
+    found = list[tuple[str, float]]()
+    recipe = Recipe(settings, partitions)
+    async with kafka_cluster(settings.kafka) as cluster:
+        topics = [settings.source.topic, settings.sink.topic]
+        topology = await cluster.describe(topics)
+        question = Question(
+            settings=settings,
+            cluster=cluster,
+            topology=topology,
+            recipe=recipe,
+            lists=NO_LISTS,
+            reader=Reader(cluster, lambda *_: None),
+            services=services_for(cluster),
+        )
+
+        async def explained() -> None:
+            with closing(Wanted([NOBODY.encode()], recipe.extractor())) as wanted:
+                for partition in range(partitions):
+                    state = await state_of(question, partition)
+                    await from_output(question, state, wanted, Hits(wanted))
+
+        async def audited() -> None:
+            for partition in range(partitions):
+                extent = await fixed(
+                    settings, cluster, topology, partition, None, topics=[settings.sink.topic]
+                )
+                with Sorter(timed=False, size_bytes=SORT_BYTES) as sorter:
+                    reading = Reading(cluster, Hash.draw(), sorter, None, None, lambda *_: None)
+                    await OutputReader(reading, recipe, extent).read()
+
+        for _ in range(ROUNDS + 1):
+            for name, read in (("explain", explained), ("audit", audited)):
+                began = time.perf_counter()
+                await read()
+                found.append((name, time.perf_counter() - began))
+    return iter(found[2:])  # the first of each compiles, or loads what was
+
+
+def main(keys: int, events: int, partitions: int) -> None:
+    """Measure, and print."""
+    there, about = broker.found(broker.in_memory())
+    with closing(there), tempfile.TemporaryDirectory(prefix="bench-") as name:
+        print(f"on {about}")
+        bootstrap, directory = there.bootstrap_servers, Path(name)
+        with log.made(bootstrap, partitions) as topics:
+            config = settings_of(directory, bootstrap, topics, keys)
+            settings = load(config, environ={})
+            asyncio.run(fill(bootstrap, topics[1], partitions, events))
+            took: dict[str, list[float]] = {}
+            for reader, took_s in asyncio.run(reads(settings, partitions)):
+                took.setdefault(reader, []).append(took_s)
+            for reader, each in took.items():
+                rate = events / statistics.median(each)
+                print(f"{reader}: {rate:,.0f} events/s of the output, median of {len(each)}")
+            size_bytes = asyncio.run(save_snapshots(settings, partitions, keys))
+            for _ in range(ROUNDS):
+                took_s, peak_bytes = verdict(config)
+                print(
+                    f"verdict: {took_s:.2f} s, {sized(peak_bytes)}, by snapshots of {keys:,} keys over {partitions}"
+                    f" partitions ({sized(size_bytes)})"
+                )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench explain", description=__doc__)
+    parser.add_argument("--keys", type=parse_count, default=100_000_000)
+    parser.add_argument("--events", type=parse_count, default=8_000_000)
+    parser.add_argument("--partitions", type=int, default=16)
+    asked = parser.parse_args()
+    main(asked.keys, asked.events, asked.partitions)
