@@ -60,4 +60,4 @@ async def _not_folded(_self: FoldedMemory, shard: Shard, found: Any, _foreign: o
 
 
 async def _here(*_: object) -> PlaceInInput:
-    return PlaceInInput(None, True)
+    return PlaceInInput(None, is_first=False)

@@ -214,7 +214,10 @@ def _printed(report: "KeysReport", *, as_json: bool) -> Iterator[int]:
         else:
             put(_text(report, answer))
         yield answer.status
-    if several and not as_json:
+    if several and as_json:
+        for note in report.all_notes():
+            say(f"streamdedup: note: {note}")
+    elif several:
         put(_notes(report))
 
 

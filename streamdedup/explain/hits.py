@@ -11,27 +11,16 @@ HITS_MAX = 1_000_000
 HITS_A_KEY_MAX = 20
 
 _HIT = np.dtype(
-    [
-        ("key", np.uint32),
-        ("partition", np.uint32),
-        ("offset", np.int64),
-        ("time_ms", np.int64),
-        ("generation", np.int64),
-    ]
+    [("key", np.uint32), ("partition", np.uint32), ("offset", np.int64), ("time_ms", np.int64)]
 )
-NO_GENERATION = np.iinfo(np.int64).min
 
 
 class Hit(NamedTuple):
-    """An event of the output with a wanted key: its place, and its time in ms since 1970 (-1: none).
-
-    `generation` is that of its key in a window, NO_GENERATION if it was not followed.
-    """
+    """An event of the output with a wanted key: its place, and its time in ms since 1970 (-1: none)."""
 
     partition: int
     offset: int
     time_ms: int
-    generation: int
 
 
 class Hits:
@@ -39,72 +28,62 @@ class Hits:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        self._parts: list[np.ndarray] = []
+        self._held = bytearray()
         self._counts = np.zeros(len(wanted), dtype=np.uint8)
-        self._held = 0
+        self._sorted: np.ndarray | None = None  # what is held, by key, partition and offset
         self.left_out = 0
 
-    def add(
-        self, batch: EventBatch, keys: Column, rows: Integers, generations: Integers | None = None
-    ) -> Integers:
-        """Look at the events of `rows` of a batch; return the places of the wanted keys among them.
-
-        `generations` are those of `rows`.
-        """
+    def add(self, batch: EventBatch, keys: Column, rows: Integers) -> Integers:
+        """Look at the events of `rows` of a batch; return the places of the wanted keys among them."""
         found = self._wanted.find(keys, rows)
         if not len(found.rows):
             return found.keys
         made = np.empty(len(found.rows), _HIT)
         made["key"], made["partition"] = found.keys, batch.partition
         made["offset"], made["time_ms"] = batch.offsets[found.rows], batch.timestamps[found.rows]
-        made["generation"] = NO_GENERATION
-        if generations is not None:
-            made["generation"] = generations[rows.searchsorted(found.rows)]
         self._keep(made)
         return found.keys
 
     def take(self, other: "Hits") -> None:
         """Add what another one holds."""
-        for part in other._parts:
-            self._keep(part)
+        self._keep(other._all)
         self.left_out += other.left_out
 
     def of(self, key: int) -> list[Hit]:
         """Return the events of a usable key, by its place, in the order of partition and offset."""
-        same = int(self._wanted.first_of[key])
-        found = [hit for part in self._parts for hit in part[part["key"] == same].tolist()]
-        return sorted(Hit(*hit[1:]) for hit in found)
+        if self._sorted is None:
+            held = self._all
+            self._sorted = held[np.lexsort((held["offset"], held["partition"], held["key"]))]
+            self._keys = np.ascontiguousarray(self._sorted["key"])
+        same = self._wanted.first_of[key]
+        start, stop = (int(self._keys.searchsorted(same, side)) for side in ("left", "right"))
+        return [Hit(*hit[1:]) for hit in self._sorted[start:stop].tolist()]
 
     def keys(self, partition: int | None = None) -> Integers:
         """Return the keys, each by the first of equal ones, that have an event (in that partition)."""
-        parts = [
-            part["key"] if partition is None else part["key"][part["partition"] == partition]
-            for part in self._parts
-        ]
-        return np.unique(np.concatenate([np.zeros(0, np.uint32), *parts])).astype(np.int64)
+        held = self._all
+        its = held if partition is None else held[held["partition"] == partition]
+        return its["key"].astype(np.int64)
 
-    def by_key(self) -> dict[int, list[Hit]]:
-        """Return all events by key, of which equal keys share the first."""
-        found = dict[int, list[Hit]]()
-        for part in self._parts:
-            for hit in part.tolist():
-                found.setdefault(hit[0], []).append(Hit(*hit[1:]))
-        return found
+    @property
+    def _all(self) -> np.ndarray:
+        return np.frombuffer(bytes(self._held), _HIT) if len(self._held) else np.empty(0, _HIT)
 
     def _keep(self, made: np.ndarray) -> None:
         fits = self._counts[made["key"]] + _ranks(made["key"]) < HITS_A_KEY_MAX
-        fits[np.cumsum(fits) > HITS_MAX - self._held] = False
+        fits[np.cumsum(fits) > HITS_MAX - len(self._held) // _HIT.itemsize] = False
         self.left_out += int(np.count_nonzero(~fits))
         kept = made[fits]
         np.add.at(self._counts, kept["key"], 1)
-        np.minimum(self._counts, HITS_A_KEY_MAX, out=self._counts)
-        self._held += len(kept)
         if len(kept):
-            self._parts.append(kept)
+            self._sorted = None
+            self._held += kept.tobytes()
 
 
 def _ranks(keys: "np.typing.NDArray[np.uint32]") -> Integers:
     """Return how many equal keys stand before each, (n,)."""
+    if not len(keys):
+        return np.zeros(0, dtype=np.int64)
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))

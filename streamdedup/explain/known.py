@@ -225,7 +225,7 @@ async def from_output(
     own = Hits(wanted)
     newest = np.full(len(wanted), NEVER, dtype=np.int64)
     window = WindowTime(clock) if clock else None
-    left = None if every or clock else set(np.unique(wanted.first_of).tolist())
+    left = None if every or clock else _Left(wanted, np.arange(len(wanted)))
     reading = question.reader.keyed(
         question.recipe,
         question.output,
@@ -235,15 +235,15 @@ async def from_output(
     )
     async for batch, keys, rows in reading:
         generations = window.follow(batch.timestamps[rows])[0] if window else None
-        places = own.add(batch, keys.keys, rows, generations)
+        places = own.add(batch, keys.keys, rows)
         if len(places):
             wanted_rows = wanted.find(keys.keys, rows).rows
             at = rows.searchsorted(wanted_rows)
             which = np.zeros(len(places), np.int64) if generations is None else generations[at]
             np.maximum.at(newest, places, which)
             if left is not None:
-                left.difference_update(places.tolist())
-                if not left:
+                left.found(places)
+                if not left.count:
                     await reading.aclose()
                     break
     hits.take(own)
@@ -289,15 +289,30 @@ async def look_for(
     if clock is not None and not clock.by_count and known.now is not None:
         oldest = (known.now - clock.generations + 1) * clock.slot
         first = await question.reader.from_time(output, found.partition, oldest, begin) or begin
-    left = set(wanted.first_of[places].tolist())
+    left = _Left(wanted, places)
     for low, high in ((first, known.read_from), (begin, min(first, known.read_from))):
         reading = question.reader.keyed(question.recipe, output, found.partition, low, high)
         async for batch, keys, rows in reading:
-            left.difference_update(hits.add(batch, keys.keys, rows).tolist())
-            if not left and not every:
+            left.found(hits.add(batch, keys.keys, rows))
+            if not left.count and not every:
                 await reading.aclose()
                 return True
-    return begin == start or not left
+    return begin == start or not left.count
+
+
+class _Left:
+    """Which of the keys at `places` have no event yet; `count` is their number, equal ones counted once."""
+
+    def __init__(self, wanted: Wanted, places: Integers) -> None:
+        self._left = np.zeros(len(wanted), dtype=np.bool_)
+        self._left[wanted.first_of[places]] = True
+        self.count = int(np.count_nonzero(self._left))
+
+    def found(self, keys: Integers) -> None:
+        """Note keys, each by the first of equal ones, that have an event."""
+        if len(keys):
+            self._left[keys] = False
+            self.count = int(np.count_nonzero(self._left))
 
 
 def _asked(shard: Shard, wanted: Wanted) -> tuple[Mask, Integers | None]:

@@ -472,7 +472,9 @@ class _Event:
 
     def _of(self, where: PlaceInInput) -> str:
         if where.copy is None:
-            return "an event that the input no longer holds"
+            if where.is_first:
+                return "an event that is not in the input: another program has written it to the output"
+            return "an event that the input does not hold, or no longer"
         at = texts.place(where.copy.topic, where.copy.partition, where.copy.offset)
         return at if where.is_first else f"{at} or an equal earlier one"
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from streamdedup.events import Column, Integers
 from streamdedup.explain import texts
 from streamdedup.explain.hits import Hit, Hits
 from streamdedup.explain.known import (
@@ -117,36 +118,47 @@ class KeysReport:
     def answers(self) -> Iterator[KeyAnswer]:
         """Yield the answer of each key, in the order in which they were given."""
         number = 0
-        by_key = self.hits.by_key()
         for column, places in self.wanted.blocks():
             numbers = self.wanted.usable[places]
-            homes = partitions_of(column, self.question.recipe.partitions)
+            homes = self._homes(column)
             digests = self.question.recipe.common_hash.of_column(column)
             blocked = listed(self.question.lists, column)
             for row, place in enumerate(places.tolist()):
                 while number < int(numbers[row]):
                     yield self._malformed(number)
                     number += 1
-                same = int(self.wanted.first_of[place])
                 yield KeyAnswer(
                     number=number + 1,
                     key=column[row] if len(self.wanted) <= DETAILED_MAX else None,
                     digest=digests[row].tobytes().hex(),
-                    home=int(homes[row]),
+                    home=None if homes is None else int(homes[row]),
                     listed=blocked.get(row),
-                    partitions=tuple(self._in_partitions(place, by_key.get(same, []))),
+                    partitions=tuple(self._in_partitions(place)),
                 )
                 number += 1
         while number < self.wanted.count:
             yield self._malformed(number)
             number += 1
 
+    def _homes(self, keys: Column) -> Integers | None:
+        """Return the partition of each key: by its normal form with a middle topic, else as it was given.
+
+        None if that is not kept: of several keys that were normalized.
+        """
+        recipe = self.question.recipe
+        if recipe.settings.source.repartition is None and recipe.extractor().normalizer is not None:
+            if self.wanted.count > 1:
+                return None
+            keys = Column.of([self.wanted.first])
+        return partitions_of(keys, recipe.partitions)
+
     def _malformed(self, number: int) -> KeyAnswer:
         return KeyAnswer(
             number=number + 1, malformed=self.wanted.malformed.get(number, "malformed")
         )
 
-    def _in_partitions(self, place: int, hits: Sequence[Hit]) -> Iterator[InPartition]:
+    def _in_partitions(self, place: int) -> Iterator[InPartition]:
+        hits = self.hits.of(place)
         for known in self.states:
             if not known.present[place]:
                 continue
@@ -175,7 +187,7 @@ class KeysReport:
             "listed": answer.listed and answer.listed.as_json(),
             "known_in": [self._partition_json(each) for each in answer.partitions],
             "not_read": self.unasked,
-            "notes": self.all_notes(),
+            **({"notes": self.all_notes()} if self.wanted.count == 1 else {}),
             "broken": self.broken,
             "status": BROKEN if self.broken else answer.status,
         }
@@ -226,7 +238,9 @@ class KeysReport:
             yield f"key: {texts.shown(answer.key)}"
         yield f"digest ({recipe.common_hash.name}): {answer.digest}"
         source = self.question.settings.source.shown
-        if recipe.settings.source.repartition is None:
+        if answer.home is None:
+            pass
+        elif recipe.settings.source.repartition is None:
             yield (
                 f"as a record key, Kafka's partitioner sends it to partition {answer.home} of {recipe.partitions} of"
                 f" {source}"
@@ -369,11 +383,11 @@ async def _asked_all(
 
 def _note_found(report: KeysReport, found: Mask) -> None:
     """Mark the keys that have an event in the output."""
-    found |= np.isin(report.wanted.first_of, report.hits.keys())
+    found |= report.wanted.marked(report.hits.keys())
 
 
 def _in_partition(report: KeysReport, known: Known) -> Mask:
-    return np.isin(report.wanted.first_of, report.hits.keys(known.partition))
+    return report.wanted.marked(report.hits.keys(known.partition))
 
 
 async def _placed(report: KeysReport) -> None:

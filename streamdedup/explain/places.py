@@ -7,14 +7,18 @@ from typing import Any
 from streamdedup.explain import texts
 from streamdedup.explain.hits import Hit
 from streamdedup.explain.known import Question, State
-from streamdedup.explain.search import Copy, Reader, first, row_of
+from streamdedup.explain.search import EQUALS_READ_MAX, Copy, Reader, first, row_of
+
+NO_LONGER = "the input does not hold that event, or no longer"
+NOT_OURS = "that event is not in the input: another program has written it to the output"
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceInInput:
     """The first event of the input that is equal to one of the output; None if none is found.
 
-    `is_first`: the input has lost no earlier events, and was read from its start, so no other one can have passed.
+    `is_first`: the input has lost no events, and was read from its start. So no other one can have passed; and if none
+    is found, none was there.
     """
 
     copy: Copy | None
@@ -23,7 +27,7 @@ class PlaceInInput:
     def as_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
         if self.copy is None:
-            return {"found": False}
+            return {"found": False, "of_another_program": self.is_first}
         at = self.copy
         return {
             "found": True,
@@ -36,7 +40,7 @@ class PlaceInInput:
     def __str__(self) -> str:
         """Return it for a person."""
         if self.copy is None:
-            return "the input no longer holds that event"
+            return NOT_OURS if self.is_first else NO_LONGER
         at = texts.place(self.copy.topic, self.copy.partition, self.copy.offset)
         return f"in the input: {at}" + ("" if self.is_first else ", or an equal earlier one")
 
@@ -44,7 +48,11 @@ class PlaceInInput:
 async def place_of_hit(question: Question, state: State, hit: Hit) -> PlaceInInput:
     """Return the place of the event at `hit` of the output."""
     copy = await event_at(question.reader, question.output, hit.partition, hit.offset)
-    return PlaceInInput(None, True) if copy is None else await place_of(question, state, copy)
+    return (
+        PlaceInInput(None, is_first=False)
+        if copy is None
+        else await place_of(question, state, copy)
+    )
 
 
 async def place_of(question: Question, state: State, copy: Copy) -> PlaceInInput:
@@ -62,6 +70,7 @@ async def place_of(question: Question, state: State, copy: Copy) -> PlaceInInput
         if found is not None:
             best = found
             break
+        is_first &= end - begin <= EQUALS_READ_MAX
     return PlaceInInput(best, is_first)
 
 

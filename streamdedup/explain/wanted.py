@@ -4,7 +4,6 @@ Bounded: normal forms beyond `HELD_BYTES` lie in a temporary file without a name
 alone, so nobody can make keys that look like the wanted ones.
 """
 
-import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, NamedTuple
@@ -15,17 +14,17 @@ import orjson
 
 from streamdedup.errors import ConfigError, MalformedError
 from streamdedup.events import Column, Integers
+from streamdedup.filters.base import Mask
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Digests, Hash
 
 KEYS_MAX = 1_000_000
 KEY_BYTES_MAX = 16 << 20  # no record that Kafka takes by default comes near
-HELD_BYTES = 8 << 20  # of normal forms, in memory
-BLOCK_KEYS = 1 << 16
-BLOCK_BYTES = 1 << 22
-REASONS_MAX = 1_000  # kept of malformed keys; of the others it is known that they are
-_HEAD = struct.Struct("<I")
-_BITS_MAX = 24  # of a digest, that one look-up of the table tests: 16 MB
+HELD_BYTES = 2 << 20  # of normal forms, in memory
+BLOCK_KEYS = 1 << 14
+BLOCK_BYTES = 1 << 20
+REASONS_MAX = 1_000  # kept; of other malformed keys it is only known that they are
+_BITS_MAX = 22  # of a digest, that one look-up of the table tests: 4 MB
 
 Numbers = npt.NDArray[np.uint32]
 
@@ -40,24 +39,26 @@ class Found(NamedTuple):
 class Wanted:
     """Keys, by their numbers from 0 in the order in which they were given; `usable` are those that are not malformed.
 
-    A key that is given twice has two numbers. Without an `extractor`, the keys are normal forms.
+    A key that is given twice has two numbers. Without an `extractor`, the keys are normal forms. `malformed` has the
+    first reasons, `first` the first key as it was given.
     """
 
     def __init__(self, given: Iterable[bytes], extractor: Extractor | None) -> None:
         self._extractor, self._hash = extractor, Hash.draw()
         self._texts: IO[bytes] = tempfile.SpooledTemporaryFile(HELD_BYTES)  # noqa: SIM115 - closed by `close`
+        self._blocks = list[int]()  # how many keys each has
         self.malformed: dict[int, str] = {}
-        self.count = 0
-        digests, usable = list[Digests](), list[Integers]()
+        self.count, self.first = 0, b""
+        digests, usable = bytearray(), bytearray()
         try:
             for column, numbers in self._normalized(given):
-                digests.append(self._hash.of_column(column))
-                usable.append(numbers)
+                digests += self._hash.of_column(column).data.cast("B")
+                usable += numbers.astype(np.uint32).data.cast("B")
         except BaseException:
             self.close()
             raise
-        self.usable: Integers = np.concatenate([np.zeros(0, np.int64), *usable])
-        self._index(np.concatenate([np.empty((0, 2), np.uint64), *digests]))
+        self.usable: Numbers = np.frombuffer(usable, dtype=np.uint32)
+        self._index(np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2))
 
     def close(self) -> None:
         """Remove the temporary file."""
@@ -70,15 +71,12 @@ class Wanted:
     def blocks(self) -> Iterator[tuple[Column, Integers]]:
         """Yield the normal forms of the usable keys, in blocks, with the place of each among them."""
         self._texts.seek(0)
-        at, cells, size = 0, list[bytes](), 0
-        while head := self._texts.read(_HEAD.size):
-            cells.append(self._texts.read(_HEAD.unpack(head)[0]))
-            size += len(cells[-1])
-            if len(cells) == BLOCK_KEYS or size >= BLOCK_BYTES:
-                yield Column.of(cells), np.arange(at, at + len(cells))
-                at, cells, size = at + len(cells), [], 0
-        if cells:
-            yield Column.of(cells), np.arange(at, at + len(cells))
+        at = 0
+        for count in self._blocks:
+            sizes = np.frombuffer(self._texts.read(8 * count), dtype=np.int64)
+            column = Column(self._texts.read(int(sizes.sum())), sizes.cumsum() - sizes, sizes)
+            yield column, np.arange(at, at + count)
+            at += count
 
     def find(self, keys: Column, rows: Integers) -> Found:
         """Return which of `rows` of a batch have a wanted key, by its place among the usable ones.
@@ -94,17 +92,25 @@ class Wanted:
         same = (self._sorted[at] == digests).all(axis=1)
         return Found(rows[maybe[same]], self._order[at[same]].astype(np.int64))
 
+    def marked(self, firsts: Integers) -> Mask:
+        """Return which usable keys are, or are equal to, one of `firsts`."""
+        mask = np.zeros(len(self), dtype=np.bool_)
+        mask[firsts] = True
+        return np.asarray(mask[self.first_of])
+
     def _index(self, digests: Digests) -> None:
-        order = np.lexsort((digests[:, 1], digests[:, 0]))
+        # By the first word alone, to save memory. Of a million keys two have one with a probability of 2^-25.
+        order: Numbers = digests[:, 0].argsort(kind="stable").astype(np.uint32)
         self._sorted = digests[order]
         new = np.ones(len(order), dtype=np.bool_)
         new[1:] = (self._sorted[1:] != self._sorted[:-1]).any(axis=1)
-        starts = new.nonzero()[0]
-        # lexsort is stable, so the first of equal ones is the one that was given first.
+        # The sort is stable, so the first of equal ones is the one that was given first.
+        self._order = order[new]
         self.first_of: Numbers = np.empty(len(order), dtype=np.uint32)
-        self.first_of[order] = order[starts][new.cumsum() - 1]
-        self._sorted, self._order = self._sorted[starts], order[starts].astype(np.uint32)
-        bits = min(_BITS_MAX, 10 + len(starts).bit_length())
+        self.first_of[order] = self._order[new.cumsum(dtype=np.uint32) - 1]
+        if len(self._order) < len(order):
+            self._sorted = self._sorted[new]
+        bits = min(_BITS_MAX, 10 + len(self._order).bit_length())
         self._shift = np.uint64(64 - bits)
         self._table = np.zeros(1 << bits, dtype=np.bool_)
         self._table[self._sorted[:, 0] >> self._shift] = True
@@ -131,20 +137,30 @@ class Wanted:
             yield self._taken(block)
 
     def _taken(self, block: Sequence[bytes]) -> tuple[Column, Integers]:
+        if not self.count:
+            self.first = block[0]
         column, malformed = Column.of(block), dict[int, str]()
         if self._extractor is not None:
             column, malformed = normal_forms(block, self._extractor)
         for row, reason in malformed.items():
-            self.malformed[self.count + row] = (
-                reason if len(self.malformed) < REASONS_MAX else "it is malformed"
-            )
+            if len(self.malformed) < REASONS_MAX:
+                self.malformed[self.count + row] = reason
         rows = (column.sizes >= 0).nonzero()[0]
         taken = column.take(rows)
-        for cell in taken:
-            self._texts.write(_HEAD.pack(len(cell or b"")) + (cell or b""))
+        self._texts.write(taken.sizes.astype(np.int64).data.cast("B"))
+        self._texts.write(_together(taken))
+        self._blocks.append(len(rows))
         numbers = rows + self.count
         self.count += len(block)
         return taken, numbers
+
+
+def _together(column: Column) -> bytes | memoryview:
+    """Return the cells one after the other."""
+    ends = column.starts + column.sizes
+    if len(ends) and (column.starts[1:] == ends[:-1]).all():
+        return memoryview(column.buffer)[int(column.starts[0]) : int(ends[-1])]
+    return b"".join(cell or b"" for cell in column)
 
 
 def normal_forms(given: Sequence[bytes], extractor: Extractor) -> tuple[Column, dict[int, str]]:

@@ -253,6 +253,19 @@ def test_a_duplicate_is_found_on_its_topic(asked: Asked, headers: bool, said: st
     assert said.format(topic) in asked.at(3).outcome.text
 
 
+def test_what_a_second_writer_made_known_is_told(asked: Asked) -> None:
+    """A key that another program has put into the output makes an event a duplicate; the answer says of what."""
+    asked.produce(asked.sink, [(0, user(1), b"foreign", [], None)])
+    asked.fill([1, 2])
+    report = asked.at(0)
+    assert fate(report) == ("duplicate", 0)
+    assert (
+        "of an event that is not in the input: another program has written it"
+        in report.outcome.text
+    )
+    assert f"which passed to {asked.sink}/0 offset 0" in report.outcome.text
+
+
 # --- bad input ---
 
 

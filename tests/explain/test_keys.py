@@ -8,10 +8,12 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from streamdedup.errors import ConfigError
+from streamdedup.events import Column
 from streamdedup.explain import hits as hits_module
 from streamdedup.explain import known as known_module
 from streamdedup.explain import wanted as wanted_module
 from streamdedup.kafka.records.records import Record
+from streamdedup.keys.placement import partitions_of
 from streamdedup.snapshot.touched import TouchedReader
 from streamdedup.testing.cluster import MemoryCluster
 from tests.deployment import keyed
@@ -170,6 +172,15 @@ def test_many_keys_are_answered_in_their_order(tmp_path: Path) -> None:
     assert answers[1].malformed
     assert answers[4].key == user(3)
     assert [hit.offset for hit in answers[3].partitions[0].passed] == [0]
+
+
+def test_the_partition_by_key_is_that_of_the_key_as_it_was_given(tmp_path: Path) -> None:
+    """A producer places an event before anything is normalized."""
+    asked = deployed(tmp_path, 50)
+    asked.config["key"] |= {"normalize": "lowercase"}
+    homes = [asked.key(key).home for key in (b"A", b"a")]
+    assert homes == [int(partitions_of(Column.of([key]), 50)[0]) for key in (b"A", b"a")]
+    assert homes[0] != homes[1]
 
 
 def test_a_key_of_several_partitions_is_found_in_each_with_all(tmp_path: Path) -> None:
