@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 
 from tests.broker.base import DEADLINE_S, Broker, OwnedBroker, wait_until
+from tests.broker.proxy import Delay, Frame, Proxy
 from tests.broker.topics import Event, committed, delete_records, produce
 from tests.deployment import Deployment, WorkerProcess
 
 PARTITIONS = 2
+DESCRIBE_GROUPS, LIST_GROUPS, DESCRIBE_ACLS = 15, 16, 29  # requests, by Kafka's keys
 ALWAYS_S_MAX = 20.0  # doctor's own time, as promised for a quiet machine
 # What is said of every deployment here: on a broker of the tests, or if no transaction ends meanwhile.
 NOT_THE_FAULT = frozenset({"clock", "compiled", "topic-retention", "group-unread"})
@@ -231,4 +233,37 @@ def test_a_paused_broker(private_broker: OwnedBroker, directory: Path) -> None:
     (first,) = [line for line in lines if line["check"] == "broker-versions"]
     assert exit_status == 1
     assert there.bootstrap in first["sentence"]
+    assert seconds < ALWAYS_S_MAX
+
+
+@pytest.mark.parametrize(
+    ("api", "hanging"),
+    [
+        (
+            DESCRIBE_GROUPS,
+            {"group-members", "group-meaning", "group-partitions", "group-unread"},
+        ),
+        (LIST_GROUPS, {"output-shared"}),
+        (DESCRIBE_ACLS, {"rights-topics", "rights-groups", "rights-transactions"}),
+    ],
+)
+def test_a_broker_that_hangs_in_one_answer(
+    broker: Broker, directory: Path, api: int, hanging: set[str]
+) -> None:
+    """Its lines are unknown after 10 s, and all others are as without it: none waits for it."""
+    there = Ailing(broker.bootstrap_servers, directory)
+    there.put(f"k{n}" for n in range(200))
+    late = Delay(2 * ALWAYS_S_MAX)
+
+    def hang(frame: Frame) -> Delay | None:
+        return late if frame.is_answer and frame.api == api else None
+
+    _, before, _ = there.doctor()
+    with Proxy(there.bootstrap, hang) as proxy:
+        there.config["kafka"]["bootstrap_servers"] = proxy.bootstrap_servers
+        _, lines, seconds = there.doctor()
+    waited = {line["check"] for line in lines if line["sentence"] == "no answer within 10 s"}
+    assert waited == hanging, lines
+    known = {line["check"] for line in before}
+    assert {line["check"] for line in lines} - known == hanging
     assert seconds < ALWAYS_S_MAX

@@ -1,5 +1,7 @@
 """Checks of the output: who else writes there, where a start would resume, and whether there is room in the filters."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -30,6 +32,7 @@ from streamdedup.snapshot.store import Store
 from streamdedup.units import counted
 
 STALL_S = 8.0
+UNDECIDED_S_MAX, UNDECIDED_EVERY_S = 4.0, 0.05  # while a worker commits its offsets
 COUNTED_MAX = 200_000  # events of one partition that are counted, for a filter that may be full
 GROWN_SURELY = 7  # times the keys that a filter may have, if filter.max_size is not set
 SHOWN_MAX = 5  # groups that are named
@@ -58,11 +61,16 @@ async def writers(facts: Facts) -> AsyncIterator[Line]:
 
     async def ask(cluster: Cluster) -> _Written:
         numbers = range(min(source.partitions, output.partitions))
-        stable = await cluster.stable_offsets(output.name, numbers)
-        group = settings.kafka.group_id
-        return _Written(
-            stable, await cluster.committed_all(group, source.name, numbers, stable=True)
-        )
+        group, ends_at = settings.kafka.group_id, time.monotonic() + UNDECIDED_S_MAX
+        while True:
+            stable = await cluster.stable_offsets(output.name, numbers)
+            with suppress(UndecidedError):
+                return _Written(
+                    stable, await cluster.committed_all(group, source.name, numbers, stable=True)
+                )
+            if time.monotonic() > ends_at:
+                raise UndecidedError(f"an offset of the group {group} stays undecided")
+            await asyncio.sleep(UNDECIDED_EVERY_S)
 
     try:
         found = await facts.once("written", ask)
