@@ -6,16 +6,17 @@ The order matters: with `exactly_once`, no earlier writer can change what is rea
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 
 from streamdedup.delivery.lost_markers import finish_lost
 from streamdedup.delivery.resume import PartitionState
 from streamdedup.errors import DeliveryError
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster, Writer
 from streamdedup.kafka.offsets import Committed, Note, UndecidedError
+from streamdedup.kafka.partitions import abort_command
 from streamdedup.kafka.topics import Topology, check, sink_topics
 from streamdedup.settings import Settings
 from streamdedup.snapshot.header import Log
+from streamdedup.units import moment
 
 FENCE_S_MAX = 60.0  # for the start of the producer that fences the others
 WRITER_ANSWER_S_MAX = 5.0  # for the name of an open transaction's producer, in a message
@@ -201,8 +202,7 @@ async def wait_decided(
     raise DeliveryError(
         f"{output}/{partition}: a transaction {whose} is open from offset {stable} on{writer}, so what the"
         " output holds is undecided",
-        remedy="end it (kafka-transactions.sh --bootstrap-server SERVER abort --topic"
-        f" {output} --partition {partition} --start-offset {stable}) and keep other writers off",
+        remedy=f"end it ({abort_command(output, partition, stable)}) and keep other writers off",
         finding="foreign-transaction",
     )
 
@@ -212,9 +212,8 @@ async def _writer_of(cluster: Cluster, output: str, partition: int, stable: int)
     with suppress(Exception):
         async with asyncio.timeout(WRITER_ANSWER_S_MAX):
             if first := await cluster.batch_at(output, partition, stable):
-                began = datetime.fromtimestamp(first.stamped_ms / 1000, UTC)
                 return (
                     f" (producer id {first.producer_id}, epoch {first.epoch}, its first event of"
-                    f" {began.isoformat(timespec='seconds')})"
+                    f" {moment(first.stamped_ms)})"
                 )
     return ""

@@ -54,9 +54,9 @@ def open_list(recipe: Recipe, which: str, path: Path) -> Loaded:
     try:
         listed = load_for_worker(path, recipe.common_hash.key)
     except ConfigError as error:
-        raise ConfigError(f"{which}.file: {error}") from None
+        raise ConfigError(f"{which}.file: {error.sentence}", remedy=error.remedy) from None
     except SnapshotError as error:
-        raise SnapshotError(f"{which}.file: {error}") from None
+        raise SnapshotError(f"{which}.file: {error.sentence}", remedy=error.remedy) from None
     listed.refuse_unless(recipe.extractor().normalizer)
     return Loaded(listed, _store_of(recipe, listed, path) if which == BLOCK else None)
 
@@ -69,7 +69,8 @@ def _store_of(recipe: Recipe, listed: KeyList, path: Path) -> ExactStore | None:
         return ExactStore.open(options.exact or place_of(path), listed)
     except ConfigError as error:
         raise ConfigError(
-            f"blocklist.on_positive = verify: {error}; or set blocklist.on_positive: drop"
+            f"blocklist.on_positive = verify: {error.sentence}",
+            remedy=f"{error.remedy or 'correct that'}; or set blocklist.on_positive: drop",
         ) from None
     except SnapshotError as error:
-        raise SnapshotError(f"blocklist.exact: {error}") from None
+        raise SnapshotError(f"blocklist.exact: {error.sentence}", remedy=error.remedy) from None

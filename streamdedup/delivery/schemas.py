@@ -52,7 +52,8 @@ async def registry_answering(recipe: Recipe) -> None:
             await registry.check()
     except TimeoutError:
         raise DeliveryError(
-            f"kafka.schema_registry.url: {registry.why_away or 'no answer'}; check it, and try again"
+            f"kafka.schema_registry.url: {registry.why_away or 'no answer'}",
+            remedy="check it, and try again",
         ) from None
 
 

@@ -5,12 +5,12 @@ Whatever cannot be found out in time, or at all, is left out of the message, or 
 
 import asyncio
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Fingerprint
 from streamdedup.kafka.base import Cluster
+from streamdedup.units import moment
 
 ANSWER_S_MAX = 5.0  # for each of the answers that the message needs, which are asked for at once
 COUNTED_MAX = 1_000_000  # events
@@ -74,7 +74,7 @@ async def _first(cluster: Cluster, output: str, partition: int, offset: int) -> 
     if found is None:
         return "of a producer and a time that the broker did not report"
     whose = _named(found.producer_id, found.epoch)
-    return f"of {_time(found.stamped_ms)} by {whose}"
+    return f"of {moment(found.stamped_ms)} by {whose}"
 
 
 async def _last(cluster: Cluster, output: str, partition: int, ours: int) -> str:
@@ -92,7 +92,7 @@ async def _last(cluster: Cluster, output: str, partition: int, ours: int) -> str
     if not others:
         return "the broker knows of no other producer with an id that wrote lately"
     last = max(others, key=lambda write: write.at_ms)
-    return f"of all others with an id, {_named(last.producer_id, last.epoch)} wrote last, at {_time(last.at_ms)}"
+    return f"of all others with an id, {_named(last.producer_id, last.epoch)} wrote last, at {moment(last.at_ms)}"
 
 
 def _named(producer_id: int, epoch: int) -> str:
@@ -101,11 +101,3 @@ def _named(producer_id: int, epoch: int) -> str:
         if producer_id >= 0
         else "a producer without an id"
     )
-
-
-def _time(time_ms: int) -> str:
-    """Return a record's timestamp, ms since 1970, for people; a producer may stamp anything."""
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms since 1970"

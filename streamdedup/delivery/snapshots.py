@@ -491,6 +491,6 @@ def check_directory(directory: Path) -> str | None:
             return others_may_write(directory.resolve(), but_our_groups=True)
     except OSError as error:
         raise ConfigError(
-            f"snapshot.directory = {directory}: nothing can be written there ({error.strerror}); make it writable for"
-            f" user id {os.geteuid()}, or name another"
+            f"snapshot.directory = {directory}: nothing can be written there ({error.strerror})",
+            remedy=f"make it writable for user id {os.geteuid()}, or name another",
         ) from None

@@ -122,7 +122,8 @@ async def _check_transaction_timeout(settings: Settings, cluster: Cluster) -> No
     if most is not None and ours > most:
         raise ConfigError(
             f"the brokers' transaction.max.timeout.ms is {most}, and kafka.producer.transaction_timeout_ms is {ours},"
-            " so they would refuse every transaction; lower the latter, or raise the former"
+            " so they would refuse every transaction",
+            remedy="lower the latter, or raise the former",
         )
 
 
@@ -132,6 +133,7 @@ async def _check_guarantee(settings: Settings, cluster: Cluster) -> None:
     group, topic = settings.kafka.group_id, settings.source.topic
     if not await cluster.supports_stable_offsets(group, topic):
         raise ConfigError(
-            "delivery.guarantee: exactly_once needs a broker of Kafka 2.5 or later (stable OffsetFetch); this one"
-            " has none: set at_least_once"
+            "delivery.guarantee: exactly_once needs a broker of Kafka 2.5 or later (stable OffsetFetch), and this one"
+            " is older",
+            remedy="set delivery.guarantee: at_least_once",
         )

@@ -230,11 +230,16 @@ async def _reached(settings: Settings, connect: Connect) -> StreamdedupError | N
 async def _examined(
     check: Check, facts: Facts, reached: "asyncio.Task[StreamdedupError | None]"
 ) -> list[Line]:
-    """Return the lines of a check; what keeps it from an answer is a line, too."""
+    """Return the lines of a check, which is not run if it asks brokers and none is `reached`."""
     if check.asks_brokers and (trouble := await reached) is not None:
         if check.id == _FIRST:
             return checked_by(check.id, of_error(trouble))
         return checked_by(check.id, [_unasked()])
+    return await _lines_of(check, facts)
+
+
+async def _lines_of(check: Check, facts: Facts) -> list[Line]:
+    """Run a check and return its lines; what keeps it from an answer is a line, too."""
     lines = list[Line]()
     try:
         async with asyncio.timeout(ANSWER_S_MAX):
@@ -255,11 +260,10 @@ def _of_any(error: Exception, facts: Facts) -> list[Line]:
     """Return the lines for an error that ended a check."""
     if isinstance(error, MissingError):
         return [_missing(error, facts)]
+    if isinstance(error, TrimmedError):  # meanwhile; what that means, another check says
+        return [_of_unknown(error)]
     if isinstance(error, ConfigError | DeliveryError | SnapshotError):
-        is_trimmed = isinstance(
-            error, TrimmedError
-        )  # meanwhile; what that means, another check says
-        return [_of_unknown(error)] if is_trimmed else list(of_error(error))
+        return list(of_error(error))
     return [_of_unknown(error)]
 
 
@@ -268,8 +272,7 @@ def _of_unknown(error: Exception) -> Line:
     if isinstance(error, TimeoutError):
         return unknown(f"no answer within {ANSWER_S_MAX:g} s", _AGAIN)
     if refused := refusal(error):
-        sentence, _, remedy = str(refused).partition("; ")
-        return unknown(sentence, remedy)
+        return unknown(refused.sentence, refused.remedy or _AGAIN)
     if is_away(error) or isinstance(error, OSError | StreamdedupError):
         return unknown(f"no answer: {describe_error(error)['error']}", _AGAIN)
     log.error("check_failed", error=type(error).__name__, where=traceback_without_messages(error))
@@ -307,8 +310,8 @@ def _not_sampled(error: Exception) -> Line:
     if isinstance(error, TimeoutError):
         return unknown(f"the sample took longer than {ANSWER_S_MAX:g} s", "ask for fewer --events")
     if isinstance(error, StreamdedupError):
-        sentence, _, remedy = str(error).partition("; ")
-        return unknown(f"no sample could be taken: {sentence}", remedy or _AGAIN)
+        line = next(of_error(error))
+        return unknown(f"no sample could be taken: {line.sentence}", line.remedy or _AGAIN)
     return unknown(f"no sample could be taken ({type(error).__name__})", _AGAIN)
 
 
@@ -324,9 +327,8 @@ async def log_at_start(settings: Settings, topology: Topology, connect: Connect)
     facts = Facts.knowing(settings, connect, topology)
     try:
         async with asyncio.timeout(START_S_MAX):
-            reached: asyncio.Task[StreamdedupError | None] = asyncio.create_task(_nothing())
             chosen = [check for check in CHECKS if check.at_start]
-            found = await asyncio.gather(*(_examined(check, facts, reached) for check in chosen))
+            found = await asyncio.gather(*(_lines_of(check, facts) for check in chosen))
     except TimeoutError:
         return
     finally:
@@ -336,15 +338,11 @@ async def log_at_start(settings: Settings, topology: Topology, connect: Connect)
         status.value: [line.text for line in lines if line.status is status]
         for status in (Status.FAILURE, Status.WARNING, Status.UNKNOWN)
     }
-    told = {name: texts for name, texts in by.items() if texts}
+    shown = {name: texts for name, texts in by.items() if texts}
     write = log.warning if by["failure"] or by["warning"] else log.info
     write(
         "start_checked",
         ok=sum(line.status is Status.OK for line in lines),
-        **told,
+        **shown,
         remedy="`streamdedup doctor` looks at more",
     )
-
-
-async def _nothing() -> None:
-    return None

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from streamdedup.doctor.facts import Extents, Facts, for_each
 from streamdedup.doctor.lines import Line, failure, ok, unknown, warning
 from streamdedup.kafka.base import Cluster
-from streamdedup.kafka.groups import SHARE_REMEDY, InForce
+from streamdedup.kafka.groups import NEWER_REMEDY, SHARE_REMEDY, UNSERVED_REMEDY, InForce
 from streamdedup.kafka.offsets import Committed
+from streamdedup.kafka.partitions import abort_command
 from streamdedup.kafka.topics import Topic
 from streamdedup.metrics.findings import (
     FOREIGN_TRANSACTION,
@@ -35,8 +36,7 @@ async def members(facts: Facts) -> AsyncIterator[Line]:
             yield failure(
                 f"{counted(len(found.newer), 'member')} of the new group protocol (KIP-848) took partitions of it:"
                 f" {_named(found.newer)}; no worker reads what they take",
-                "stop them, or give them another group.id; `streamdedup reset` moves the offsets back if they committed"
-                " any",
+                NEWER_REMEDY,
                 group,
                 OTHER_PROTOCOL,
             )
@@ -246,7 +246,7 @@ def _served(group: str, every: set[tuple[str, int]], assigned: frozenset[tuple[s
     topic, number = left[0]
     return warning(
         f"no member of the group has {counted(len(left), 'partition')}, so nobody reads them (one is {topic}/{number})",
-        "if this lasts, restart a worker: the leader of the group assigns them then",
+        UNSERVED_REMEDY,
         group,
         PARTITIONS_UNSERVED,
     )
@@ -281,8 +281,7 @@ async def _open_on(
         yield kind(
             f"a transaction of producer id {first.producer_id}, epoch {first.epoch}, is open from offset"
             f" {held[number]} on, its first event of {moment(first.stamped_ms)}: nothing above it is read",
-            "have its producer end it, or abort it: kafka-transactions.sh --bootstrap-server SERVER abort --topic"
-            f" {topic} --partition {number} --start-offset {held[number]}",
+            f"have its producer end it, or abort it: {abort_command(topic, number, held[number])}",
             f"{topic}/{number}",
             finding,
         )

@@ -83,13 +83,13 @@ def unknown(sentence: str, remedy: str, place: str | None = None) -> Line:
 
 
 def of_error(error: StreamdedupError, place: str | None = None) -> Iterator[Line]:
-    """Yield a failure for each problem that `error` lists, one a line."""
+    """Yield a failure for `error`; if it lists several problems, one a line, a failure for each."""
     kind = KINDS.get(error.finding or "")
     if error.remedy:
         yield failure(error.sentence, error.remedy, place, kind)
         return
-    for text in str(error).splitlines():
-        sentence, _, remedy = text.partition("; ")
+    for problem in error.sentence.splitlines():
+        sentence, _, remedy = problem.partition("; ")  # each problem has its own remedy
         yield failure(sentence, remedy or "resolve that, and run this again", place, kind)
 
 

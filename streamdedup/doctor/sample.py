@@ -133,7 +133,7 @@ def _reasons(found: Sampled) -> str:
     for reason, events in found.reasons.most_common(REASONS_MAX):
         topic, partition, offset, _byte = found.first[reason]
         shown.append(f"{events:,} times {reason} (first at {topic}/{partition}, offset {offset})")
-    return "; ".join(shown).replace("; ", ", ")
+    return ", ".join(shown)
 
 
 def partitions(found: Sampled) -> Iterator[Line]:

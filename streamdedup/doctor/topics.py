@@ -7,6 +7,7 @@ from streamdedup.delivery.schemas import registry_answering
 from streamdedup.doctor.facts import Facts
 from streamdedup.doctor.lines import Line, failure, of_error, ok, unknown, warning
 from streamdedup.errors import ConfigError
+from streamdedup.kafka.partitions import LEADER_REMEDY, WITHOUT_LEADER
 from streamdedup.kafka.retention import shortfall
 from streamdedup.kafka.sink import BATCH_BYTES_MAX
 from streamdedup.kafka.topics import FOREVER, Topic, Topology, sink_topics
@@ -81,7 +82,7 @@ def _too_few(topic: Topic, brokers: int) -> Iterator[Line]:
         yield failure(
             f"{counted(len(short), 'partition')} with fewer replicas in sync than min.insync.replicas={least} (one is"
             f" {topic.name}/{short[0]}): no event is taken there",
-            "start the brokers of its replicas (kafka-topics.sh --describe names them)",
+            LEADER_REMEDY,
             topic.name,
         )
     behind = [n for n, p in sorted(writable.items()) if least <= len(p.in_sync) < len(p.on)]
@@ -114,8 +115,8 @@ async def leaders(facts: Facts) -> AsyncIterator[Line]:
         for number in topic.leaderless:
             wrong = True
             yield failure(
-                "it has no leader, so nothing is read from it or written to it",
-                "start the brokers of its replicas (kafka-topics.sh --describe names them)",
+                WITHOUT_LEADER,
+                LEADER_REMEDY,
                 f"{name}/{number}",
                 NO_LEADER,
             )

@@ -1,10 +1,8 @@
 """Places and times as text."""
 
-from datetime import UTC, datetime
-
 from streamdedup.events import NO_TIMESTAMP
-from streamdedup.filters.window.clock import EARLIEST, LATEST, UNDATED, Clock
-from streamdedup.units import escaped
+from streamdedup.filters.window.clock import UNDATED, Clock
+from streamdedup.units import escaped, moment
 
 SHOWN_MAX = 200  # the characters of a key
 
@@ -15,16 +13,12 @@ def place(topic: str, partition: int, offset: int) -> str:
 
 
 def time(time_ms: int) -> str:
-    """Return a time in UTC; `without a time` for an event that has none."""
-    if time_ms == NO_TIMESTAMP:
-        return "without a time"
-    if not EARLIEST <= time_ms < LATEST:
-        return f"{time_ms} ms since 1970"
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    """Return a time, in ms since 1970, as `moment` does; `without a time` for an event that has none."""
+    return "without a time" if time_ms == NO_TIMESTAMP else moment(time_ms)
 
 
 def shown(key: bytes) -> str:
-    """Return a key for the screen of who asked: cut, and without what moves a cursor."""
+    """Return a key for the person who asked for it: at most SHOWN_MAX characters, escaped."""
     text = escaped(key[: 4 * SHOWN_MAX])
     if len(text) <= SHOWN_MAX and len(key) <= 4 * SHOWN_MAX:
         return text

@@ -248,9 +248,10 @@ async def soon(
                 )
         except TimeoutError:
             raise DeliveryError(
-                f"no broker answered at {options.bootstrap_servers} within {limit_s:g} s; look at the"
+                f"no broker answered at {options.bootstrap_servers} within {limit_s:g} s",
+                remedy="look at the"
                 " brokers, their advertised.listeners, kafka.bootstrap_servers and kafka.security_protocol, then try"
-                " again"
+                " again",
             ) from None
         try:
             yield opened

@@ -43,6 +43,11 @@ _CLIENT_ID, _HOST, _TYPE, _CLASSIC = 4, 5, 10, 0
 _SHARING_ID, _SHARING_HOST = 3, 4
 _NO_SUCH_GROUP = (35, 69)  # the broker has no such protocol in force, or no such group in it
 NO_GENERATION, NO_MEMBER, AS_LONG_AS_CONFIGURED = -1, "", -1
+NEWER_REMEDY = (
+    "stop them, or give them another group.id;"
+    " `streamdedup reset` moves the offsets back if they committed any"
+)
+UNSERVED_REMEDY = "if this lasts, restart a worker: the leader of the group assigns them then"
 SHARE_REMEDY = (
     "stop its members, and delete it: kafka-share-groups.sh --bootstrap-server SERVER --delete --group {group}; or give"
     " the worker another kafka.group_id (docs/runbook.md)"
@@ -270,5 +275,6 @@ async def move(client: Any, group: str, topic: str, offsets: Mapping[int, tuple[
         await asked(client, group, request, taken)
     except _HAS_MEMBERS:
         raise DeliveryError(
-            f"the group {group} has members: a worker joined meanwhile; stop all workers, and try again"
+            f"the group {group} has members: a worker joined meanwhile",
+            remedy="stop all workers, and try again",
         ) from None

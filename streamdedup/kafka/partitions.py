@@ -1,9 +1,23 @@
-"""A partition of an input, since of several topics its number alone does not name it; and who wrote to a partition."""
+"""A partition of an input, since of several topics its number alone does not name it; and who wrote to a partition.
+
+Besides, the remedies for a partition without a leader, and for a transaction that stays open.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from typing_extensions import override
+
+WITHOUT_LEADER = "it has no leader, so nothing is read from it or written to it"
+LEADER_REMEDY = "start the brokers of its replicas (kafka-topics.sh --describe names them)"
+
+
+def abort_command(topic: str, partition: int, offset: int) -> str:
+    """Return the command that aborts the transaction which is open from `offset` of a partition on."""
+    return (
+        f"kafka-transactions.sh --bootstrap-server SERVER abort --topic {topic} --partition {partition}"
+        f" --start-offset {offset}"
+    )
 
 
 class InputPartition(NamedTuple):

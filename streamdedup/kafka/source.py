@@ -345,7 +345,8 @@ class KafkaMember:
         if name is not None and often:
             raise DeliveryError(
                 f"thrown out of the group {len(self._losses)} times within {session_s:g} s: another worker probably"
-                f" has the same kafka.group_instance_id, {name}; give each worker its own, or none"
+                f" has the same kafka.group_instance_id, {name}",
+                remedy="give each worker its own, or none",
             )
 
     @property

@@ -157,7 +157,7 @@ def message(op: Op, reason: str, actor: str = "") -> bytes | None:
                 f"--{name} has {len(text)} characters; the limit is {most}; shorten it"
             )
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise ConfigError(f"--{name} is not UTF-8; write it in UTF-8")
+            raise ConfigError(f"--{name} is not UTF-8", remedy="write it in UTF-8")
     return orjson.dumps({"op": op, **given})
 
 
@@ -191,13 +191,14 @@ def refuse_too_many(changes: Changes, topic: str) -> None:
     """Raise ConfigError if `topic` holds more changes than a worker keeps. Blocking, for some milliseconds."""
     if changes.more_than(CHANGES_MAX):
         raise ConfigError(
-            f"the topic {topic} holds more than {CHANGES_MAX:,} changes; build the list again with them, and write null"
-            " values for their keys"
+            f"the topic {topic} holds more than {CHANGES_MAX:,} changes",
+            remedy="build the list again with them, and write null values for their keys",
         )
     if changes.moved > MOVED_MAX:
         raise ConfigError(
             f"the topic {topic} holds changes of more than {MOVED_MAX:,} entries in several partitions each, as after"
-            " partitions were added; run `streamdedup lists undo` and then `lists add` or `remove` for such entries"
+            " partitions were added",
+            remedy="run `streamdedup lists undo` and then `lists add` or `remove` for such entries",
         )
 
 
@@ -209,21 +210,22 @@ async def control_topic(cluster: Cluster, topic: str) -> Topic:
     found = (await cluster.describe([topic])).topics.get(topic)
     if found is None:
         raise ConfigError(
-            f"the topic {topic} does not exist or may not be seen; create it with cleanup.policy=compact, or delete"
-            " blocklist.control_topic"
+            f"the topic {topic} does not exist or may not be seen",
+            remedy="create it with cleanup.policy=compact, or delete blocklist.control_topic",
         )
     if found.settings and (not found.compacted or found.deletes_by_age):
         raise ConfigError(
-            f"the topic {topic} deletes old messages, so changes of the list would be lost; set its cleanup.policy to"
-            " compact"
+            f"the topic {topic} deletes old messages, so changes of the list would be lost",
+            remedy="set its cleanup.policy to compact",
         )
     if not found.may(READ):
         raise ConfigError(
-            f"the right Read on topic {topic} is missing; grant it (docs/security.md)"
+            f"the right Read on topic {topic} is missing", remedy="grant it (docs/security.md)"
         )
     if found.partitions > PARTITIONS_MAX:
         raise ConfigError(
             f"the topic {topic} has {found.partitions} partitions, and a control topic may have {PARTITIONS_MAX} at"
-            " most; name another one in blocklist.control_topic"
+            " most",
+            remedy="name another one in blocklist.control_topic",
         )
     return found

@@ -68,7 +68,7 @@ class ExactStore:
         try:
             self._owner = Owner.from_header(self._digests.header)
         except SnapshotError as error:
-            raise SnapshotError(f"cannot use {path}: {error}; {AGAIN}") from None
+            raise SnapshotError(f"cannot use {path}: {error}", remedy=AGAIN) from None
 
     @classmethod
     def open(cls, place: Path, listed: KeyList) -> Self:
@@ -79,7 +79,8 @@ class ExactStore:
         if listed.kind == EXACT_KIND:
             raise ConfigError(
                 f"the list {listed.path or listed.name} is of kind exact, whose error rate is n/2^64 already, so it has"
-                " no exact store; build it with --exact and another --kind"
+                " no exact store",
+                remedy="build it with --exact and another --kind",
             )
         store = cls(_store_of(place, listed))
         store.refuse_other(Owner.of_list(listed.header()))
@@ -102,7 +103,8 @@ class ExactStore:
             if theirs != ours:
                 raise ConfigError(
                     f"{self.path} is not the exact store of this list: it has {each.name} {theirs!r} instead of"
-                    f" {ours!r}; {AGAIN}"
+                    f" {ours!r}",
+                    remedy=AGAIN,
                 )
 
 
@@ -133,7 +135,8 @@ def _store_of(place: Path, listed: KeyList) -> Path:
         f"{place} holds only version {', '.join(there[-NAMED_MAX:])}" if there else _no_store(place)
     )
     raise ConfigError(
-        f"the list {listed.path or listed.name}, version {listed.version}, has no exact store: {found}; {AGAIN}"
+        f"the list {listed.path or listed.name}, version {listed.version}, has no exact store: {found}",
+        remedy=AGAIN,
     )
 
 

@@ -161,9 +161,10 @@ class KeyList:
         if id_of(found) != built.normalize:
             raise ConfigError(
                 f"the list {self.path or self.name} holds keys normalized by {built.normalize!r}, but would be asked"
-                f" for keys normalized by {id_of(found)!r}; build it again with the worker's key.normalize and"
+                f" for keys normalized by {id_of(found)!r}",
+                remedy=f"build it again with the worker's key.normalize and"
                 f" its rules (`lists build -c`), or set the worker's key.normalize: {built.normalizing.name}, with"
-                " the rules of this list"
+                " the rules of this list",
             )
 
     def normalizer(self) -> Normalizer | None:
@@ -220,7 +221,8 @@ def load(path: str | os.PathLike[str], *, hash_key: bytes = b"", verify: bool = 
     with files.reading(source, mmap=mapped, verify=verify) as reader:
         if (kind := reader.header.filter.get("kind")) != files.LIST:
             raise ConfigError(
-                f"cannot use {source}: it is a filter of kind {kind}, not a list; `streamdedup lists build` makes one"
+                f"cannot use {source}: it is a filter of kind {kind}, not a list",
+                remedy="`streamdedup lists build` makes one",
             )
         made = files.made_by(KeyList.from_parts, reader, hash_key, source)
         return replace(made, path=source, is_mapped=mapped)

@@ -52,7 +52,7 @@ class SortedDigests:
                 weakref.finalize(self, os.close, self._fd)
                 self.header = self._scanned()
             except SnapshotError as error:
-                raise SnapshotError(f"cannot use {path}: {error}; {remedy}") from None
+                raise SnapshotError(f"cannot use {path}: {error}", remedy=remedy) from None
         self._firsts = self._index.firsts()
 
     def find(self, digests: Digests) -> Mask:
@@ -101,8 +101,8 @@ class SortedDigests:
                 size = os.preadv(self._fd, [into], self._index.start + at)
                 if size != len(into) or crc32c(into) != sums[block]:
                     raise SnapshotError(
-                        f"cannot use {self.path}: block {block} has changed since the file was opened; check its disk,"
-                        f" or {self._remedy}"
+                        f"cannot use {self.path}: block {block} has changed since the file was opened",
+                        remedy=f"check its disk, or {self._remedy}",
                     )
         return rows
 

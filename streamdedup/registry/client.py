@@ -224,7 +224,8 @@ def _parsed(status: int, body: bytes) -> object:
 
 def _no_registry(what: str) -> DeliveryError:
     return DeliveryError(
-        f"{_WHERE}.url answers as no schema registry does: {what}; give the address below which it has /schemas/ids"
+        f"{_WHERE}.url answers as no schema registry does: {what}",
+        remedy="give the address below which it has /schemas/ids",
     )
 
 

@@ -34,8 +34,8 @@ async def topology_of(settings: Settings, cluster: Cluster, inputs: Sequence[str
         )
     if middle not in topology.topics:
         raise ConfigError(
-            f"the middle topic {middle} does not exist or may not be seen; check source.repartition.topic, or start a"
-            " worker, which makes it"
+            f"the middle topic {middle} does not exist or may not be seen",
+            remedy="check source.repartition.topic, or start a worker, which makes it",
         )
     if problems := other_partitions(topology[middle], options_of(settings).partitions):
         raise ConfigError("\n".join(problems))

@@ -37,13 +37,14 @@ async def check_groups(settings: Settings, cluster: Cluster) -> None:
         if not await cluster.supports_stable_offsets(group, middle):
             raise ConfigError(
                 "source.repartition needs a broker of Kafka 2.5 or later (stable OffsetFetch), whatever"
-                " delivery.guarantee says; upgrade the broker, or remove the option"
+                " delivery.guarantee says",
+                remedy="upgrade the broker, or remove the option",
             )
         if others := sorted(await cluster.topics_of(group) - {middle}):
             raise ConfigError(
                 f"the group {group} has offsets on {', '.join(others[:3])}, and with source.repartition it reads"
-                f" {middle} alone: what it has emitted is spread over partitions by another rule; {_ANEW}"
-                " (docs/partitioning.md)"
+                f" {middle} alone: what it has emitted is spread over partitions by another rule",
+                remedy=f"{_ANEW} (docs/partitioning.md)",
             )
         if not await check_owner(cluster, middle, group):
             log.info(
@@ -117,8 +118,9 @@ async def check_owner(cluster: Cluster, middle: str, group: str) -> bool:
     if strangers:
         raise ConfigError(
             f"the group {', '.join(sorted(strangers)[:3])} has offsets on the middle topic {middle}: it belongs to the"
-            f" group {group} alone, whose workers delete what they have read; stop that group and delete its offsets,"
-            " or name another source.repartition.topic"
+            f" group {group} alone, whose workers delete what they have read",
+            remedy="stop that group and delete its offsets,"
+            " or name another source.repartition.topic",
         )
     return strangers is not None
 
@@ -128,7 +130,8 @@ def check_purge(middle: Topic) -> None:
     if not middle.may(DELETE):
         raise ConfigError(
             f"the right Delete on topic {middle.name} is missing, without which its disk fills up: what was read is"
-            " deleted from it; grant it (docs/security.md)"
+            " deleted from it",
+            remedy="grant it (docs/security.md)",
         )
 
 
@@ -158,8 +161,8 @@ async def check_not_staged(settings: Settings, cluster: Cluster) -> None:
             if any(note.placed for note in notes.values()):
                 raise ConfigError(
                     f"the group {group} has worked with source.repartition, by the middle topic {name}: what it has"
-                    f" emitted is spread over partitions by the judged key, and {source} is not; set"
-                    f" source.repartition again, or {_ANEW} (docs/partitioning.md)"
+                    f" emitted is spread over partitions by the judged key, and {source} is not",
+                    remedy=f"set source.repartition again, or {_ANEW} (docs/partitioning.md)",
                 )
 
 

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from streamdedup.delivery.cross_partition import REMEDY
 from streamdedup.delivery.leader_clocks import UNVERIFIED
 from streamdedup.delivery.lifecycle import Delivery, State
+from streamdedup.kafka.groups import NEWER_REMEDY, UNSERVED_REMEDY
+from streamdedup.kafka.partitions import LEADER_REMEDY, WITHOUT_LEADER
 from streamdedup.metrics import findings
 from streamdedup.metrics.findings import Finding, Kind
 from streamdedup.metrics.prevalence import REMEDIES
@@ -227,15 +229,15 @@ def _of_new_protocol(members: int, group: str) -> Finding:
     return findings.OTHER_PROTOCOL.at(
         None,
         f"{counted(members, 'member')} of the new group protocol (KIP-848) took partitions of {group}",
-        "stop them, or give them another group.id",
+        NEWER_REMEDY,
     )
 
 
 def _without_leader(topic: str, partition: int) -> Finding:
     return findings.NO_LEADER.at(
         f"{topic}/{partition}",
-        "it has no leader, so nothing is read from it or written to it",
-        "start the brokers of its replicas (kafka-topics.sh --describe names them)",
+        WITHOUT_LEADER,
+        LEADER_REMEDY,
     )
 
 
@@ -246,7 +248,7 @@ def _unserved(status: Status, group: str) -> Iterator[Finding]:
         yield findings.PARTITIONS_UNSERVED.at(
             None,
             f"no member of {group} has {missing}, so nobody reads them (one is {topic}/{partition})",
-            "if this lasts, restart a worker: the leader of the group assigns them then",
+            UNSERVED_REMEDY,
         )
 
 

@@ -129,14 +129,15 @@ def check_target(target: Path) -> None:
     ):
         if kind := kind_of(target.stat().st_mode):
             instead = "name a file in it" if target.is_dir() else "name another file"
-            raise SnapshotError(f"cannot write {target}: it is {kind}; {instead}")
+            raise SnapshotError(f"cannot write {target}: it is {kind}", remedy=instead)
         if target.is_symlink() and _is_of_process(target.parent.resolve() / target.readlink()):
             raise SnapshotError(
-                f"cannot write {target}: it is a link to an open file; name another file"
+                f"cannot write {target}: it is a link to an open file", remedy="name another file"
             )
     if not target.parent.is_dir():
         raise SnapshotError(
-            f"cannot write {target}: there is no directory {target.parent}; make it, or name another"
+            f"cannot write {target}: there is no directory {target.parent}",
+            remedy="make it, or name another",
         )
 
 
@@ -149,7 +150,7 @@ def _check_name(path: Path) -> None:
     """SnapshotError if no file can have this name."""
     if not can_be_path(path):
         raise SnapshotError(
-            f"cannot use {str(path)!r}: no file can have that name; write another one"
+            f"cannot use {str(path)!r}: no file can have that name", remedy="write another one"
         )
 
 
@@ -180,7 +181,8 @@ def filter_by(
     if reader.header.filter.get("kind") == LIST:
         raise ConfigError(
             f"cannot use {name}: it is a list that `streamdedup lists build` wrote, with the normalization of"
-            " its keys; load it by streamdedup.lists.load"
+            " its keys",
+            remedy="load it by streamdedup.lists.load",
         )
     return made_by(make, reader, hash_key, name)
 
@@ -210,7 +212,7 @@ def unusable(name: Path | str, error: SnapshotError | OSError) -> SnapshotError:
         remedy = "name a regular file, or a link to one"
     elif isinstance(error, ForeignError):
         remedy = "name a file that `save`, `lists build` or a worker wrote, or a copy of it"
-    return SnapshotError(f"cannot use {name}: {error}; {remedy}")
+    return SnapshotError(f"cannot use {name}: {error}", remedy=remedy)
 
 
 def made_by(make: Make[Made], reader: SnapshotReader, hash_key: bytes, path: Path | str) -> Made:
@@ -246,7 +248,7 @@ def content_of(
     def closing() -> tuple[Mapping[str, Any], int]:
         of_filter, end = filter_.header(), end_label()
         if tuple(buffer.nbytes for buffer in filter_.buffers()) != header.buffer_sizes:
-            raise SnapshotError("the filter grew while it was saved; save it again")
+            raise SnapshotError("the filter grew while it was saved", remedy="save it again")
         return of_filter, end
 
     return pieces(header, buffers, closing)
@@ -363,7 +365,8 @@ def _checked_hash(header: Header, hash_key: bytes, path: Path | str) -> Hash:
     if header.secret:
         if hash_key:
             raise ConfigError(
-                f"cannot use {path}: the secret of its hash was drawn, and is in the file; leave hash_key out"
+                f"cannot use {path}: the secret of its hash was drawn, and is in the file",
+                remedy="leave hash_key out",
             )
         return _hash_of(header)
     if name == "siphash" and not hash_key:
@@ -380,7 +383,7 @@ def _checked_hash(header: Header, hash_key: bytes, path: Path | str) -> Hash:
         hash_ = _hash_of(header, hash_key)
     except ConfigError as error:
         raise ConfigError(
-            f"cannot use {path}: {error}; give the hash_key with which it was built"
+            f"cannot use {path}: {error}", remedy="give the hash_key with which it was built"
         ) from error
     if hash_key and hash_.check != header.filter.get("hash_check"):
         raise OtherHashError(

@@ -17,7 +17,7 @@ from contextlib import suppress
 import structlog
 
 from streamdedup.kafka.base import Cluster, Member
-from streamdedup.kafka.groups import SHARE_REMEDY, InForce
+from streamdedup.kafka.groups import NEWER_REMEDY, SHARE_REMEDY, InForce
 from streamdedup.logs import RateLimit
 from streamdedup.metrics import findings
 from streamdedup.server import Status
@@ -126,8 +126,7 @@ class GroupWatch:
                 among_them=list(self._newer[:SHOWN_MAX]),
                 reason="they joined the group by the new protocol (KIP-848) and have a share of its partitions: no"
                 " worker reads what they take",
-                remedy="stop them, or give them another group.id; `streamdedup reset` moves the offsets back if they"
-                " committed any",
+                remedy=NEWER_REMEDY,
             )
 
     async def _look(self) -> None:

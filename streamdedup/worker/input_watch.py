@@ -7,14 +7,15 @@ it after the time-out that the producer chose, unless it hangs.
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 
 import structlog
 
 from streamdedup.events import Fingerprint
 from streamdedup.kafka.base import Cluster, Source
+from streamdedup.kafka.partitions import abort_command
 from streamdedup.server import Status
 from streamdedup.server.status import OpenTransaction
+from streamdedup.units import moment
 
 log = structlog.get_logger(__name__)
 
@@ -90,8 +91,7 @@ class InputWatch:
             epoch=first and first.epoch,
             seconds=round(asyncio.get_running_loop().time() - since, 1),
             reason="nothing above that offset is read before this transaction of the input's producer has ended",
-            remedy="have its producer end it, or abort it: kafka-transactions.sh --bootstrap-server SERVER abort"
-            f" --topic {topic} --partition {partition} --start-offset {offset}",
+            remedy=f"have its producer end it, or abort it: {abort_command(topic, partition, offset)}",
         )
         return held
 
@@ -100,8 +100,7 @@ def _whose(first: Fingerprint | None) -> str:
     """Return, for people, who wrote the first undecided record batch; an empty text if that is not known."""
     if first is None:
         return ""
-    began = datetime.fromtimestamp(first.stamped_ms / 1000, UTC)
     return (
         f" of producer id {first.producer_id}, epoch {first.epoch}, its first event of"
-        f" {began.isoformat(timespec='seconds')},"
+        f" {moment(first.stamped_ms)},"
     )

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 
 import structlog
 
+from streamdedup.kafka.partitions import LEADER_REMEDY
 from streamdedup.server import Status
 
 log = structlog.get_logger(__name__)
@@ -32,7 +33,7 @@ class LeaderWatch:
                 topic=topic,
                 partitions=partitions,
                 reason="nothing is read from it or written to it before a broker that has its data is back",
-                remedy="start the brokers of its replicas (kafka-topics.sh --describe names them)",
+                remedy=LEADER_REMEDY,
             )
         for topic, partitions in _by_topic(known - lasting).items():
             log.info("partition_has_leader", topic=topic, partitions=partitions)

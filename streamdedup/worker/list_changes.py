@@ -22,6 +22,7 @@ from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.client.connection import describe_error
 from streamdedup.kafka.client.patience import Backoff
 from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.partitions import abort_command
 from streamdedup.keys.hashing import Hash
 from streamdedup.keys.normalizers.base import Normalizer
 from streamdedup.lists.control import Change, control_topic, read_change, refuse_too_many
@@ -308,8 +309,7 @@ class ControlTopic:
         self._behind(
             f"a transaction is open from offset {offset} of partition {partition} on: what is written after that cannot"
             " be read before it ends",
-            "wait for its end, or end it (kafka-transactions.sh --bootstrap-server SERVER abort --topic"
-            f" {self._topic} --partition {partition} --start-offset {offset})",
+            f"wait for its end, or end it ({abort_command(self._topic, partition, offset)})",
             partition=partition,
             offset=offset,
             **writer,

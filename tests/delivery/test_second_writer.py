@@ -21,7 +21,7 @@ from tests.memory import over
 T = TypeVar("T")
 
 AT_MS = 1_700_000_000_000
-AT = "2023-11-14T22:13:20+00:00"
+AT = "2023-11-14T22:13:20Z"
 REMEDY = "every output partition takes one writer, so stop the other and restart"
 
 

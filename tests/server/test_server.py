@@ -265,7 +265,7 @@ def test_what_is_around_a_middle_topic_is_told() -> None:
         " the disk fills up meanwhile; check the brokers, and the right Delete on it",
         "note: events: 1 partition waits",
         "warning: 2 members of the new group protocol (KIP-848) took partitions of the first stage's group; stop them,"
-        " or give them another group.id",
+        " or give them another group.id; `streamdedup reset` moves the offsets back if they committed any",
     ]
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from streamdedup.errors import ConfigError, MalformedError
@@ -12,7 +11,7 @@ from streamdedup.lists.in_force import ChangeInForce, InForce, changes_in_force
 from streamdedup.lists.matching import asked_for
 from streamdedup.lists.normalization import Normalizing
 from streamdedup.settings import Settings
-from streamdedup.units import counted, escaped
+from streamdedup.units import counted, escaped, moment
 
 LIMIT_MAX = 100_000
 
@@ -124,12 +123,5 @@ def _entries(number: int, text: bytes, normalizing: Normalizing) -> list[bytes]:
 
 
 def _time(time_ms: int) -> str | None:
-    """Return a message's timestamp, ms since 1970, for people; None if it is no time of a calendar."""
-    try:
-        return (
-            f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-            if time_ms >= 0
-            else None
-        )
-    except (ValueError, OverflowError, OSError):
-        return None
+    """Return a message's timestamp, ms since 1970, for people; None if it has none."""
+    return moment(time_ms) if time_ms >= 0 else None

@@ -190,7 +190,8 @@ async def _check_welcome(
         # aiokafka takes the refusal of a token for success.
         if options.sasl_mechanism == "OAUTHBEARER":
             raise ConfigError(
-                f"kafka.sasl_oauth_token_provider: {host}:{port} refuses its token; return one that the broker trusts"
+                f"kafka.sasl_oauth_token_provider: {host}:{port} refuses its token",
+                remedy="return one that the broker trusts",
             )
 
 
@@ -244,11 +245,12 @@ def _token_provider(options: KafkaOptions) -> AbstractTokenProvider:
         provider = getattr(import_module(module), name)()
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f"{where}: {_missing_in(module, error)}; give package.module:factory of something that can be imported"
+            f"{where}: {_missing_in(module, error)}",
+            remedy="give package.module:factory of something that can be imported",
         ) from None
     except Exception as error:
         raise ConfigError(
-            f"{where}: the factory raised {type(error).__name__}; correct it"
+            f"{where}: the factory raised {type(error).__name__}", remedy="correct it"
         ) from error
     if not isinstance(provider, AbstractTokenProvider):
         raise ConfigError(
@@ -269,8 +271,8 @@ class _Checked(AbstractTokenProvider):
         token = await self._provider.token()
         if not isinstance(token, str) or not is_word(token):
             raise ConfigError(
-                "kafka.sasl_oauth_token_provider: its token is not one word of visible ASCII characters; return it"
-                " without line ends and blanks"
+                "kafka.sasl_oauth_token_provider: its token is not one word of visible ASCII characters",
+                remedy="return it without line ends and blanks",
             )
         return token
 

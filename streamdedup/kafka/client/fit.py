@@ -29,8 +29,9 @@ def check() -> None:
     """ConfigError if the seams do not fit the installed aiokafka."""
     if reason := unfit():
         raise ConfigError(
-            f"aiokafka {aiokafka.__version__} does not fit: {reason}; install one that this version of streamdedup"
-            f" was made for: pip install 'aiokafka=={KNOWN}*'"
+            f"aiokafka {aiokafka.__version__} does not fit: {reason}",
+            remedy=f"install one that this version of streamdedup"
+            f" was made for: pip install 'aiokafka=={KNOWN}*'",
         )
 
 

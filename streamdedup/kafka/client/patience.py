@@ -109,7 +109,8 @@ class Patience:
         if limit_s is not None and self.away_s > limit_s:
             raise DeliveryError(
                 f"no {self.awaited} was there for {self.away_s:.0f} s ({', '.join(sorted(self._since)[:3])}), longer"
-                f" than kafka.give_up_after_s: {limit_s:g}; look at it, then restart the worker"
+                f" than kafka.give_up_after_s: {limit_s:g}",
+                remedy="look at it, then restart the worker",
             )
 
 
