@@ -29,8 +29,9 @@ from streamdedup.commands.audit.read import OutputReader, Reading
 from streamdedup.commands.audit.rows import Sorter
 from streamdedup.commands.audit.run import SORT_BYTES
 from streamdedup.delivery.recipe import Recipe
+from streamdedup.delivery.services import MemoryServices
 from streamdedup.explain.hits import Hits
-from streamdedup.explain.known import Question, from_output, services_for, state_of
+from streamdedup.explain.known import Question, from_output, state_of
 from streamdedup.explain.search import Reader
 from streamdedup.explain.wanted import Wanted
 from streamdedup.kafka.cluster import kafka_cluster
@@ -38,6 +39,7 @@ from streamdedup.keys.hashing import Hash
 from streamdedup.rules.lists import NO_LISTS
 from streamdedup.settings import Settings, load
 from streamdedup.snapshot import Store
+from streamdedup.threads import Threads
 from streamdedup.units import parse_count, sized
 
 FORM = Form(120)
@@ -138,7 +140,7 @@ async def reads(settings: Settings, partitions: int) -> Iterator[tuple[str, floa
             recipe=recipe,
             lists=NO_LISTS,
             reader=Reader(cluster, lambda *_: None),
-            services=services_for(cluster),
+            services=MemoryServices(cluster=cluster, threads=Threads()),
         )
 
         async def explained() -> None:

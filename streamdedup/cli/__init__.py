@@ -43,7 +43,7 @@ from streamdedup.cli.pipe import add_pipe
 from streamdedup.cli.plan import add_plan
 from streamdedup.cli.reset import add_reset
 from streamdedup.cli.streams import compiling, is_unread, put, say, write
-from streamdedup.cli.trial import add_try
+from streamdedup.cli.trial import EVENTS, add_try
 from streamdedup.errors import (
     ConfigError,
     StreamdedupError,
@@ -100,7 +100,6 @@ def _parser() -> Parser:
     return parser
 
 
-SAMPLE_EVENTS = 10_000  # of `config check --connect`
 WARNED = 3  # the exit status of `doctor` with warnings
 _DESCRIPTION = "Drop duplicate events at stream speed, in a few bits a key."
 
@@ -165,7 +164,7 @@ def _config_check(arguments: argparse.Namespace) -> int:
     put("".join(f"warning: {warning}\n" for warning in foreign_paths.warnings(tree.key)))
     if not arguments.connect:
         return 0
-    found = examined(tree, SAMPLE_EVENTS)
+    found = examined(tree, EVENTS)
     put(shown(found))
     return 0 if found.exit_status == WARNED else found.exit_status
 

@@ -13,6 +13,8 @@ from streamdedup.cli.arguments import (
 )
 from streamdedup.cli.streams import compiling, put
 
+EVENTS = 10_000  # of the sample, unless given
+
 
 def add_try(commands: Commands) -> None:
     """Add the command `try`."""
@@ -36,7 +38,7 @@ def add_events(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--events",
         type=refusing(_events),
-        default=10_000,
+        default=EVENTS,
         metavar="N",
         help="how many events, evenly from all partitions, for example 100k (default: 10,000, at most 1M)",
     )

@@ -15,12 +15,8 @@ from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.kernel import compiled
 from streamdedup.settings import Settings
 
-EVENTS = 10_000  # of the sample, unless given
 
-
-async def doctor(
-    settings: Settings, events: int = EVENTS, connect: Connect = kafka_cluster
-) -> Report:
+async def doctor(settings: Settings, events: int, connect: Connect = kafka_cluster) -> Report:
     """Run all checks, and return what they found. No error is raised for what they find.
 
     `events` of the newest ones are judged, evenly from all partitions.

@@ -1,4 +1,4 @@
-"""The memory of a partition for who only asks: the filter that a restart would have, and nothing is changed for that.
+"""The memory of a partition for a reader: the filter that a restart would have, made without changing anything.
 
 The newest snapshot that fits is mapped, and what the output has from its label on is folded into private pages of it.
 No writer is fenced, no file is set aside, no line is logged: what a worker would log of a snapshot is a note.

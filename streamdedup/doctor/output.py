@@ -19,7 +19,7 @@ from streamdedup.delivery.resume import (
 )
 from streamdedup.delivery.second_writer import ForeignRange, second_writer
 from streamdedup.delivery.services import wall_clock_ms
-from streamdedup.doctor.facts import Facts, for_each, in_thread
+from streamdedup.doctor.facts import Extents, Facts, for_each, in_thread
 from streamdedup.doctor.lines import Line, failure, of_error, ok, unknown, warning
 from streamdedup.errors import DeliveryError, SnapshotError
 from streamdedup.kafka.base import Cluster
@@ -40,17 +40,16 @@ _DO_NOT_WRITE = "stop it, or give it an output of its own"
 
 
 class _Written(NamedTuple):
-    """What is committed: the offsets of the group, read after the output's stable ends `stable`."""
+    """The output's stable ends, and the labels of our commits, which were read after them; both by partition."""
 
     stable: Mapping[int, int]
-    committed: Mapping[int, Committed]
+    labels: Mapping[int, int]
 
 
 async def writers(facts: Facts) -> AsyncIterator[Line]:
     """Whether somebody else has written to the output since our last commit."""
-    output, settings = await facts.output(), facts.settings
-    source = await facts.source()
-    if not settings.delivery.exactly_once:
+    output = await facts.output()
+    if not facts.settings.delivery.exactly_once:
         yield unknown(
             "with delivery.guarantee: at_least_once, events after the last commit may be ours, so foreign ones are not"
             " told from them",
@@ -58,22 +57,8 @@ async def writers(facts: Facts) -> AsyncIterator[Line]:
             output.name,
         )
         return
-
-    async def ask(cluster: Cluster) -> _Written:
-        numbers = range(min(source.partitions, output.partitions))
-        group, ends_at = settings.kafka.group_id, time.monotonic() + UNDECIDED_S_MAX
-        while True:
-            stable = await cluster.stable_offsets(output.name, numbers)
-            with suppress(UndecidedError):
-                return _Written(
-                    stable, await cluster.committed_all(group, source.name, numbers, stable=True)
-                )
-            if time.monotonic() > ends_at:
-                raise UndecidedError(f"an offset of the group {group} stays undecided")
-            await asyncio.sleep(UNDECIDED_EVERY_S)
-
     try:
-        found = await facts.once("written", ask)
+        written = await _written(facts, output)
     except UndecidedError:
         yield unknown(
             "a transaction is being committed, so what belongs to it is not known yet",
@@ -81,40 +66,62 @@ async def writers(facts: Facts) -> AsyncIterator[Line]:
             output.name,
         )
         return
-    since = {
-        n: one.note.label
-        for n, one in found.committed.items()
-        if one.note and one.note.atomic and not differs(one.note.output_id, output.topic_id)
-    }
-    after = {n: label for n, label in since.items() if label < found.stable.get(n, 0)}
-    foreign = await facts.once(
-        "foreign events",
-        lambda cluster: for_each(
-            sorted(after),
-            lambda n: _first_event(cluster, output.name, n, after[n], found.stable[n]),
-        ),
-    )
-    wrong = {n: offset for n, offset in foreign.items() if offset is not None}
-    errors = await facts.once(
-        "second writers",
-        lambda cluster: for_each(
-            sorted(wrong),
-            lambda n: _second_writer(
-                cluster, output.name, n, wrong[n], found.stable[n], ours_at=since[n] - 2
-            ),
-        ),
-    )
-    for error in errors.values():
+    errors = await _second_writers(facts, output, written)
+    for error in errors:
         for line in of_error(error):
             yield replace(line, finding=SECOND_WRITER)
-    if not wrong:
-        known = f"{counted(len(since), 'partition')}" if since else "no partition"
+    if not written.labels:
         yield ok(
-            f"nobody else has written since our last commit (seen for {known})"
-            if since
-            else "nothing is committed with this output yet, so there is nothing to compare with",
+            "nothing is committed with this output yet, so there is nothing to compare with",
             output.name,
         )
+    elif not errors:
+        seen = counted(len(written.labels), "partition")
+        yield ok(f"nobody else has written since our last commit (seen for {seen})", output.name)
+
+
+async def _written(facts: Facts, output: Topic) -> _Written:
+    """Return what our last commits say. UndecidedError if a transaction is being committed for UNDECIDED_S_MAX."""
+    source, group = await facts.source(), facts.settings.kafka.group_id
+    numbers = range(min(source.partitions, output.partitions))
+
+    async def ask(cluster: Cluster) -> _Written:
+        ends_at = time.monotonic() + UNDECIDED_S_MAX
+        while True:
+            stable = await cluster.stable_offsets(output.name, numbers)
+            with suppress(UndecidedError):
+                found = await cluster.committed_all(group, source.name, numbers, stable=True)
+                return _Written(stable, _labels(found, output))
+            if time.monotonic() > ends_at:
+                raise UndecidedError(f"an offset of the group {group} stays undecided")
+            await asyncio.sleep(UNDECIDED_EVERY_S)
+
+    return await facts.once("written", ask)
+
+
+def _labels(committed: Mapping[int, Committed], output: Topic) -> dict[int, int]:
+    """Return the labels of the commits that were atomic with this output."""
+    notes = {n: one.note for n, one in committed.items() if one.note and one.note.atomic}
+    ours = {n: note for n, note in notes.items() if not differs(note.output_id, output.topic_id)}
+    return {n: note.label for n, note in ours.items()}
+
+
+async def _second_writers(facts: Facts, output: Topic, written: _Written) -> list[DeliveryError]:
+    """Return the errors by which a worker would stop: for each partition with a foreign event above our label."""
+    stable, labels = written
+    above = sorted(n for n, label in labels.items() if label < stable.get(n, 0))
+
+    async def ask(cluster: Cluster, number: int) -> DeliveryError | None:
+        label, end = labels[number], stable[number]
+        offset = await _first_event(cluster, output.name, number, label, end)
+        if offset is None:
+            return None
+        return await _second_writer(cluster, output.name, number, offset, end, ours_at=label - 2)
+
+    found = await facts.once(
+        "foreign events", lambda cluster: for_each(above, partial(ask, cluster))
+    )
+    return [error for error in found.values() if error is not None]
 
 
 async def _first_event(
@@ -176,7 +183,7 @@ async def deployments(facts: Facts) -> AsyncIterator[Line]:
 
 
 class _State(NamedTuple):
-    """What a start would find of one partition: as the brokers report it, and the snapshots on this machine."""
+    """What a start would find of one partition: as the brokers report it, and the labels of the snapshots here."""
 
     found: PartitionState
     labels: Sequence[int]
@@ -184,42 +191,15 @@ class _State(NamedTuple):
 
 async def resume(facts: Facts) -> AsyncIterator[Line]:
     """Whether each partition could go on after a start: offsets, ends of the logs, snapshots."""
-    source, output = await facts.source(), await facts.output()
-    topology, settings = await facts.topology(), facts.settings
-    committed = await facts.committed()
-    into, out = await facts.extents(source.name), await facts.extents(output.name)
-    notes = {n: one.note for n, one in committed.items() if one.note}
-    known = [
-        n
-        for n in range(source.partitions)
-        if n in into.first and n in into.end and n in out.first and n in out.end
-    ]
-    wrong = set[int]()
-    snapshots = 0
+    source, settings = await facts.source(), facts.settings
+    into, out = await facts.extents(source.name), await facts.extents(settings.sink.topic)
+    answering = into.first.keys() & into.end.keys() & out.first.keys() & out.end.keys()
+    known = [number for number in range(source.partitions) if number in answering]
+    wrong, snapshots = set[int](), 0
     for number in known:
-        own = committed.get(number)
-        others = {} if own and own.note else {n: note for n, note in notes.items() if n != number}
-        floor = own.note.floor if own and own.note else None
-        labels, newest, exists = await in_thread(
-            partial(_snapshots, settings, topology, number, floor)
-        )
-        snapshots += bool(labels)
-        found = PartitionState(
-            committed=own,
-            cluster_id=topology.cluster_id,
-            input_id=source.topic_id,
-            output_id=output.topic_id,
-            input_start=into.first[number],
-            input_end=into.end[number],
-            output_start=out.first[number],
-            output_end=out.end[number],
-            has_memory=exists,
-            partition=number,
-            partitions=source.partitions,
-            others=others,
-            snapshots=[newest] if newest and not (own and own.note) else [],
-        )
-        for line in _problems(facts, topology, found, labels):
+        state = await _state(facts, number, into, out)
+        snapshots += bool(state.labels)
+        for line in _problems(facts, await facts.topology(), state.found, state.labels):
             wrong.add(number)
             yield line
     if silent := source.partitions - len(known):
@@ -233,6 +213,34 @@ async def resume(facts: Facts) -> AsyncIterator[Line]:
             f"{counted(len(known), 'partition')} can go on"
             + (at if settings.filter.remembers else "")
         )
+
+
+async def _state(facts: Facts, number: int, into: Extents, out: Extents) -> _State:
+    """Return what a start would find of a partition, of which the ends in input and output are known."""
+    source, topology = await facts.source(), await facts.topology()
+    committed = await facts.committed()
+    own = committed.get(number)
+    note = own.note if own else None
+    notes = {n: one.note for n, one in committed.items() if one.note}
+    labels, newest, exists = await in_thread(
+        partial(_snapshots, facts.settings, topology, number, note.floor if note else None)
+    )
+    found = PartitionState(
+        committed=own,
+        cluster_id=topology.cluster_id,
+        input_id=source.topic_id,
+        output_id=(await facts.output()).topic_id,
+        input_start=into.first[number],
+        input_end=into.end[number],
+        output_start=out.first[number],
+        output_end=out.end[number],
+        has_memory=exists,
+        partition=number,
+        partitions=source.partitions,
+        others={} if note else notes,
+        snapshots=[newest] if newest and not note else [],
+    )
+    return _State(found, labels)
 
 
 def _snapshots(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdedup.events import Column, EventBatch, Integers
-from streamdedup.explain.wanted import Wanted
+from streamdedup.explain.wanted import Found, Wanted
 
 HITS_MAX = 1_000_000
 HITS_A_KEY_MAX = 20
@@ -33,16 +33,16 @@ class Hits:
         self._sorted: np.ndarray | None = None  # what is held, by key, partition and offset
         self.left_out = 0
 
-    def add(self, batch: EventBatch, keys: Column, rows: Integers) -> Integers:
-        """Look at the events of `rows` of a batch; return the places of the wanted keys among them."""
+    def add(self, batch: EventBatch, keys: Column, rows: Integers) -> Found:
+        """Keep the events of `rows` of a batch that have a wanted key; return which these are."""
         found = self._wanted.find(keys, rows)
         if not len(found.rows):
-            return found.keys
+            return found
         made = np.empty(len(found.rows), _HIT)
         made["key"], made["partition"] = found.keys, batch.partition
         made["offset"], made["time_ms"] = batch.offsets[found.rows], batch.timestamps[found.rows]
         self._keep(made)
-        return found.keys
+        return found
 
     def take(self, other: "Hits") -> None:
         """Add what another one holds."""

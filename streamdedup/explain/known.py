@@ -6,6 +6,7 @@ How far the output is read is fixed first; what is below that and not yet decide
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,7 +22,7 @@ from streamdedup.delivery.window_time import WindowTime, clock_of
 from streamdedup.errors import DeliveryError
 from streamdedup.events import Column, EventBatch, Integers
 from streamdedup.explain.hits import Hits
-from streamdedup.explain.search import Reader
+from streamdedup.explain.search import Keyed, Reader
 from streamdedup.explain.wanted import Wanted
 from streamdedup.filters.base import Mask
 from streamdedup.filters.window.clock import NEVER, UNDATED, Clock
@@ -31,7 +32,6 @@ from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topics import Topology
 from streamdedup.rules.lists import Lists
 from streamdedup.settings import Settings
-from streamdedup.threads import Threads
 
 DECIDED_S_MAX = 10.0  # for an open transaction: a worker's own ends in a fraction of that
 WHOSE = "of another producer, or of a worker that was killed,"
@@ -82,13 +82,7 @@ class Question:
         """Return from which offset on to read, of those from `start` on; None if nothing is that young."""
         if self.since_ms is None:
             return start
-        found = await self.cluster.offset_of_time(topic, partition, self.since_ms)
-        return None if found is None else max(start, found)
-
-
-def services_for(cluster: Cluster) -> MemoryServices:
-    """Return what the memory of a partition needs here."""
-    return MemoryServices(cluster=cluster, threads=Threads())
+        return await self.reader.from_time(topic, partition, self.since_ms, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +138,7 @@ class Known:
     """
 
     state: State
-    source: Literal["snapshot", "output", "nothing"]
+    source: Literal["snapshot", "output"]
     present: Mask
     read_from: int
     is_whole: bool
@@ -223,9 +217,7 @@ async def from_output(
     start = max(state.floor, found.output_start)
     begin = await question.since(question.output, found.partition, start)
     own = Hits(wanted)
-    newest = np.full(len(wanted), NEVER, dtype=np.int64)
     window = WindowTime(clock) if clock else None
-    left = None if every or clock else _Left(wanted, np.arange(len(wanted)))
     reading = question.reader.keyed(
         question.recipe,
         question.output,
@@ -233,22 +225,9 @@ async def from_output(
         found.output_end if begin is None else begin,
         found.output_end,
     )
-    async for batch, keys, rows in reading:
-        generations = window.follow(batch.timestamps[rows])[0] if window else None
-        places = own.add(batch, keys.keys, rows)
-        if len(places):
-            wanted_rows = wanted.find(keys.keys, rows).rows
-            at = rows.searchsorted(wanted_rows)
-            which = np.zeros(len(places), np.int64) if generations is None else generations[at]
-            np.maximum.at(newest, places, which)
-            if left is not None:
-                left.found(places)
-                if not left.count:
-                    await reading.aclose()
-                    break
+    newest = await _newest(reading, wanted, own, window, until_found=not every and clock is None)
     hits.take(own)
     now = None
-    newest = newest[wanted.first_of]
     present = newest != NEVER
     if window is not None and clock is not None:
         now = window.generation
@@ -272,6 +251,29 @@ async def from_output(
     )
 
 
+async def _newest(
+    reading: Keyed, wanted: Wanted, hits: Hits, window: WindowTime | None, *, until_found: bool
+) -> Integers:
+    """Return the newest generation that each usable key has in what is read, (k,): NEVER if none, 0 without a window.
+
+    `hits` gets the events of the keys. `until_found`: reading stops once each key has one.
+    """
+    newest = np.full(len(wanted), NEVER, dtype=np.int64)
+    left = _Left(wanted, np.arange(len(wanted)))
+    async with aclosing(reading):
+        async for batch, keys, rows in reading:
+            generations = np.zeros(len(rows), np.int64)
+            if window is not None:
+                generations, _ = window.follow(batch.timestamps[rows])
+            found = hits.add(batch, keys.keys, rows)
+            np.maximum.at(newest, found.keys, generations[rows.searchsorted(found.rows)])
+            if until_found:
+                left.found(found.keys)
+                if not left.count:
+                    break
+    return newest[wanted.first_of]
+
+
 async def look_for(
     question: Question, known: Known, wanted: Wanted, hits: Hits, places: Integers, *, every: bool
 ) -> bool:
@@ -292,11 +294,11 @@ async def look_for(
     left = _Left(wanted, places)
     for low, high in ((first, known.read_from), (begin, min(first, known.read_from))):
         reading = question.reader.keyed(question.recipe, output, found.partition, low, high)
-        async for batch, keys, rows in reading:
-            left.found(hits.add(batch, keys.keys, rows))
-            if not left.count and not every:
-                await reading.aclose()
-                return True
+        async with aclosing(reading):
+            async for batch, keys, rows in reading:
+                left.found(hits.add(batch, keys.keys, rows).keys)
+                if not left.count and not every:
+                    return True
     return begin == start or not left.count
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from streamdedup.events import EventBatch, Headers
 from streamdedup.explain import texts
 from streamdedup.explain.known import Question
+from streamdedup.explain.listed import blocked_by
 from streamdedup.kafka.options import BLOCKED_BY
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.marks import headers_of
@@ -21,7 +22,7 @@ REASON = "streamdedup.reason"
 class Letter:
     """A letter about an event: where it is, and its reason, or the list that blocked the event."""
 
-    kind: Literal["blocked", "rejected", "malformed"]
+    kind: Literal["blocked", "rejected"]
     topic: str
     partition: int
     offset: int
@@ -85,13 +86,8 @@ def _letter(batch: EventBatch, row: int, *, is_blocked: bool) -> Letter:
     headers, offset = batch.headers[row], int(batch.offsets[row])
     place = batch.topic, batch.partition, offset
     if is_blocked:
-        said = [escaped(_last(headers, each) or b"") for each in BLOCKED_BY]
-        name, version, rule, source, reason = said
-        what = {"address": "the whole key", "domain": "its domain or host"}.get(rule, rule)
-        how = ", by a single change of the control topic" if source == "change" else ""
-        why = f" (reason: {reason})" if reason else ""
-        text = f"the list {name}, version {version}, held {what}{how}{why}"
-        return Letter("blocked", *place, text)
+        named = [escaped(_last(headers, each) or b"") for each in BLOCKED_BY]
+        return Letter("blocked", *place, blocked_by("held", named))
     reason = escaped(_last(headers, REASON) or b"")
     return Letter("rejected", *place, reason)
 

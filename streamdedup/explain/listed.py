@@ -1,5 +1,6 @@
 """What the lists say of a key, and which list, entry or single change it is."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from streamdedup.events import Column
 from streamdedup.rules.lists import Cause, Lists, Match
 
-_BY = {Match.ADDRESS: "the whole key", Match.DOMAIN: "its domain or host"}
+_HELD = {"address": "the whole key", "domain": "its domain or host"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,21 @@ class Listed:
 
     def __str__(self) -> str:
         """Return it for a person."""
-        how = f"the list {self.name}, version {self.version}, holds {_BY[self.match]}"
-        if self.cause.by == "change":
-            why = f" (reason: {self.cause.reason})" if self.cause.reason else ""
-            how = f"{how}, by a single change of the control topic{why}"
+        values = self.name, self.version, self.match.name.lower(), self.cause.by, self.cause.reason
+        how = blocked_by("holds", values)
         return f"{how}; the allow list exempts it" if self.exempt else how
+
+
+def blocked_by(holds: str, values: Sequence[str]) -> str:
+    """Return, for a person, which list blocks a key and why. `holds` is the verb, in its tense.
+
+    `values` are those of the headers `BLOCKED_BY` of a letter, in their order.
+    """
+    name, version, match, source, reason = values
+    held = _HELD.get(match, match)
+    how = ", by a single change of the control topic" if source == "change" else ""
+    why = f" (reason: {reason})" if reason else ""
+    return f"the list {name}, version {version}, {holds} {held}{how}{why}"
 
 
 def listed(lists: Lists, keys: Column) -> dict[int, Listed]:

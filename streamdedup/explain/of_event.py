@@ -370,11 +370,11 @@ class _Event:
             if earlier is None:
                 return None
             return self._duplicate(copies, places, f"the equal event at offset {earlier.offset}")
-        texts_ = [self._passed_text(copy, where) for copy, where in mine]
+        passed = "; ".join(self._passed_text(copy, where) for copy, where in mine)
         how = "" if judged else ", without a verdict by a key"
         return Outcome(
             "passed",
-            "; ".join(texts_) + how,
+            passed + how,
             [copy for copy, _ in mine],
             [where for _, where in mine],
         )
@@ -504,7 +504,7 @@ class _Event:
             question.recipe, question.output, found.partition, start, self._state.floor
         )
         async for batch, keys, rows in reading:
-            if len(hits.add(batch, keys.keys, rows)):
+            if len(hits.add(batch, keys.keys, rows).rows):
                 await reading.aclose()
                 return
 

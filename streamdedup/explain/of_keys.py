@@ -32,9 +32,8 @@ from streamdedup.kafka.cluster import failure_of
 from streamdedup.keys.placement import partitions_of
 
 KNOWN, NOT_KNOWN, FALSE_POSITIVE, BROKEN = 0, 4, 5, 1
-DETAILED_MAX = (
-    100  # keys whose events are looked up in the input, and that are shown by their normal forms
-)
+# So many keys are shown by their normal forms, and their events are looked up in the input; of more, neither is.
+DETAILED_MAX = 100
 UNANSWERED = "a broker went away during the search"
 PROOF = (
     "a search of all that the filter remembers would prove it: leave --quick and --since out; it takes an output that"
@@ -57,7 +56,10 @@ class InPartition:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyAnswer:
-    """The answer about one key. `number` counts the given keys from 1; `key` is its normal form, None if not shown."""
+    """The answer about one key. `number` counts the given keys from 1; `key` is its normal form, None if not shown.
+
+    `home` is the partition that Kafka's partitioner gives the key. `remembers`: there is a filter.
+    """
 
     number: int
     malformed: str | None = None
@@ -66,6 +68,7 @@ class KeyAnswer:
     home: int | None = None
     listed: Listed | None = None
     partitions: Sequence[InPartition] = ()
+    remembers: bool = True
 
     @property
     def status(self) -> int:
@@ -83,7 +86,7 @@ class KeyAnswer:
             return "blocked", "blocklist"
         if self.partitions:
             return "duplicate", "filter"
-        return "pass", "filter"
+        return "pass", "filter" if self.remembers else "lists"
 
 
 @dataclass
@@ -94,9 +97,7 @@ class KeysReport:
     wanted: Wanted
     hits: Hits
     states: list[Known] = field(default_factory=list)
-    unasked: list[int] = field(
-        default_factory=list
-    )  # partitions that were not read: the first hit was enough
+    unread: list[int] = field(default_factory=list)  # partitions: the first hit was enough
     false: dict[int, tuple[FalsePositive, Mask]] = field(default_factory=dict)
     places: dict[tuple[int, int], PlaceInInput] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -134,6 +135,7 @@ class KeysReport:
                     home=None if homes is None else int(homes[row]),
                     listed=blocked.get(row),
                     partitions=tuple(self._in_partitions(place)),
+                    remembers=self.question.settings.filter.remembers,
                 )
                 number += 1
         while number < self.wanted.count:
@@ -186,7 +188,7 @@ class KeysReport:
             "partition_by_key": answer.home,
             "listed": answer.listed and answer.listed.as_json(),
             "known_in": [self._partition_json(each) for each in answer.partitions],
-            "not_read": self.unasked,
+            "not_read": self.unread,
             **({"notes": self.all_notes()} if self.wanted.count == 1 else {}),
             "broken": self.broken,
             "status": BROKEN if self.broken else answer.status,
@@ -247,12 +249,7 @@ class KeysReport:
             )
         else:
             yield f"its events go to partition {answer.home} of {recipe.partitions} of the output"
-        by = (
-            f", by the {rule}"
-            if self.question.settings.filter.remembers or verdict != "pass"
-            else ""
-        )
-        yield f"its next event: {verdict}{by}"
+        yield f"its next event: {verdict}, by the {rule}"
         if answer.listed is not None:
             yield f"  {answer.listed}"
         for each in answer.partitions:
@@ -266,8 +263,8 @@ class KeysReport:
         for known in others:
             if known.full:
                 yield f"partition {known.partition}: {known.full}; new events wait there"
-        if self.unasked:
-            yield f"not read, as it was found: {_partitions(self.unasked)} (--all reads on)"
+        if self.unread:
+            yield f"not read, as it was found: {_partitions(self.unread)} (--all reads on)"
 
     def _partition_lines(self, each: InPartition) -> Iterator[str]:
         known, output, clock = each.known, self.question.output, self.question.clock
@@ -338,6 +335,7 @@ async def explain_keys(
 async def _asked_all(
     report: KeysReport, partitions: Sequence[int], *, quick: bool, every: bool
 ) -> None:
+    """Ask all snapshots, then read where there is none, then search for the events behind what snapshots know."""
     question, wanted = report.question, report.wanted
     if not len(wanted) or not question.settings.filter.remembers:
         return
@@ -356,14 +354,28 @@ async def _asked_all(
             unread.append((state, known))
     found = np.zeros(len(wanted), dtype=np.bool_)
     _note_found(report, found)
+    await _read_others(report, unread, found, every=every)
+    await _behind(report, found, quick=quick, every=every)
+
+
+async def _read_others(
+    report: KeysReport, unread: Sequence[tuple[State, list[str]]], found: Mask, *, every: bool
+) -> None:
+    """Read the output of the partitions without a snapshot, each with the notes that say why it has none."""
+    question, wanted = report.question, report.wanted
     for at, (state, notes) in enumerate(unread):
         if found.all() and not every:
-            report.unasked = [each.found.partition for each, _ in unread[at:]]
+            report.unread = [each.found.partition for each, _ in unread[at:]]
             break
         known = await from_output(question, state, wanted, report.hits, every=every)
         known.notes[:0] = notes
         report.states.append(known)
         _note_found(report, found)
+
+
+async def _behind(report: KeysReport, found: Mask, *, quick: bool, every: bool) -> None:
+    """Search the output for the event behind each key that a snapshot knows; note which keys have none."""
+    question, wanted = report.question, report.wanted
     for known in report.states:
         if known.source != "snapshot":
             continue

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import registry_answering
+from streamdedup.delivery.services import MemoryServices
 from streamdedup.errors import ConfigError
-from streamdedup.explain.known import Question, services_for
+from streamdedup.explain.known import Question
 from streamdedup.explain.of_event import EventReport, explain_event
 from streamdedup.explain.of_keys import KeysReport, explain_keys
 from streamdedup.explain.search import Reader
@@ -19,12 +20,13 @@ from streamdedup.explain.wanted import Wanted
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.topics import refuse_missing, sink_topics
-from streamdedup.keys.placement import partitions_of as places_of
+from streamdedup.keys.placement import partitions_of
 from streamdedup.repartition.inputs import topics_of
-from streamdedup.repartition.offsets import partitions_of as inputs_of
+from streamdedup.repartition.offsets import partitions_of as input_partitions
 from streamdedup.rules.lists import Lists
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import deduplicating
+from streamdedup.threads import Threads
 
 ListsOf = Callable[[Recipe], Awaitable[Lists]]
 OnProgress = Callable[[str], None]
@@ -68,7 +70,7 @@ async def ask_keys(
     numbers = list(scope.partitions or range(count))
     if len(wanted) == 1:
         column, _ = next(iter(wanted.blocks()))
-        home = int(places_of(column, count)[0])
+        home = int(partitions_of(column, count)[0])
         if settings.source.repartition is not None and not scope.partitions:
             numbers = [home]  # no other partition has its events
         numbers.sort(key=lambda number: number != home)
@@ -124,7 +126,7 @@ async def _question(
         topology = await cluster.describe([source, *written, *named])
     refuse_missing(topology, source, [source, *written])
     if staged is not None:
-        inputs = inputs_of(topology, named)
+        inputs = input_partitions(topology, named)
     partitions = topology[source].partitions
     recipe = Recipe(judging, partitions)
     await registry_answering(recipe)
@@ -142,7 +144,7 @@ async def _question(
         recipe=recipe,
         lists=await lists_of(recipe),
         reader=Reader(cluster, on_read),
-        services=services_for(cluster),
+        services=MemoryServices(cluster=cluster, threads=Threads()),
         inputs=inputs,
         since_ms=scope.since_ms,
     )

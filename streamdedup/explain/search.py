@@ -30,6 +30,8 @@ OnRead = Callable[
     [str, int, int], None
 ]  # gets topic, partition, and how many more events were read
 
+Keyed = AsyncGenerator[tuple[EventBatch, Keys, Integers]]
+
 
 @dataclass(frozen=True)
 class Reader:
@@ -54,7 +56,7 @@ class Reader:
 
     async def keyed(
         self, recipe: Recipe, topic: str, partition: int, start: int, end: int
-    ) -> AsyncGenerator[tuple[EventBatch, Keys, Integers]]:
+    ) -> Keyed:
         """Yield the events of an output with their keys, and the rows, ascending, of those that passed by a key.
 
         DeliveryError if the schema of one is not known.

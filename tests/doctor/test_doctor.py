@@ -15,7 +15,7 @@ from streamdedup.doctor import brokers, examine, facts, machine
 from streamdedup.doctor.examine import CHECKS, OF_SAMPLE
 from streamdedup.doctor.lines import LINES_MAX, Line, Report, Status, bounded, ok, warning
 from streamdedup.testing import HangingNetwork, connected_to
-from tests.doctor.stage import KEY, Stage
+from tests.doctor.stage import EVENTS, KEY, Stage
 
 ANSWER_S_MAX = 0.5
 
@@ -176,7 +176,7 @@ def test_without_a_broker_the_machine_is_looked_at(tmp_path: Path) -> None:
     """The first line says that no broker answers, the others that ask it are unknown, and the status is 1."""
     stage = Stage(tmp_path)
     stage.config["kafka"] |= {"bootstrap_servers": "127.0.0.1:1", "give_up_after_s": 1}
-    report = asyncio.run(command.doctor(stage.settings))
+    report = asyncio.run(command.doctor(stage.settings, EVENTS))
     assert report.exit_status == 1
     by = {line.check: line for line in report.lines}
     assert by["broker-versions"].status is Status.FAILURE

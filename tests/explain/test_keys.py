@@ -191,7 +191,7 @@ def test_a_key_of_several_partitions_is_found_in_each_with_all(tmp_path: Path) -
     assert len(asked.key(user(1)).partitions) == 3
     asked.delete_snapshots()
     assert len(asked.key(user(1)).partitions) == 1
-    assert len(asked.report([user(1)], lambda r: r.unasked)) == 2
+    assert len(asked.report([user(1)], lambda r: r.unread)) == 2
     every = asked.key(user(1), every=True)
     assert [len(each.passed) for each in every.partitions] == [1, 1, 1]
     assert [each.known.partition for each in asked.key(user(1), partitions=[2]).partitions] == [2]
