@@ -9,7 +9,7 @@ import json
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,9 +24,13 @@ from proof.golden.command import call
 from streamdedup import errors, lists
 from streamdedup.cli import main, streams
 from streamdedup.commands.audit import audit
+from streamdedup.commands.explain import explain, explain_at
 from streamdedup.commands.trial import tried
+from streamdedup.kafka.base import Connect
+from streamdedup.kafka.partitions import InputPartition
 from streamdedup.metrics.catalogue import DOUBTS, METRICS, TAKEN_BACK
 from streamdedup.server.listener import Listener, Page
+from streamdedup.settings import Settings
 from streamdedup.testing import VirtualLoop, connected_to
 from tests.lists.files import list_file
 from tests.settings.minimal import MINIMAL
@@ -335,7 +339,7 @@ def _answer(port: int, method: str, path: str) -> list[Any]:
 
 
 def json_outputs() -> Any:
-    """What is printed for programs: `plan`, `audit`, `try`; figures and words of a plan only by their types."""
+    """What is printed for programs: `plan`, `audit`, `try`, `explain`; of plans and answers only the types."""
     plan = json.loads(call(["plan", "--keys", "1000", "--error-rate", "0.01", "--json"]).out)
     table = json.loads(call(["plan", "--table", "--json"]).out)
     with TemporaryDirectory() as name:
@@ -351,6 +355,7 @@ def json_outputs() -> Any:
         with capture_logs():
             report = loop.run_until_complete(audit(settings, connected_to(broker)))
             trial = loop.run_until_complete(tried(settings, 100, connected_to(broker)))
+            asked = loop.run_until_complete(_explained(settings, connected_to(broker)))
         loop.close()
     told, tried_json = report.as_json(), trial.as_json()
     return {
@@ -358,7 +363,22 @@ def json_outputs() -> Any:
         "plan --table": _types(table),
         "audit": {**told, "notes": len(told["notes"]), "breaches": len(told["breaches"])},
         "try": {**tried_json, "notes": len(tried_json["notes"])},
+        **{name: _types(answer) for name, answer in asked.items()},
     }
+
+
+async def _explained(settings: Settings, connect: Connect) -> dict[str, Any]:
+    """The answers about keys and events: known, not known, blocked; passed, duplicate, blocked, malformed."""
+    made = dict[str, Any]()
+    for key in (b"a", b"nobody", b"listed"):
+        report = await explain(settings, [key], connect)
+        with closing(report):
+            made[f"explain {key.decode()}"] = report.as_json(next(report.answers()))
+    for offset, what in ((0, "passed"), (2, "a duplicate"), (3, "blocked"), (4, "malformed")):
+        at = InputPartition(settings.source.topic, 0)
+        answer = await explain_at(settings, at, offset, connect)
+        made[f"explain --at, {what}"] = answer.as_json()
+    return made
 
 
 def _types(value: Any) -> Any:

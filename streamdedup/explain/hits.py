@@ -31,6 +31,7 @@ class Hits:
         self._held = bytearray()
         self._counts = np.zeros(len(wanted), dtype=np.uint8)
         self._sorted: np.ndarray | None = None  # what is held, by key, partition and offset
+        self._keys = np.zeros(0, dtype=np.uint32)  # of the same
         self.left_out = 0
 
     def add(self, batch: EventBatch, keys: Column, rows: Integers) -> Found:
