@@ -209,8 +209,8 @@ class _Event:
             rejected = refused_by(limits, question.settings, bounded, keys, present)
             rejected |= {**above, **keys.unknown}
             await self._decide_now(keys, rejected, bounded)
-            report.outcome = (
-                Outcome("unread", unread) if unread else await self._became(keys, quick=quick)
+            report.outcome = await (
+                self._unread(unread) if unread else self._became(keys, quick=quick)
             )
             if keys.keys.sizes[0] >= 0 and not quick:
                 await self._look_elsewhere()
@@ -305,6 +305,15 @@ class _Event:
         own = clock.generation(self._event.time_ms)
         return own <= known.now - clock.generations and not known.present[0]
 
+    async def _unread(self, why: str) -> Outcome:
+        """Return that the event is unread, and whether it was in the output before all the same."""
+        copies = await self._copies()
+        if not copies:
+            return Outcome("unread", why)
+        at = texts.place(self._question.output, copies[0].partition, copies[0].offset)
+        again = f"{why}; an equal event is at {at}: it was read just now, or before the offset was moved back"
+        return Outcome("unread", again, copies)
+
     async def _became(self, keys: Keys, *, quick: bool) -> Outcome:
         """Return what became of an event that was read."""
         copies = await self._copies()
@@ -370,22 +379,18 @@ class _Event:
             if earlier is None:
                 return None
             return self._duplicate(copies, places, f"the equal event at offset {earlier.offset}")
-        passed = "; ".join(self._passed_text(copy, where) for copy, where in mine)
         how = "" if judged else ", without a verdict by a key"
-        return Outcome(
-            "passed",
-            passed + how,
-            [copy for copy, _ in mine],
-            [where for _, where in mine],
-        )
+        return self._passed([copy for copy, _ in mine], [where for _, where in mine], how)
+
+    def _passed(
+        self, copies: Sequence[Copy], places: Sequence[PlaceInInput], how: str = ""
+    ) -> Outcome:
+        said = map(self._passed_text, copies, places)
+        return Outcome("passed", "; ".join(said) + how, copies, places)
 
     def _passed_text(self, copy: Copy, where: PlaceInInput) -> str:
         at = texts.place(self._question.output, copy.partition, copy.offset)
-        who = (
-            "it passed"
-            if where.is_first or where.copy is None
-            else "it, or an equal earlier one, passed"
-        )
+        who = "it passed" if where.is_first else "it, or an equal earlier one, passed"
         floor = self._state.found.floor
         gone = floor is not None and copy.offset < floor
         return f"{who} to {at}" + (", which `reset --forget` has made forgotten" if gone else "")
@@ -436,6 +441,9 @@ class _Event:
         is_read = await self._search(quick=quick)
         also = await self._among_duplicates()
         copies, places = await self._emissions()
+        equal = [self._event.is_in(copy.event) for copy in copies]  # far from its time in the log
+        if mine := [at for at in range(len(copies)) if equal[at] and self._is_here(places[at])]:
+            return self._passed([copies[at] for at in mine], [places[at] for at in mine])
         if copies:
             return self._duplicate(copies, places, self._of(places[0]), also)
         return self._unfound(known, also, is_read=is_read)

@@ -126,6 +126,11 @@ class Event:
             int(batch.timestamps[row]),
         )
 
+    def is_in(self, emitted: "Event") -> bool:
+        """Return whether `emitted`, of an output, is a copy of this one, of an input."""
+        same = (self.key, self.value, self.time_ms) == (emitted.key, emitted.value, emitted.time_ms)
+        return same and is_copied(self.headers, emitted.headers)
+
     def rows_in(self, batch: EventBatch, *, in_output: bool) -> list[int]:
         """Return the rows, ascending, that are equal to this one; with `in_output`, this one is an input's.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamdedup.errors import ConfigError
+from streamdedup.explain import places, search
 from streamdedup.explain.of_event import EventReport
 from streamdedup.explain.search import is_copied
 from tests.broker.topics import Event
@@ -63,6 +64,30 @@ def test_an_unread_event_has_only_a_verdict_of_now(asked: Asked) -> None:
     assert [fate(asked.at(at)) for at in (1, 2)] == [("unread", 0), ("unread", 4)]
     assert [asked.at(at).now[0] for at in (1, 2)] == ["duplicate", "pass"]
     assert "the committed offset is 1" in asked.at(2).outcome.text
+
+
+def test_an_event_before_a_moved_offset_is_unread_and_in_the_output(asked: Asked) -> None:
+    """It will be a duplicate, and the answer says where its first copy is."""
+    asked.fill([1, 2])
+    asked.commit({0: 0})
+    report = asked.at(1)
+    assert fate(report) == ("unread", 0)
+    assert f"an equal event is at {asked.sink}/0 offset 1" in report.outcome.text
+
+
+def test_an_event_that_is_far_from_its_time_in_the_output_is_found(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An early event with a late timestamp has the search by time begin early, and end before it: the key finds it."""
+    late = asked.broker.now_ms() + 1_000
+    asked.feed([(0, user(0), b"{}", [], late), *keyed(range(1, 3_000), 1)])
+    asked.work()
+    monkeypatch.setattr(search, "EQUALS_READ_MAX", 10)
+    monkeypatch.setattr(places, "EQUALS_READ_MAX", 10)
+    report = asked.at(2_500)
+    assert fate(report) == ("passed", 0)
+    assert report.outcome.copies[0].offset == 2_500
+    assert "it, or an equal earlier one, passed" in report.outcome.text
 
 
 def test_of_equal_events_the_earliest_passed(asked: Asked) -> None:
