@@ -74,6 +74,9 @@ def _number(version: str) -> tuple[int, ...]:
 async def features(facts: Facts) -> AsyncIterator[Line]:
     """Which features the cluster has in force."""
     found = [broker for broker in await facts.brokers() if not broker.failure]
+    if not found:
+        yield unknown("no broker answered", "look at the brokers, and try again")
+        return
     known = [broker.features for broker in found if broker.features is not None]
     if not known:
         yield ok("the brokers report no features: they have ZooKeeper, or are of before 2.7")

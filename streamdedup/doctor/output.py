@@ -70,11 +70,17 @@ async def writers(facts: Facts) -> AsyncIterator[Line]:
     for error in errors:
         for line in of_error(error):
             yield replace(line, finding=SECOND_WRITER)
-    if not written.labels:
-        yield ok(
-            "nothing is committed with this output yet, so there is nothing to compare with",
+    nobodys = [n for n, end in sorted(written.stable.items()) if end and n not in written.labels]
+    if nobodys:
+        emitted = ": their keys count as emitted" if facts.settings.filter.remembers else ""
+        yield unknown(
+            f"{counted(len(nobodys), 'partition')} with events, and without a commit of this group on it (one is"
+            f" {output.name}/{nobodys[0]}), so whose they are is not known{emitted}",
+            "if they are not of former workers of this deployment, name another sink.topic",
             output.name,
         )
+    elif not written.labels:
+        yield ok("it is empty, and nothing is committed yet", output.name)
     elif not errors:
         seen = counted(len(written.labels), "partition")
         yield ok(f"nobody else has written since our last commit (seen for {seen})", output.name)
@@ -158,7 +164,16 @@ async def deployments(facts: Facts) -> AsyncIterator[Line]:
     topic_id = output.topic_id
     groups = await facts.once("writers", lambda cluster: cluster.writers(topic_id, ours))
     if not groups:
-        yield ok("no other group that we may see has written to it", output.name)
+        source = facts.settings.source.topic
+        listed = await facts.once("lists", lambda cluster: cluster.groups_on(source, ours))
+        if listed is None:
+            yield unknown(
+                "we may not list all groups, so whether another one has written to it is not known",
+                "grant Describe on the cluster if you want it checked (docs/security.md)",
+                output.name,
+            )
+        else:
+            yield ok("no other group has written to it", output.name)
         return
     active = dict[str, tuple[str, ...]]()
     for group in sorted(groups)[:SHOWN_MAX]:

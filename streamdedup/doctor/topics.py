@@ -32,6 +32,15 @@ async def suited(facts: Facts) -> AsyncIterator[Line]:
     made_later = f"; a start makes {', '.join(made)}" if made else ""
     inputs = await facts.inputs()
     output = planned[facts.settings.sink.topic]
+    silent = [name for name in _written(facts, there) if not there[name].settings]
+    for name in silent:
+        yield unknown(
+            "its settings are not reported to us, so whether it is compacted is not known",
+            _GRANT,
+            name,
+        )
+    if silent:
+        return
     yield ok(
         f"{facts.written.source.shown} ({counted(len(inputs), 'topic')}) and {output.name}"
         f" ({counted(output.partitions, 'partition')}) suit a start{made_later}"
