@@ -9,11 +9,9 @@ from streamdedup.explain.run import Scope, ask_event, ask_keys
 from streamdedup.kafka.base import Cluster, Connect
 from streamdedup.kafka.cluster import kafka_cluster, soon
 from streamdedup.kafka.partitions import InputPartition
-from streamdedup.metrics.counts import Meters
-from streamdedup.rules.lists import NO_LISTS, Lists, ListsInForce
+from streamdedup.rules.lists import NO_LISTS, Lists
 from streamdedup.settings import Settings
-from streamdedup.threads import Threads
-from streamdedup.worker.lists import ListLoader
+from streamdedup.worker.lists import load_once
 
 EVERYWHERE = Scope()
 
@@ -70,9 +68,6 @@ def _lists(settings: Settings, cluster: Cluster) -> Callable[[Recipe], Awaitable
     async def loaded(recipe: Recipe) -> Lists:
         if settings.blocklist.file is None:
             return NO_LISTS
-        in_force = ListsInForce()
-        loader = ListLoader(recipe, cluster, in_force, meters=Meters(), threads=Threads())
-        await loader.begin()
-        return in_force.now
+        return await load_once(recipe, cluster)
 
     return loaded

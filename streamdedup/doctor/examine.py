@@ -195,9 +195,10 @@ OF_SAMPLE = (
 
 def reference_markdown() -> str:
     """Return the table of all checks, for the documents."""
-    checks = (*CHECKS, *OF_SAMPLE)
-    rows = (f"| `{check.id}` | {check.looks_at} |\n" for check in checks)
-    return "| Check | Looks at |\n|---|---|\n" + "".join(rows)
+    rows = [(check.id, check.looks_at, "yes" if check.at_start else "") for check in CHECKS]
+    rows += [(check.id, check.looks_at, "") for check in OF_SAMPLE]
+    head = "| Check | Looks at | At a start, too |\n|---|---|---|\n"
+    return head + "".join(f"| `{id_}` | {looks_at} | {start} |\n" for id_, looks_at, start in rows)
 
 
 async def examine(

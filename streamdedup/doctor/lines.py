@@ -14,7 +14,7 @@ LINES_MAX = 10  # of one check; the others are counted
 
 
 class Status(StrEnum):
-    """How a line ends, the worst first."""
+    """What a line says of its thing, the worst first."""
 
     FAILURE = "failure"  # a worker would not start, or would stop, or its promise is broken
     WARNING = "warning"  # events would be decided, but perhaps not as the operator wants

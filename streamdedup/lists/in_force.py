@@ -46,7 +46,7 @@ class ChangeInForce(NamedTuple):
     entry: bytes
 
 
-class InForce(NamedTuple):
+class ChangesInForce(NamedTuple):
     """How many changes are in force in `total`, and the `newest` of them, newest first.
 
     `malformed` messages change nothing. `hidden` has, by partition, the offset from which an open transaction hides
@@ -65,7 +65,7 @@ async def changes_in_force(
     normal: Normalizer | None,
     entries: Collection[bytes] | None,
     most: int,
-) -> InForce:
+) -> ChangesInForce:
     """Read the control topic `topic`; return the changes of `entries`, or of all if None, at most `most` in full.
 
     `entries` are record keys. ConfigError if the topic is not fit or holds too many changes. DeliveryError if it is
@@ -91,7 +91,7 @@ class _Reading:
         self._hash, self._changes = Hash.draw(), Changes()
         self._malformed = 0
 
-    async def run(self, most: int) -> InForce:
+    async def run(self, most: int) -> ChangesInForce:
         async with asyncio.timeout(ANSWER_S_MAX):
             found = await control_topic(self._cluster, self._topic)
         ranges, hidden = list[tuple[int, int]](), dict[int, int]()
@@ -105,7 +105,9 @@ class _Reading:
                 hidden[partition] = stable
         await self._apply(ranges)
         malformed, total = self._malformed, len(self._changes.overlay())
-        return InForce(total, malformed, hidden, await self._newest(ranges, most) if total else [])
+        return ChangesInForce(
+            total, malformed, hidden, await self._newest(ranges, most) if total else []
+        )
 
     async def _apply(self, ranges: Sequence[tuple[int, int]]) -> None:
         async with aclosing(self._parts(ranges)) as parts:

@@ -57,6 +57,16 @@ class _File:
         return self.refusal is not None and now_s >= self.again_at
 
 
+async def load_once(recipe: Recipe, cluster: Cluster) -> Lists:
+    """Return the lists as a worker that starts now has them: their files, and the changes of the control topic.
+
+    Raises as `ListLoader.begin` does.
+    """
+    found = ListsInForce()
+    await ListLoader(recipe, cluster, found, meters=Meters(), threads=Threads()).begin()
+    return found.now
+
+
 class ListLoader:
     """Keeps `in_force` up to date with the files of the lists and the control topic."""
 

@@ -17,12 +17,10 @@ from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.matching import asked_for
 from streamdedup.lists.normalization import Normalizing
 from streamdedup.lists.verified_list import VerifiedList
-from streamdedup.metrics.counts import Meters
-from streamdedup.rules.lists import Lists, ListsInForce
+from streamdedup.rules.lists import Lists
 from streamdedup.settings import Settings
-from streamdedup.threads import Threads
 from streamdedup.units import escaped
-from streamdedup.worker.lists import ListLoader
+from streamdedup.worker.lists import load_once
 
 
 def live_verdicts(settings: Settings, connect: Connect = kafka_cluster) -> Verdicts:
@@ -82,8 +80,5 @@ def _asked(block: Loaded) -> KeyList | VerifiedList:
 
 async def _in_force(recipe: Recipe, connect: Connect) -> Lists:
     """Read the files and the control topic, as a worker does at its start."""
-    found = ListsInForce()
     async with soon(connect, recipe.settings.kafka, UNANSWERED) as cluster:
-        loader = ListLoader(recipe, cluster, found, meters=Meters(), threads=Threads())
-        await loader.begin()
-    return found.now
+        return await load_once(recipe, cluster)

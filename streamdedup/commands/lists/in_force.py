@@ -7,7 +7,7 @@ from typing import Any
 from streamdedup.errors import ConfigError, MalformedError
 from streamdedup.kafka.base import Connect
 from streamdedup.kafka.cluster import UNANSWERED, kafka_cluster, soon
-from streamdedup.lists.in_force import ChangeInForce, InForce, changes_in_force
+from streamdedup.lists.in_force import ChangeInForce, ChangesInForce, changes_in_force
 from streamdedup.lists.matching import asked_for
 from streamdedup.lists.normalization import Normalizing
 from streamdedup.settings import Settings
@@ -21,7 +21,7 @@ class Report:
     """The changes in force of the control topic `topic`. Their entries are shown only if `shows_entries`."""
 
     topic: str
-    found: InForce
+    found: ChangesInForce
     shows_entries: bool
 
     def as_json(self) -> dict[str, Any]:
