@@ -165,3 +165,18 @@ def test_a_key_is_known_while_a_worker_runs(
     status, (answer,) = stage.asked("user4999@example.com")
     (known,) = answer["known_in"]
     assert (status, known["by"], known["input"]["found"]) == (0, "snapshot", True)
+
+
+def test_an_output_that_the_broker_stamps(
+    broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its events have other times than those of the input, and are known again all the same."""
+    made = Stage(broker, tmp_path, capfd)
+    stage = Deployment(broker.bootstrap_servers, tmp_path, 1)
+    stage.create(message_timestamp_type="LogAppendTime")
+    made.deployment = stage
+    stage.feed(event(b"k%d" % (n % 2), b"%d" % n, time_ms=1_700_000_000_000 + n) for n in range(4))
+    run_to_the_end(stage)
+    assert [made.fate((0, n)) for n in range(4)] == [("passed", 0)] * 2 + [("duplicate", 0)] * 2
+    _, (answer,) = made.asked("k1")
+    assert answer["known_in"][0]["input"]["offset"] == 1

@@ -186,6 +186,8 @@ def _of_keys(arguments: argparse.Namespace, tree: "Settings", scope: "Scope") ->
     with progress() as on_progress, compiling():
         report = asyncio.run(explain(tree, given, scope=scope, on_progress=on_progress))
     try:
+        if not report.wanted.count:
+            raise ConfigError("standard input has no key: give it keys, one a line")
         status = report.status(_printed(report, as_json=arguments.json))
     finally:
         report.close()

@@ -190,11 +190,15 @@ async def disk_speed(facts: Facts) -> AsyncIterator[Line]:
 
 
 def written_s(directory: Path) -> float:
-    """Return how many seconds it takes to write a file there and sync it. The file is removed. This blocks."""
+    """Return how many seconds it takes to write a file there and sync it. This blocks.
+
+    The file has no name once it is open, so the system removes it, whatever ends this process.
+    """
     path = directory / _PROBE.format(secrets.token_hex(8))
     piece = os.urandom(PIECE_BYTES)  # a disk that compresses would be too quick
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
+        path.unlink()
         started = time.perf_counter()
         for _ in range(WRITTEN_BYTES // PIECE_BYTES):
             left = memoryview(piece)
@@ -204,7 +208,6 @@ def written_s(directory: Path) -> float:
         return time.perf_counter() - started
     finally:
         os.close(fd)
-        path.unlink()
 
 
 async def modes(facts: Facts) -> AsyncIterator[Line]:

@@ -9,6 +9,7 @@ from streamdedup.explain.wanted import Found, Wanted
 
 HITS_MAX = 1_000_000
 HITS_A_KEY_MAX = 20
+CROWDED_MIN = 1 << 14
 
 _HIT = np.dtype(
     [("key", np.uint32), ("partition", np.uint32), ("offset", np.int64), ("time_ms", np.int64)]
@@ -24,10 +25,18 @@ class Hit(NamedTuple):
 
 
 class Hits:
-    """Keeps the first `HITS_A_KEY_MAX` events of each key, and `HITS_MAX` in all; `left_out` counts the others."""
+    """Keeps the first `HITS_A_KEY_MAX` events of each key, and `HITS_MAX` in all; `left_out` counts the others.
 
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
+    With `newest`, for filters that forget, it keeps the last events of each key. `seen` says of each usable key, by the
+    first of equal ones, whether it has an event, kept or not.
+    """
+
+    def __init__(self, wanted: Wanted, *, newest: bool = False) -> None:
+        self._wanted, self._newest = wanted, newest
+        self._crowded = (
+            CROWDED_MIN  # so many events are held, with `newest`, before old ones are given up
+        )
+        self.seen = np.zeros(len(wanted), dtype=np.bool_)
         self._held = bytearray()
         self._counts = np.zeros(len(wanted), dtype=np.uint8)
         self._sorted: np.ndarray | None = None  # what is held, by key, partition and offset
@@ -49,10 +58,12 @@ class Hits:
         """Add what another one holds."""
         self._keep(other._all)
         self.left_out += other.left_out
+        self.seen |= other.seen
 
     def of(self, key: int) -> list[Hit]:
         """Return the events of a usable key, by its place, in the order of partition and offset."""
         if self._sorted is None:
+            self._give_up()
             held = self._all
             self._sorted = held[np.lexsort((held["offset"], held["partition"], held["key"]))]
             self._keys = np.ascontiguousarray(self._sorted["key"])
@@ -60,17 +71,18 @@ class Hits:
         start, stop = (int(self._keys.searchsorted(same, side)) for side in ("left", "right"))
         return [Hit(*hit[1:]) for hit in self._sorted[start:stop].tolist()]
 
-    def keys(self, partition: int | None = None) -> Integers:
-        """Return the keys, each by the first of equal ones, that have an event (in that partition)."""
-        held = self._all
-        its = held if partition is None else held[held["partition"] == partition]
-        return its["key"].astype(np.int64)
-
     @property
     def _all(self) -> np.ndarray:
         return np.frombuffer(bytes(self._held), _HIT) if len(self._held) else np.empty(0, _HIT)
 
     def _keep(self, made: np.ndarray) -> None:
+        self.seen[made["key"]] = True
+        if self._newest:
+            self._sorted = None
+            self._held += made.tobytes()
+            if len(self._held) // _HIT.itemsize > self._crowded:
+                self._give_up()
+            return
         fits = self._counts[made["key"]] + _ranks(made["key"]) < HITS_A_KEY_MAX
         fits[np.cumsum(fits) > HITS_MAX - len(self._held) // _HIT.itemsize] = False
         self.left_out += int(np.count_nonzero(~fits))
@@ -79,6 +91,19 @@ class Hits:
         if len(kept):
             self._sorted = None
             self._held += kept.tobytes()
+
+    def _give_up(self) -> None:
+        """Keep the last events of each key alone."""
+        if not self._newest:
+            return
+        held = self._all
+        order = np.lexsort((-held["offset"], held["key"]))  # the last of each key first
+        ranks = _ranks(held["key"][order])
+        kept = order[np.argsort(ranks, kind="stable")[: np.count_nonzero(ranks < HITS_A_KEY_MAX)]]
+        kept = kept[:HITS_MAX]
+        self.left_out += len(held) - len(kept)
+        self._held = bytearray(held[kept].tobytes())
+        self._crowded = max(CROWDED_MIN, len(kept) * 3 // 2)  # so this is done seldom
 
 
 def _ranks(keys: "np.typing.NDArray[np.uint32]") -> Integers:

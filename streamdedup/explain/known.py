@@ -78,6 +78,14 @@ class Question:
         """The output's name."""
         return self.settings.sink.topic
 
+    def is_timed(self, topic: str) -> bool:
+        """Return whether events of a topic that is written have their times of the input."""
+        return self.topology[topic].stamped_by_producer
+
+    def hits(self, wanted: Wanted) -> Hits:
+        """Return where events of the wanted keys are kept."""
+        return Hits(wanted, newest=self.clock is not None)
+
     async def since(self, topic: str, partition: int, start: int) -> int | None:
         """Return from which offset on to read, of those from `start` on; None if nothing is that young."""
         if self.since_ms is None:
@@ -133,15 +141,19 @@ async def state_of(question: Question, partition: int) -> State:
 class Known:
     """What one partition knows. `present` (k,) says of each usable key whether its next event is a duplicate here.
 
-    `read_from` is the output offset from which on `hits` has all events of the wanted keys. `is_whole`: all that the
-    filter may remember is still in the output. `now` is the current generation of a window.
+    `read_from` is the output offset from which on the output was searched for the wanted keys; `seen` says which of
+    them, by the first of equal ones, have an event there. `is_whole`: all that the filter may remember is still in the
+    output. `now` is the current generation of a window. `is_cut`: the output alone answers, and was read from
+    `since_ms` on only.
     """
 
     state: State
     source: Literal["snapshot", "output"]
     present: Mask
     read_from: int
+    seen: Mask
     is_whole: bool
+    is_cut: bool = False
     snapshot: str | None = None
     error_rate: float = 0.0
     full: str | None = None
@@ -163,7 +175,7 @@ async def from_snapshot(
     `hits` gets the events of the fold. `ask` may ask the filter more.
     """
     recipe, found = question.recipe, state.found
-    folded = Hits(wanted)
+    folded = question.hits(wanted)
 
     def saw(batch: EventBatch, keys: Column, rows: Integers) -> None:
         question.reader.on_read(batch.topic, batch.partition, len(batch))
@@ -172,7 +184,7 @@ async def from_snapshot(
     memory = LookedAtMemory(recipe, question.services, found.partition, saw)
     try:
         while True:
-            folded = Hits(wanted)
+            folded = question.hits(wanted)
             try:
                 shard = await memory.filled(found, question.topology)
             except NoSnapshotError:
@@ -196,6 +208,7 @@ async def from_snapshot(
         "snapshot",
         present,
         max(snapshot.label, found.output_start),
+        folded.seen,
         _is_whole(question, found),
         snapshot=str(snapshot.path),
         error_rate=filter_.error_rate_now,
@@ -216,7 +229,7 @@ async def from_output(
     found, clock = state.found, question.clock
     start = max(state.floor, found.output_start)
     begin = await question.since(question.output, found.partition, start)
-    own = Hits(wanted)
+    own = question.hits(wanted)
     window = WindowTime(clock) if clock else None
     reading = question.reader.keyed(
         question.recipe,
@@ -244,7 +257,9 @@ async def from_output(
         "output",
         present,
         found.output_end if begin is None else begin,
+        own.seen,
         _is_whole(question, found) and begin == start,
+        is_cut=begin != start,
         now=now,
         generations=newest if window is not None else None,
         notes=notes,
@@ -296,7 +311,9 @@ async def look_for(
         reading = question.reader.keyed(question.recipe, output, found.partition, low, high)
         async with aclosing(reading):
             async for batch, keys, rows in reading:
-                left.found(hits.add(batch, keys.keys, rows).keys)
+                met = hits.add(batch, keys.keys, rows).keys
+                known.seen[met] = True
+                left.found(met)
                 if not left.count and not every:
                     return True
     return begin == start or not left.count

@@ -49,6 +49,10 @@ Kind = Literal[
     "unread", "passed", "duplicate", "blocked", "malformed", "rejected", "late", "dropped",
     "false_positive", "unaccounted",
 ]  # fmt: skip
+_UNACCOUNTED = (
+    "the group began after it or its offset was moved past it, a list that has changed since blocked it, or a filter"
+    " that is gone, or that has forgotten, took it for known"
+)
 _STATUS = {"passed": KNOWN, "duplicate": KNOWN, "false_positive": FALSE_POSITIVE}
 
 
@@ -251,6 +255,8 @@ class _Event:
             report.now = "blocked", "filter", "it is older than the window (filter.late: drop)"
         elif report.key_is_known:
             report.now = "duplicate", "filter", ""
+        elif self.known is not None and self.known.is_cut:
+            report.now = "unknown", "filter", "the output was read from --since on only"
         else:
             report.now = "pass", "filter", (self.known.full or "") if self.known else ""
 
@@ -264,7 +270,7 @@ class _Event:
         question, report = self._question, self._report
         key = keys.keys[0] or b""
         wanted = self._wanted = Wanted([key], None)
-        hits = self._hits = Hits(wanted)
+        hits = self._hits = question.hits(wanted)
         if not question.settings.filter.remembers:
             return
 
@@ -344,6 +350,7 @@ class _Event:
             start,
             found.output_end,
             in_output=True,
+            timed=question.is_timed(question.output),
         )
         async with aclosing(reading) as equals:
             async for copy in equals:
@@ -440,16 +447,42 @@ class _Event:
             return Outcome("late", "it was older than the window (filter.late: drop)")
         is_read = await self._search(quick=quick)
         also = await self._among_duplicates()
+        return await self._by_its_key(also) or self._unfound(known, also, is_read=is_read)
+
+    async def _by_its_key(self, also: str) -> Outcome | None:
+        """Return what became of the event by those of the output that have its key; None if there are none."""
         copies, places = await self._emissions()
         equal = [self._event.is_in(copy.event) for copy in copies]  # far from its time in the log
-        if mine := [at for at in range(len(copies)) if equal[at] and self._is_here(places[at])]:
+        if mine := [
+            at
+            for at, where in enumerate(places)
+            if self._is_here(where) and (equal[at] or where.copy is not None)
+        ]:
             return self._passed([copies[at] for at in mine], [places[at] for at in mine])
-        if copies:
+        if not copies:
+            return None
+        if not all(map(self._is_later, places)):
             return self._duplicate(copies, places, self._of(places[0]), also)
-        return self._unfound(known, also, is_read=is_read)
+        at = texts.place(self._question.output, copies[0].partition, copies[0].offset)
+        later = f"its key passed by a later event only: {self._of(places[0])}, which passed to {at}"
+        return Outcome(
+            "duplicate" if also else "unaccounted",
+            f"{later}{also}"
+            if also
+            else f"it is in no topic that a worker writes, and {later}; {_UNACCOUNTED}",
+            copies,
+            places,
+        )
 
     def _unfound(self, known: Known, also: str, *, is_read: bool) -> Outcome:
         """Return what became of an event that did not pass, and whose key has no event in the output."""
+        if self._is_cut:
+            since = texts.time(self._question.since_ms or 0)
+            return Outcome(
+                "unaccounted",
+                f"nothing was found about it from {since} on, and it is older than that; leave --since out, or let the"
+                f" search begin earlier{also}",
+            )
         if known.source == "snapshot" and known.present[0]:
             rate = f"the filter's error rate is {known.error_rate:.3g} now"
             if is_read and known.is_whole:
@@ -472,11 +505,25 @@ class _Event:
                 "it did not pass, and no event of the output has its key; there is no snapshot to ask, so it is one"
                 f" unless the committed offset was moved past it{also}",
             )
+        if also:
+            return Outcome("duplicate", f"of an event that was not found{also}")
         return Outcome(
             "unaccounted",
-            "it is in no topic that a worker writes, and its key is not known: the group began after it or its offset"
-            " was moved past it, a list that has changed since blocked it, or a filter that is gone took it for known",
+            f"it is in no topic that a worker writes, and its key is not known: {_UNACCOUNTED}",
         )
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether the search may have begun after what became of the event."""
+        since, time_ms = self._question.since_ms, self._event.time_ms
+        return since is not None and (time_ms == NO_TIMESTAMP or since > time_ms)
+
+    def _is_later(self, where: PlaceInInput) -> bool:
+        """Whether the event of the output came after this one, so that this one cannot be its duplicate."""
+        copy = where.copy
+        if copy is None or (copy.topic, copy.partition) != tuple(self._at):
+            return False
+        return copy.offset > self._offset
 
     def _of(self, where: PlaceInInput) -> str:
         if where.copy is None:
@@ -550,7 +597,15 @@ class _Event:
             )
         start, end = await question.bounds(InputPartition(topic, partition))
         found = await first(
-            question.reader.equals(self._event, topic, partition, start, end, in_output=True)
+            question.reader.equals(
+                self._event,
+                topic,
+                partition,
+                start,
+                end,
+                in_output=True,
+                timed=question.is_timed(topic),
+            )
         )
         return f"; it is in {texts.place(topic, partition, found.offset)}" if found else ""
 
@@ -576,7 +631,7 @@ class _Event:
         for partition in range(question.recipe.partitions):
             if partition != here:
                 state: State = await state_of(question, partition)
-                hits = Hits(self._wanted)
+                hits = question.hits(self._wanted)
                 known = await from_snapshot(question, state, self._wanted, hits)
                 if isinstance(known, Known) and known.present[0]:
                     self._report.elsewhere.append(partition)

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamdedup.events import Column, Integers
 from streamdedup.explain import texts
-from streamdedup.explain.hits import Hit, Hits
+from streamdedup.explain.hits import HITS_A_KEY_MAX, Hit, Hits
 from streamdedup.explain.known import (
     Known,
     Question,
@@ -30,6 +30,7 @@ from streamdedup.filters.base import Mask
 from streamdedup.filters.window.clock import NEVER, Clock
 from streamdedup.kafka.cluster import failure_of
 from streamdedup.keys.placement import partitions_of
+from streamdedup.units import counted
 
 KNOWN, NOT_KNOWN, FALSE_POSITIVE, BROKEN = 0, 4, 5, 1
 # So many keys are shown by their normal forms, and their events are looked up in the input; of more, neither is.
@@ -58,7 +59,8 @@ class InPartition:
 class KeyAnswer:
     """The answer about one key. `number` counts the given keys from 1; `key` is its normal form, None if not shown.
 
-    `home` is the partition that Kafka's partitioner gives the key. `remembers`: there is a filter.
+    `home` is the partition that Kafka's partitioner gives the key. `remembers`: there is a filter. `undecided` says why
+    nothing follows from no partition being found to know the key; None if it follows that none does.
     """
 
     number: int
@@ -69,6 +71,7 @@ class KeyAnswer:
     listed: Listed | None = None
     partitions: Sequence[InPartition] = ()
     remembers: bool = True
+    undecided: str | None = None
 
     @property
     def status(self) -> int:
@@ -79,14 +82,16 @@ class KeyAnswer:
 
     @property
     def verdict(self) -> tuple[str, str]:
-        """The verdict that the key's next event would get, and the rule."""
+        """The verdict that the key's next event would get, and the rule; `unknown` if it is not known which."""
         if self.malformed is not None:
             return "malformed", "key"
         if self.listed is not None and not self.listed.exempt:
             return "blocked", "blocklist"
         if self.partitions:
             return "duplicate", "filter"
-        return "pass", "filter" if self.remembers else "lists"
+        if not self.remembers:
+            return "pass", "lists"
+        return "pass" if self.undecided is None else "unknown", "filter"
 
 
 @dataclass
@@ -136,11 +141,22 @@ class KeysReport:
                     listed=blocked.get(row),
                     partitions=tuple(self._in_partitions(place)),
                     remembers=self.question.settings.filter.remembers,
+                    undecided=self._undecided,
                 )
                 number += 1
         while number < self.wanted.count:
             yield self._malformed(number)
             number += 1
+
+    @property
+    def _undecided(self) -> str | None:
+        if self.broken:
+            return "the search broke off"
+        if self.pending:
+            return "a transaction is open"
+        if any(known.is_cut for known in self.states):
+            return "the output was read from --since on only"
+        return None
 
     def _homes(self, keys: Column) -> Integers | None:
         """Return the partition of each key: by its normal form with a middle topic, else as it was given.
@@ -166,7 +182,7 @@ class KeysReport:
                 continue
             its = [hit for hit in hits if hit.partition == known.partition]
             false: FalsePositive = None
-            if not its and known.source == "snapshot":
+            if known.source == "snapshot":
                 kind, unfound = self.false.get(known.partition, ("possible", known.present))
                 false = kind if unfound[place] else None
             generation = None
@@ -208,7 +224,13 @@ class KeysReport:
 
     def all_notes(self) -> list[str]:
         """Return what the answers depend on."""
-        return [*self.notes, *(note for known in self.states for note in known.notes)]
+        notes = [*self.notes, *(note for known in self.states for note in known.notes)]
+        if left_out := self.hits.left_out:
+            notes.append(
+                f"{counted(left_out, 'more event')} of the output with these keys are left out: {HITS_A_KEY_MAX} of"
+                " each are listed"
+            )
+        return notes
 
     def row(self, answer: KeyAnswer) -> list[str]:
         """Return an answer as the cells of one line, for one of many keys.
@@ -249,7 +271,8 @@ class KeysReport:
             )
         else:
             yield f"its events go to partition {answer.home} of {recipe.partitions} of the output"
-        yield f"its next event: {verdict}, by the {rule}"
+        why = f": {answer.undecided}" if verdict == "unknown" else ""
+        yield f"its next event: {verdict}, by the {rule}{why}"
         if answer.listed is not None:
             yield f"  {answer.listed}"
         for each in answer.partitions:
@@ -263,7 +286,9 @@ class KeysReport:
         for known in others:
             if known.full:
                 yield f"partition {known.partition}: {known.full}; new events wait there"
-        if self.unread:
+        if self.unread and self.broken:
+            yield f"not asked, as the search broke off: {_partitions(self.unread)}"
+        elif self.unread:
             yield f"not read, as it was found: {_partitions(self.unread)} (--all reads on)"
 
     def _partition_lines(self, each: InPartition) -> Iterator[str]:
@@ -319,7 +344,7 @@ async def explain_keys(
     Without `every`, no partition is read for a key that was found. A broker that goes away ends the search: the report
     has what was found, and the reason.
     """
-    report = KeysReport(question, wanted, Hits(wanted))
+    report = KeysReport(question, wanted, question.hits(wanted))
     try:
         await _asked_all(report, partitions, quick=quick, every=every)
         await _placed(report)
@@ -329,6 +354,8 @@ async def explain_keys(
             report.close()
             raise
         report.broken = str(failed)
+        asked = {known.partition for known in report.states}
+        report.unread = sorted(set(partitions) - asked)
     return report
 
 
@@ -395,11 +422,11 @@ async def _behind(report: KeysReport, found: Mask, *, quick: bool, every: bool) 
 
 def _note_found(report: KeysReport, found: Mask) -> None:
     """Mark the keys that have an event in the output."""
-    found |= report.wanted.marked(report.hits.keys())
+    found |= report.hits.seen[report.wanted.first_of]
 
 
 def _in_partition(report: KeysReport, known: Known) -> Mask:
-    return report.wanted.marked(report.hits.keys(known.partition))
+    return known.seen[report.wanted.first_of]
 
 
 async def _placed(report: KeysReport) -> None:
@@ -410,5 +437,7 @@ async def _placed(report: KeysReport) -> None:
         for known in report.states:
             hits = [h for h in report.hits.of(place) if h.partition == known.partition]
             if known.present[place] and hits:
-                found = await place_of_hit(report.question, known.state, hits[-1])
+                # The first made it known; a window has forgotten all but the last.
+                hit = hits[0] if report.question.clock is None else hits[-1]
+                found = await place_of_hit(report.question, known.state, hit)
                 report.places[place, known.partition] = found

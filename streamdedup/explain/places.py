@@ -65,7 +65,15 @@ async def place_of(question: Question, state: State, copy: Copy) -> PlaceInInput
         if begin is None:
             continue
         found = await first(
-            question.reader.equals(copy.event, at.topic, at.number, begin, end, in_output=False)
+            question.reader.equals(
+                copy.event,
+                at.topic,
+                at.number,
+                begin,
+                end,
+                in_output=False,
+                timed=question.is_timed(copy.topic),
+            )
         )
         if found is not None:
             best = found

@@ -1,7 +1,7 @@
 """The search: reads logs by columns, and finds the events of wanted keys, or the equals of one event.
 
-An event has no place in the output: it is known again by its key, its value, its headers and its timestamp. The
-headers that a worker appends are left out.
+An event has no place in the output: it is known again by its key, its value, its headers and its timestamp, unless the
+broker stamps the output itself. The headers that a worker appends are left out.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -89,18 +89,21 @@ class Reader:
         end: int,
         *,
         in_output: bool,
+        timed: bool,
     ) -> AsyncGenerator["Copy"]:
         """Yield the events that are equal to `event`, as the output has it or as the input has it.
 
-        At most `EQUALS_READ_MAX` events are read, from the first on that may have its time.
+        At most `EQUALS_READ_MAX` events are read, from the first on that may have its time. Without `timed`, the time
+        does not count.
         """
-        first = await self.from_time(topic, partition, event.time_ms, start)
+        time_ms = event.time_ms if timed else NO_TIMESTAMP
+        first = await self.from_time(topic, partition, time_ms, start)
         if first is None or first >= end:
             return
         read = 0
         async with aclosing(self.batches(topic, partition, first, end)) as batches:
             async for batch in batches:
-                for row in event.rows_in(batch, in_output=in_output):
+                for row in event.rows_in(batch, in_output=in_output, timed=timed):
                     yield Copy.of(batch, row)
                 read += len(batch)
                 if read >= EQUALS_READ_MAX:
@@ -131,14 +134,14 @@ class Event:
         same = (self.key, self.value, self.time_ms) == (emitted.key, emitted.value, emitted.time_ms)
         return same and is_copied(self.headers, emitted.headers)
 
-    def rows_in(self, batch: EventBatch, *, in_output: bool) -> list[int]:
+    def rows_in(self, batch: EventBatch, *, in_output: bool, timed: bool) -> list[int]:
         """Return the rows, ascending, that are equal to this one; with `in_output`, this one is an input's.
 
-        Without it, this one may be an output's, and `batch` is an input's.
+        Without it, this one may be an output's, and `batch` is an input's. Without `timed`, times may differ.
         """
         sizes = [-1 if cell is None else len(cell) for cell in (self.key, self.value)]
         alike = (
-            (batch.timestamps == self.time_ms)
+            ((batch.timestamps == self.time_ms) | (not timed))
             & (batch.keys.sizes == sizes[0])
             & (batch.values.sizes == sizes[1])
         )

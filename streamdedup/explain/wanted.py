@@ -14,7 +14,6 @@ import orjson
 
 from streamdedup.errors import ConfigError, MalformedError
 from streamdedup.events import Column, Integers
-from streamdedup.filters.base import Mask
 from streamdedup.keys.extract import Extractor
 from streamdedup.keys.hashing import Digests, Hash
 
@@ -91,12 +90,6 @@ class Wanted:
         at = np.minimum(self._sorted[:, 0].searchsorted(digests[:, 0]), len(self._sorted) - 1)
         same = (self._sorted[at] == digests).all(axis=1)
         return Found(rows[maybe[same]], self._order[at[same]].astype(np.int64))
-
-    def marked(self, firsts: Integers) -> Mask:
-        """Return which usable keys are, or are equal to, one of `firsts`."""
-        mask = np.zeros(len(self), dtype=np.bool_)
-        mask[firsts] = True
-        return np.asarray(mask[self.first_of])
 
     def _index(self, digests: Digests) -> None:
         # By the first word alone, to save memory. Of a million keys two have one with a probability of 2^-25.

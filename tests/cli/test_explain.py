@@ -66,6 +66,15 @@ def test_keys_on_standard_input_are_answered_line_by_line(
     assert [answer["status"] for answer in answers] == [0, 4, 0]
 
 
+def test_standard_input_without_keys_is_no_answer(
+    asked: Asked, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A status of 0 would say that all are known."""
+    given(monkeypatch, b"")
+    assert run(asked, "-") == 2
+    assert "standard input has no key" in capfd.readouterr().err
+
+
 def test_an_event_is_asked_for_by_its_place(
     asked: Asked, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -114,6 +114,23 @@ def test_it_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not stage.broker.transactions
 
 
+def test_the_file_of_the_disk_has_no_name_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So nothing is left, whatever ends the process."""
+    stage = Stage(tmp_path)
+    directory, seen = stage.settings.snapshot.directory, list[list[Path]]()
+    real = os.fsync
+
+    def looked(fd: int) -> None:
+        seen.append(list(directory.iterdir()))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", looked)
+    assert stage.lines("disk-speed")[0].status in (Status.OK, Status.WARNING)
+    assert seen == [[]]
+
+
 def test_nothing_is_written_if_little_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

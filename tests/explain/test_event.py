@@ -291,6 +291,42 @@ def test_what_a_second_writer_made_known_is_told(asked: Asked) -> None:
     assert f"which passed to {asked.sink}/0 offset 0" in report.outcome.text
 
 
+def test_an_event_is_no_duplicate_of_a_later_one(asked: Asked) -> None:
+    """An offset was moved past it; the later event of its key is named, and that this one is in no topic."""
+    asked.fill([1])
+    asked.feed([(0, user(2), b"a", [], NOW_MS)])
+    asked.commit({0: 2})
+    asked.feed([(0, user(2), b"b", [], NOW_MS + 1)])
+    asked.work()
+    report = asked.at(1)
+    assert fate(report) == ("unaccounted", 4)
+    assert f"a later event only: {asked.source}/0 offset 2" in report.outcome.text
+    assert fate(asked.at(2)) == ("passed", 0)
+
+
+def test_what_the_topic_of_duplicates_holds_was_a_duplicate(tmp_path: Path) -> None:
+    """Whatever else is known no more: the event is in a topic that a worker writes."""
+    asked = deployed(tmp_path)
+    asked.create_side_topic("duplicates_topic")
+    asked.fill([1, 2, 1])
+    asked.delete_snapshots()
+    asked.broker.log(asked.sink, 0).trim(2)
+    report = asked.at(2)
+    assert fate(report) == ("duplicate", 0)
+    assert "of an event that was not found; it is in" in report.outcome.text
+
+
+def test_an_event_from_before_since_is_not_said_to_be_missing(asked: Asked) -> None:
+    """It may have passed before; the answer says what to leave out."""
+    asked.feed((0, user(n), b"{}", [], NOW_MS + n) for n in (1, 1, 2))
+    asked.work()
+    for at in (0, 1):
+        report = asked.at(at, since_ms=NOW_MS + 100)
+        assert fate(report) == ("unaccounted", 4)
+        assert "leave --since out" in report.outcome.text
+    assert fate(asked.at(2, since_ms=NOW_MS + 2)) == ("passed", 0)
+
+
 # --- bad input ---
 
 

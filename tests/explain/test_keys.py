@@ -278,8 +278,13 @@ def test_a_broker_that_goes_away_leaves_what_was_found(
         [user(2), user(1)],
         lambda r: (r.status([a.status for a in r.answers()]), r.broken, list(r.answers())),
     )
-    assert (status, [answer.verdict[0] for answer in answers]) == (1, ["duplicate", "pass"])
+    assert (status, [answer.verdict[0] for answer in answers]) == (1, ["duplicate", "unknown"])
     assert "went away" in broken
+    text = asked.report(
+        [user(2), user(1)], lambda r: "\n".join(line for a in r.answers() for line in r.lines(a))
+    )
+    assert "its next event: unknown, by the filter: the search broke off" in text
+    assert "not asked, as the search broke off: partition 1" in text
 
 
 # --- bounds ---
@@ -323,6 +328,55 @@ def test_events_of_one_key_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(asked.key(user(1), every=True).partitions[0].passed) == hits_module.HITS_A_KEY_MAX
     monkeypatch.setattr(hits_module, "HITS_MAX", 5)
     assert len(asked.key(user(1), every=True).partitions[0].passed) == 5
+
+
+@pytest.mark.parametrize(("at_most", "listed"), [("HITS_A_KEY_MAX", 20), ("HITS_MAX", 5)])
+def test_a_key_of_more_partitions_than_events_are_listed_is_no_false_positive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_most: str, listed: int
+) -> None:
+    """An event that is left out was found all the same, and a note counts it."""
+    asked = deployed(tmp_path, 25)
+    asked.feed((n, user(1), b"{}", [], None) for n in range(25))
+    asked.work()
+    if at_most == "HITS_MAX":
+        monkeypatch.setattr(hits_module, at_most, 5)
+    answer, notes = asked.report(
+        [user(1)], lambda r: (next(r.answers()), r.all_notes()), every=True
+    )
+    assert sum(len(each.passed) for each in answer.partitions) == listed
+    assert {each.false_positive for each in answer.partitions} == {None}
+    assert answer.status == 0
+    assert f"{25 - listed} more events" in notes[-1]
+
+
+@pytest.mark.parametrize("with_snapshots", [True, False], ids=["snapshots", "output"])
+def test_of_many_events_of_a_key_a_window_lists_the_last(
+    tmp_path: Path, with_snapshots: bool
+) -> None:
+    """The others are forgotten; the last made the key known."""
+    asked = deployed(tmp_path, kind="window", retention="1d", error_rate=1e-6)
+    times = [NOW_MS + n * 3 * DAY_MS for n in range(30)]
+    asked.feed((0, user(1), b"%d" % n, [], time) for n, time in enumerate([*times, times[-1] + 1]))
+    asked.work()
+    if not with_snapshots:
+        asked.delete_snapshots()
+    (there,) = asked.key(user(1), every=True).partitions
+    assert [hit.offset for hit in there.passed][-1] == 29
+    assert there.place is not None
+    assert there.place.copy is not None
+    assert there.place.copy.offset == 29
+    assert asked.at(30).outcome.copies[0].offset == 29
+
+
+@pytest.mark.parametrize("with_snapshots", [True, False], ids=["snapshots", "output"])
+def test_what_lies_before_since_is_not_said_to_be_new(tmp_path: Path, with_snapshots: bool) -> None:
+    """Without a snapshot the verdict is unknown: the output was not read."""
+    asked = deployed(tmp_path)
+    asked.fill([1])
+    if not with_snapshots:
+        asked.delete_snapshots()
+    answer = asked.key(user(1), since_ms=asked.broker.now_ms() + 1_000)
+    assert answer.verdict[0] == ("duplicate" if with_snapshots else "unknown")
 
 
 def test_normal_forms_beyond_memory_go_to_a_file(
