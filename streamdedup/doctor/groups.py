@@ -162,9 +162,7 @@ async def _unread_of(facts: Facts, group: str, source: Topic) -> AsyncIterator[L
             source.name,
         )
     else:
-        yield ok(
-            f"{counted(sum(behind.values()), 'offset')} of {source.name} unread, and no worker has committed yet"
-        )
+        yield ok(f"{_waiting(behind, times)}, and no worker has committed yet", source.name)
 
 
 def _moving(
@@ -183,11 +181,22 @@ def _moving(
 
 
 def _waiting(behind: Mapping[int, int], times: Mapping[int, int]) -> str:
+    """Return how much is unread, in all and by partition, and since when; `times` are of the first unread events."""
     oldest = min((times[n] for n in behind if n in times), default=None)
     since = ""
     if oldest is not None:
         since = f", the oldest of {moment(oldest)} ({lasting(time.time() * 1000 - oldest)} ago)"
-    return f"{counted(sum(behind.values()), 'offset')} unread{since}"
+    shown = ""
+    if len(behind) > 1:
+        most = sorted(behind, key=lambda n: (-behind[n], n))[:SHOWN_MAX]
+        each = (f"{n}: {behind[n]:,}{_age(times.get(n))}" for n in most)
+        shown = f" (by partition, the most first: {', '.join(each)})"
+    return f"{counted(sum(behind.values()), 'offset')} unread{since}{shown}"
+
+
+def _age(time_ms: int | None) -> str:
+    """Return for how long the first unread event of a partition has waited, after its number of offsets."""
+    return "" if time_ms is None else f" for {lasting(time.time() * 1000 - time_ms)}"
 
 
 async def _first_times(

@@ -223,7 +223,9 @@ async def resume(facts: Facts) -> AsyncIterator[Line]:
             "look at the brokers, and try again",
         )
     if not wrong and known:
+        trimmed = max(out.first[number] for number in known)
         at = f"; snapshots of {snapshots} of them are in {settings.snapshot.directory} on this machine"
+        at += f", and the output is trimmed up to offset {trimmed:,} at most" if trimmed else ""
         yield ok(
             f"{counted(len(known), 'partition')} can go on"
             + (at if settings.filter.remembers else "")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from streamdedup.delivery import schemas
 from streamdedup.doctor import brokers, groups, machine
 from streamdedup.doctor.examine import CHECKS, OF_SAMPLE
 from streamdedup.doctor.lines import Status
@@ -69,6 +70,11 @@ def _lags(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.feed([KEY] * 3)
     stage.commit(1, label=0)
     stage.has_members(monkeypatch)
+
+
+def _two_behind(stage: Stage, _: pytest.MonkeyPatch) -> None:
+    stage.feed([KEY])
+    stage.feed([KEY] * 2, partition=1)
 
 
 def _unread(stage: Stage, _: pytest.MonkeyPatch) -> None:
@@ -139,7 +145,8 @@ def _control(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.config["blocklist"]["control_topic"] = "changes"
 
 
-def _registry(stage: Stage, _: pytest.MonkeyPatch) -> None:
+def _registry(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schemas, "AWAY_S_MAX", 0.3)
     stage.config["key"] = {"format": "avro", "field": "id"}
     stage.config["kafka"]["schema_registry"] = {"url": "http://127.0.0.1:1"}
 
@@ -289,6 +296,7 @@ CASES = (
     ),
     Case("group-unread", WARNING, None, "nobody reads them", _unread),
     Case("group-unread", WARNING, None, "stands still", _lags),
+    Case("group-unread", OK, None, "1: 2 for ", _two_behind),
     Case(
         "open-transactions",
         WARNING,
