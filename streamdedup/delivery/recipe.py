@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from streamdedup.filters import GROWTH, build
 from streamdedup.filters.base import Addable, Filter, Growing
-from streamdedup.filters.kinds import CELLED, WINDOW_TABLE
+from streamdedup.filters.growing.stages import within
+from streamdedup.filters.kinds import CELLED, KINDS, WINDOW_TABLE
 from streamdedup.filters.memory import touch_pages
 from streamdedup.filters.no_filter import NoFilter
 from streamdedup.filters.options import PROBED, WINDOWED, can_grow
@@ -21,6 +22,13 @@ from streamdedup.snapshot import Identity
 from streamdedup.snapshot.header import DRAWN
 
 OUTGROWN = 2  # times the promised error rate: chance alone takes a filter no further above it
+
+
+class FilterBytes(NamedTuple):
+    """The bytes of a shard's filter: of a `new` one, and at `most`, once it has grown or gone beyond its capacity."""
+
+    new: int
+    most: int
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,20 @@ class Recipe:
         """A shard's even share of `filter.max_size`, which bounds the filters of all partitions together."""
         whole = self.settings.filter.max_size
         return None if whole is None else whole // self.partitions
+
+    @property
+    def filter_bytes(self) -> FilterBytes:
+        """The bytes of a shard's filter, if there is one. Nothing is allocated.
+
+        ConfigError if the kind cannot be built so, or `filter.max_size` has no room for a new one.
+        """
+        options = self.settings.filter
+        kind, keys, own = options.kind, self.shard_capacity, options.footprint_options
+        if options.on_full == "grow":
+            plan = within(self._max_size, kind, keys, options.error_rate, own)
+            return FilterBytes(plan[0].size_bytes, sum(stage.size_bytes for stage in plan))
+        new = KINDS[kind].footprint(keys, options.error_rate, **own).size_bytes
+        return FilterBytes(new, new + self.stash_bytes)
 
     @cached_property
     def common_hash(self) -> Hash:

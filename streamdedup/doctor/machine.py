@@ -16,7 +16,7 @@ from streamdedup.delivery.snapshots import writable
 from streamdedup.doctor.facts import Facts, in_thread
 from streamdedup.doctor.lines import Line, failure, of_error, ok, unknown, warning
 from streamdedup.errors import ConfigError, SnapshotError
-from streamdedup.filters.kinds import GROWTH, KINDS
+from streamdedup.filters.kinds import KINDS
 from streamdedup.kernel import cache
 from streamdedup.metrics.findings import LIST_REFUSED
 from streamdedup.named_files import others_may_write
@@ -33,27 +33,13 @@ CONNECTIONS_A_BROKER = 2  # of the consumer, and of each partition's producer
 _PROBE = ".streamdedup-doctor-{}.tmp"
 
 
-def filter_bytes(settings: Settings, recipe: Recipe) -> tuple[int, int]:
-    """Return the bytes of one partition's filter: at its start, and once it has grown."""
-    options = settings.filter
-    own: dict[str, object] = {}
-    if options.kind == "window":
-        own = {"generations": options.generations, "by_count": options.retention is None}
-    made = KINDS[options.kind].footprint(recipe.shard_capacity, options.first_error_rate, **own)
-    first = made.size_bytes
-    if options.on_full != "grow":
-        return first, first + made.spare_bytes + recipe.stash_bytes
-    share = options.max_size // recipe.partitions if options.max_size else first * GROWTH
-    return first, max(first, share)
-
-
 async def memory(facts: Facts) -> AsyncIterator[Line]:
     """Whether the filters of all partitions fit into memory: a worker has to take all if the others are gone."""
     if not facts.settings.filter.remembers:
         yield ok("there is no filter")
         return
     recipe = await facts.recipe()
-    first, grown = filter_bytes(facts.settings, recipe)
+    first, grown = recipe.filter_bytes
     copies = 0 if KINDS[facts.settings.filter.kind].only_sets_bits else COPIES_MAX
     several = min(copies, recipe.partitions)
     least = PROCESS_BYTES + first * (recipe.partitions + several)
@@ -110,7 +96,7 @@ async def disk_space(facts: Facts) -> AsyncIterator[Line]:
         yield ok("there is no filter, so nothing is saved")
         return
     recipe = await facts.recipe()
-    first, grown = filter_bytes(settings, recipe)
+    first, grown = recipe.filter_bytes
     there = await in_thread(lambda: _free_and_used(directory))
     if there is None:
         yield unknown("it cannot be looked at", "make it, or name another", str(directory))

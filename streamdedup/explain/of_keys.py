@@ -59,7 +59,8 @@ class InPartition:
 class KeyAnswer:
     """The answer about one key. `number` counts the given keys from 1; `key` is its normal form, None if not shown.
 
-    `home` is the partition that Kafka's partitioner gives the key. `remembers`: there is a filter. `undecided` says why
+    `home` is the partition that Kafka's partitioner gives the key; None if the key as it was given is not kept.
+    `remembers`: there is a filter. `undecided` says why
     nothing follows from no partition being found to know the key; None if it follows that none does.
     """
 
@@ -261,16 +262,8 @@ class KeysReport:
         if answer.key is not None:
             yield f"key: {texts.shown(answer.key)}"
         yield f"digest ({recipe.common_hash.name}): {answer.digest}"
-        source = self.question.settings.source.shown
-        if answer.home is None:
-            pass
-        elif recipe.settings.source.repartition is None:
-            yield (
-                f"as a record key, Kafka's partitioner sends it to partition {answer.home} of {recipe.partitions} of"
-                f" {source}"
-            )
-        else:
-            yield f"its events go to partition {answer.home} of {recipe.partitions} of the output"
+        if answer.home is not None:
+            yield self._home_line(answer.home)
         why = f": {answer.undecided}" if verdict == "unknown" else ""
         yield f"its next event: {verdict}, by the {rule}{why}"
         if answer.listed is not None:
@@ -290,6 +283,15 @@ class KeysReport:
             yield f"not asked, as the search broke off: {_partitions(self.unread)}"
         elif self.unread:
             yield f"not read, as it was found: {_partitions(self.unread)} (--all reads on)"
+
+    def _home_line(self, home: int) -> str:
+        of = self.question.recipe.partitions
+        if self.question.settings.source.repartition is not None:
+            return f"its events go to partition {home} of {of} of the output"
+        source = self.question.settings.source.shown
+        return (
+            f"as a record key, Kafka's partitioner sends it to partition {home} of {of} of {source}"
+        )
 
     def _partition_lines(self, each: InPartition) -> Iterator[str]:
         known, output, clock = each.known, self.question.output, self.question.clock

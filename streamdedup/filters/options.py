@@ -161,6 +161,13 @@ class FilterOptions(BaseModel):
         return self.error_rate / 2 if self.on_full == "grow" else self.error_rate
 
     @property
+    def footprint_options(self) -> dict[str, int]:
+        """What the footprint of this kind takes besides capacity and error rate, by name."""
+        if self.kind != "window":
+            return {}
+        return {"generations": self.generations, "by_count": self.retention is None}
+
+    @property
     def window_ms(self) -> int:
         """The longest time a window by event time remembers a key: `retention` plus one generation; else 0."""
         retention = self.retention or 0

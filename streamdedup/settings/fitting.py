@@ -51,9 +51,7 @@ def _is_small(capacity: int, error_rate: float) -> bool:
 def _footprint(options: FilterOptions, capacity: int) -> "Footprint":
     from streamdedup.filters.kinds import KINDS
 
-    own: dict[str, int] = {}
-    if options.kind == "window":
-        own = {"generations": options.generations, "by_count": options.retention is None}
+    own = options.footprint_options
     return KINDS[options.kind].footprint(capacity, options.first_error_rate, **own)
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import structlog
 
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.filters.base import Filter, Growing
+from streamdedup.filters.base import Filter
 from streamdedup.kafka.options import MARK
 from streamdedup.kafka.records import encoding, origin_header
 from streamdedup.kafka.topics import (
@@ -116,8 +116,7 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter, inputs: str | N
         )
         return
     made_later = settings.sink.create_topics and output.topic_id is None
-    grown = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
-    grown += recipe.stash_bytes
+    new, most = recipe.filter_bytes
     log.info(
         "worker_starts",
         source=settings.source.topic,
@@ -125,11 +124,11 @@ def _announce(recipe: Recipe, topology: Topology, empty: Filter, inputs: str | N
         guarantee=settings.delivery.guarantee,
         partitions=recipe.partitions,
         keys_a_partition=recipe.shard_capacity,
-        filter_bytes_in_all=recipe.partitions * empty.size_bytes,
-        filter_bytes_max=recipe.partitions * grown,
+        filter_bytes_in_all=recipe.partitions * new,
+        filter_bytes_max=recipe.partitions * most,
         snapshot_copies_bytes_max=0
         if empty.only_sets_bits
-        else min(COPIES_MAX, recipe.partitions) * grown,
+        else min(COPIES_MAX, recipe.partitions) * most,
         topic_settings="known" if output.settings or made_later else _UNKNOWN_SETTINGS,
         promise=promise,
         **by,

@@ -47,6 +47,26 @@ def lists_of(made: Recipe, in_force: ListsInForce, meters: Meters | None = None)
     return ListLoader(made, no_cluster, in_force, meters=meters or Meters(), threads=Threads())
 
 
+@pytest.mark.parametrize(
+    ("kind", "on_full"),
+    [
+        (kind, on_full)
+        for kind in sorted(get_args(Kind))
+        for on_full in ("stop", "warn", "grow")
+        if on_full != "grow" or kind in GROWABLE
+    ],
+)
+def test_the_bytes_of_a_filter_are_known_before_it_is_made(
+    tmp_path: Path, kind: str, on_full: str
+) -> None:
+    """As a worker says at its start, and doctor compares with the memory: of a new filter, and at most."""
+    window = ("filter.retention=7d",) if kind == "window" else ()
+    made = recipe(tmp_path, f"filter.kind={kind}", f"filter.on_full={on_full}", *window)
+    empty = made.empty_filter()
+    most = empty.size_bytes_max if isinstance(empty, Growing) else empty.size_bytes
+    assert made.filter_bytes == (empty.size_bytes, most + made.stash_bytes)
+
+
 @pytest.mark.parametrize("kind", sorted(get_args(Kind)))
 def test_every_kind_takes_the_hash_that_is_configured(tmp_path: Path, kind: str) -> None:
     """The filter of a shard has the kind, its share of the keys, the error rate and the hash that were asked for."""
