@@ -12,6 +12,7 @@ from streamdedup.events import Column
 from streamdedup.explain import hits as hits_module
 from streamdedup.explain import known as known_module
 from streamdedup.explain import wanted as wanted_module
+from streamdedup.filters.kinds import KINDS as KINDS_OF_FILTERS
 from streamdedup.kafka.records.records import Record
 from streamdedup.keys.placement import partitions_of
 from streamdedup.snapshot.touched import TouchedReader
@@ -57,6 +58,33 @@ def test_what_the_output_has_after_the_snapshot_is_known(tmp_path: Path) -> None
     (there,) = asked.key(user(3)).partitions
     assert (there.known.source, [hit.offset for hit in there.passed]) == ("snapshot", [3])
     assert len(asked.key(user(1)).partitions) == 1
+
+
+KINDS = sorted(name for name, kind in KINDS_OF_FILTERS.items() if not kind.static)
+GROWING = [f"{name} grown" for name in KINDS if KINDS_OF_FILTERS[name].grows]
+
+
+@pytest.mark.parametrize("which", [*KINDS, *GROWING])
+def test_every_kind_of_filter_answers(tmp_path: Path, which: str) -> None:
+    """By a mapped snapshot and a fold into it; the files stay as they are."""
+    kind, _, grown = which.partition(" ")
+    asked = deployed(tmp_path, kind=kind, capacity=5_000, error_rate=1e-5)
+    if kind == "window":
+        asked.config["filter"] |= {"retention": "30d"}
+    if grown:
+        asked.config["filter"] |= {"on_full": "grow", "capacity": 100}
+    asked.fill(range(100))
+    kept = {path: path.read_bytes() for path in asked.snapshots.rglob("*.snapshot")}
+    asked.fill(range(100, 400))
+    for path in asked.snapshots.rglob("*.snapshot"):
+        path.unlink()
+    for path, content in kept.items():
+        path.write_bytes(content)
+    given = [user(n) for n in (0, 99, 100, 399, 400, 401)]
+    answers = asked.keys(*given)
+    assert [answer.status for answer in answers] == [0, 0, 0, 0, 4, 4]
+    assert {each.known.source for answer in answers for each in answer.partitions} == {"snapshot"}
+    assert [path.read_bytes() for path in kept] == list(kept.values())
 
 
 @pytest.mark.parametrize("with_snapshots", [True, False], ids=["snapshots", "output"])
