@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from textwrap import dedent
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -25,6 +25,7 @@ from proof import tables
 from streamdedup.commands.audit import PartitionCounts, Report
 from streamdedup.commands.audit.limits import FINDINGS
 from streamdedup.events import EventBatch
+from streamdedup.explain.of_event import Kind as Outcomes
 from streamdedup.filters import strain
 from streamdedup.kafka import groups
 from streamdedup.kafka.records.records import Record, batch_of
@@ -511,6 +512,18 @@ def test_all_that_an_audit_tells_is_described() -> None:
     section = text.split("## What cannot be known")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row.partition(":")[0])} == names
+
+
+def test_all_that_explain_tells_is_described() -> None:
+    """docs/explain.md has every outcome, and every field of the JSON that is on record, and invents no outcome."""
+    text = (ROOT / "docs" / "explain.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == set(get_args(Outcomes))
+    outputs = json.loads((ROOT / "proof/golden/records/json-outputs.json").read_text())
+    told = {name: made for name, made in outputs.items() if name.startswith("explain")}
+    assert told
+    known = {name for made in told.values() for each in made.get("known_in", []) for name in each}
+    fields = known.union(*told.values())
+    assert {name for name in fields if f"`{name}`" not in text} == set()
 
 
 def test_each_rule_is_held_by_a_test_of_this_folder() -> None:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from streamdedup.cli import main
 from streamdedup.commands import reset
 from streamdedup.commands.reset_plan import Target
+from streamdedup.explain import known
 from streamdedup.settings import load
-from tests.broker.base import Broker
+from tests.broker.base import DEADLINE_S, Broker, client_config
 from tests.broker.topics import Event, produce, read_all
 from tests.deployment import Deployment, keyed
 from tests.lists.numbered import build_lists
@@ -147,6 +149,32 @@ def test_what_is_no_event_is_said(
         assert status == 2, said
 
 
+def test_a_key_in_an_open_transaction_is_not_said_to_be_unknown(
+    broker: Broker,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The status is 1, and the note names the transaction; once that has ended, the key is known."""
+    stage = Stage(broker, tmp_path, capfd)
+    stage.feed([event(b"first@x.org")])
+    run_to_the_end(stage.deployment)
+    monkeypatch.setattr(known, "DECIDED_S_MAX", 1.0)
+    producer = Producer(client_config(broker.bootstrap_servers) | {"transactional.id": "other"})
+    producer.init_transactions(DEADLINE_S)
+    producer.begin_transaction()
+    producer.produce(stage.deployment.sink, b"v", b"pending@x.org", partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    status, (answer,) = stage.asked("pending@x.org")
+    assert (status, answer["verdict"]) == (1, "pass")
+    assert "is open from offset" in answer["notes"][0]
+    assert stage.asked("first@x.org")[0] == 0
+    producer.commit_transaction(DEADLINE_S)
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    assert stage.asked("pending@x.org")[0] == 0
+
+
 def test_a_key_is_known_while_a_worker_runs(
     broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,8 +191,8 @@ def test_a_key_is_known_while_a_worker_runs(
         assert stage.asked("nobody@example.com")[0] == 4
         assert worker.interrupt() == 0
     status, (answer,) = stage.asked("user4999@example.com")
-    (known,) = answer["known_in"]
-    assert (status, known["by"], known["input"]["found"]) == (0, "snapshot", True)
+    (there,) = answer["known_in"]
+    assert (status, there["by"], there["input"]["found"]) == (0, "snapshot", True)
 
 
 def test_an_output_that_the_broker_stamps(
