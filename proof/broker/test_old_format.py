@@ -87,4 +87,4 @@ def test_a_start_is_refused_if_they_are_next(
     program = [sys.executable, "-m", "streamdedup", *command, str(deployment.write_config())]
     done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
     assert done.returncode == 2, done.stderr
-    assert said_of(deployment, 0) in done.stderr
+    assert said_of(deployment, 0) in done.stdout + done.stderr

@@ -23,8 +23,8 @@ from tests.deployment import Deployment, WorkerProcess
 PARTITIONS = 2
 DESCRIBE_GROUPS, LIST_GROUPS, DESCRIBE_ACLS = 15, 16, 29  # requests, by Kafka's keys
 ALWAYS_S_MAX = 20.0  # doctor's own time, as promised for a quiet machine
-# What is said of every deployment here: on a broker of the tests, or if no transaction ends meanwhile.
-NOT_THE_FAULT = frozenset({"clock", "compiled", "topic-retention", "group-unread"})
+# What may be said of every deployment here: of an old broker, of this machine, or because the fault stops a partition.
+NOT_THE_FAULT = frozenset({"clock", "compiled", "group-unread", "broker-versions"})
 
 Line = dict[str, Any]
 
@@ -216,7 +216,7 @@ def test_a_worker_in_peace(broker: Broker, directory: Path) -> None:
         there.await_read(600)
         doubts = worker.events("doubt")
     said = {line["check"] for line in lines if line["status"] != "unknown"}
-    assert said <= {"compiled"}, lines
+    assert said <= {"compiled", "broker-versions"}, lines
     assert exit_status in (0, 3)
     assert seconds < ALWAYS_S_MAX
     assert not doubts
@@ -243,7 +243,7 @@ def test_a_paused_broker(private_broker: OwnedBroker, directory: Path) -> None:
             DESCRIBE_GROUPS,
             {"group-members", "group-meaning", "group-partitions", "group-unread"},
         ),
-        (LIST_GROUPS, {"output-shared"}),
+        pytest.param(LIST_GROUPS, {"output-shared"}, marks=pytest.mark.needs_broker("topic ids")),
         (DESCRIBE_ACLS, {"rights-topics", "rights-groups", "rights-transactions"}),
     ],
 )
