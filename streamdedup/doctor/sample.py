@@ -11,8 +11,8 @@ from streamdedup.delivery.cross_partition import REMEDY, Evidence
 from streamdedup.doctor.lines import Line, ok, unknown, warning
 from streamdedup.events import Verdict
 from streamdedup.metrics.findings import ACROSS_PARTITIONS, VERDICT_PREVAILS
-from streamdedup.metrics.prevalence import EVENTS_MIN, SHARE_MIN, WATCHED
-from streamdedup.units import lasting
+from streamdedup.metrics.prevalence import EVENTS_MIN, LATE, REMEDIES, SHARE_MIN, WATCHED
+from streamdedup.units import counted, lasting
 
 REASONS_MAX = 3  # that are shown
 
@@ -98,34 +98,38 @@ def keys(found: Sampled) -> Iterator[Line]:
             found.topic,
         )
         return
-    share = max(EVENTS_MIN, SHARE_MIN * found.events)
+    share = min(found.events, max(EVENTS_MIN, SHARE_MIN * found.events))
     odd = {verdict: found.verdicts[verdict] for verdict in WATCHED}
-    what = f"of the newest {found.events:,} events"
+    newest = f"the newest {counted(found.events, 'event')}"
     wrong = False
     for verdict, events in odd.items():
         if events >= share:
             wrong = True
             yield warning(
-                f"{events:,} {what} are {verdict.name.lower()}: {_reasons(found)}",
-                "correct key.field or key.format, or have the producer correct the events"
-                + (f" (fields that a tenth of them have: {found.fields})" if found.fields else "")
-                + "; `streamdedup try` shows more",
+                f"{events:,} of {newest} are {verdict.name.lower()}: {_reasons(found)}",
+                f"{_remedy(found, verdict)}; `streamdedup try` shows more",
                 found.topic,
                 VERDICT_PREVAILS,
             )
     if found.late >= share:
         wrong = True
         yield warning(
-            f"{found.late:,} {what} are later than the window",
-            "set a longer filter.retention if they must be judged (docs/windows.md)",
+            f"{found.late:,} of {newest} are later than the window",
+            REMEDIES[LATE],
             found.topic,
             VERDICT_PREVAILS,
         )
     if not wrong:
-        few = ", ".join(f"{n:,} {v.name.lower()}" for v, n in odd.items() if n)
-        yield ok(
-            f"{what}, {found.distinct:,} distinct keys" + (f"; {few}" if few else ""), found.topic
-        )
+        few = "".join(f"; {n:,} {v.name.lower()}" for v, n in odd.items() if n)
+        keys_ = counted(found.distinct, "distinct key")
+        yield ok(f"{keys_} among {newest}{few}", found.topic)
+
+
+def _remedy(found: Sampled, verdict: Verdict) -> str:
+    if verdict is Verdict.REJECTED:
+        return "raise the limit that the reason names, or have the producer correct the events"
+    fields = f" (fields that a tenth of them have: {found.fields})" if found.fields else ""
+    return f"correct key.field or key.format, or have the producer correct the events{fields}"
 
 
 def _reasons(found: Sampled) -> str:

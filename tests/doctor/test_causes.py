@@ -373,6 +373,9 @@ CASES = (
         "200 times the record key is null",
         _keys(*[None] * 200),
     ),
+    Case(
+        "sample-keys", WARNING, "verdict-prevails", "3 of the newest 3 events", _keys(*[None] * 3)
+    ),
     Case("sample-keys", UNKNOWN, None, "no event", lambda *_: None),
     Case("sample-partitions", WARNING, "duplicates-across-partitions", "several", _across),
     Case("sample-frequent", WARNING, None, "100.0% of the events", _keys(*[KEY] * 200)),
