@@ -48,7 +48,7 @@ class LookedAtMemory(FoldedMemory):
     async def filled(self, found: PartitionState, topology: Topology) -> Shard:
         """Return the shard, folded up to the output's end. Call `check` before an answer by its filter counts.
 
-        NoSnapshotError if no snapshot fits; any other DeliveryError is what would stop a worker here.
+        NoSnapshotError if no snapshot fits. A DeliveryError is one that would stop a worker here.
         """
         return await self.catch_up(found, topology, None)
 

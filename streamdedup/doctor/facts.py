@@ -142,11 +142,11 @@ class Facts:
         return found[name]
 
     async def source(self) -> Topic:
-        """Return the topic that the shards read."""
+        """Return the topic that the shards read. MissingError if it is not there."""
         return await self.topic(self.settings.source.topic)
 
     async def output(self) -> Topic:
-        """Return the output."""
+        """Return the output. MissingError if it is not there."""
         return await self.topic(self.settings.sink.topic)
 
     async def planned(self) -> Topology:
@@ -187,11 +187,14 @@ class Facts:
         return [*((copying, name) for name in await self.inputs()), own]
 
     async def committed(self) -> Mapping[int, Committed]:
-        """Return the committed offsets of the shards' group, by partition, decided or not."""
+        """Return the committed offsets of the shards' group, by partition, decided or not. MissingError as `source`."""
         return await self.committed_on(self.settings.kafka.group_id, self.settings.source.topic)
 
     async def committed_on(self, group: str, topic: str) -> Mapping[int, Committed]:
-        """Return the committed offsets of a group on a topic, by partition, decided or not."""
+        """Return the committed offsets of a group on a topic, by partition, decided or not.
+
+        MissingError if the topic is not there.
+        """
         numbers = range((await self.topic(topic)).partitions)
         return await self.once(
             f"committed of {group} on {topic}",

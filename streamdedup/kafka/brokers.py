@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiokafka.client import CoordinationType
@@ -77,20 +77,11 @@ async def _described(client: Any, known: Any) -> Broker:
             answer = await client.send(known.nodeId, ApiVersions())
             settings = await settings_of(client, known.nodeId)
     except (IncompatibleBrokerVersion, NotImplementedError):  # before 2.4
-        return Broker(node=base.node, address=base.address, rack=base.rack, since=OLDEST)
+        return replace(base, since=OLDEST)
     except (KafkaError, OSError) as error:  # TimeoutError is an OSError
-        return Broker(
-            node=base.node, address=base.address, rack=base.rack, failure=type(error).__name__
-        )
+        return replace(base, failure=type(error).__name__)
     newest = {api: most for api, _least, most, _tags in answer.api_versions}
-    return Broker(
-        node=base.node,
-        address=base.address,
-        rack=base.rack,
-        since=since(newest),
-        features=features_in(answer),
-        settings=settings,
-    )
+    return replace(base, since=since(newest), features=features_in(answer), settings=settings)
 
 
 def since(newest: Mapping[int, int]) -> str:
