@@ -47,6 +47,7 @@ class Directory:
             for made in make_directory(path):
                 files.sync_directory(os, made.parent)
             self._lock: int | None = os.open(path / "lock", TO_LOCK, 0o600)
+        self._owner = os.getpid()
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -162,6 +163,8 @@ class Directory:
         """Let others use the directory. A second call does nothing."""
         lock, self._lock = self._lock, None
         if lock is not None:
+            if os.getpid() == self._owner:  # a child that was just forked has the lock's file open for a moment
+                fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
 
     def _newest(self) -> int:
