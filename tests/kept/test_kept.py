@@ -3,6 +3,7 @@
 import copy
 import errno
 import operator as op
+import logging
 import os
 import pickle
 import resource
@@ -180,6 +181,7 @@ class TestReplay:
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         """With a warning that names the file; and it goes on from there."""
+        caplog.set_level(logging.WARNING)  # whatever a test before has set
         directory = tmp_path / "seen"
         with streamdedup.open(directory, **CUCKOO) as seen:
             for key in "ab":
