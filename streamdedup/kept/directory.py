@@ -163,7 +163,9 @@ class Directory:
         """Let others use the directory. A second call does nothing."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            if os.getpid() == self._owner:  # a child that was just forked has the lock's file open for a moment
+            if (
+                os.getpid() == self._owner
+            ):  # a child that was just forked has the lock's file open for a moment
                 fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
 

@@ -2,8 +2,8 @@
 
 import copy
 import errno
-import operator as op
 import logging
+import operator as op
 import os
 import pickle
 import resource
