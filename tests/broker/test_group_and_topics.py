@@ -308,5 +308,5 @@ async def test_a_broker_without_transactions_is_refused_exactly_once(
         deployment = Deployment(cluster.address, tmp_path, partitions=1)
         cluster.make(deployment.source)
         cluster.make(deployment.sink)
-        with pytest.raises(ConfigError, match="set delivery.guarantee: at_least_once"):
+        with pytest.raises(ConfigError, match=r"set delivery\.guarantee: at_least_once"):
             await start(deployment).task
