@@ -43,7 +43,7 @@ def said_of(deployment: Deployment, offset: int) -> str:
     """How the refusal begins."""
     return (
         f"{deployment.source}/0 has records of a format from before Kafka 0.11 at offset {offset},"
-        " which cannot be read; copy the topic"
+        " which cannot be read"
     )
 
 
