@@ -60,7 +60,7 @@ def played(case: Case, broker: OneBroker) -> Iterator[Answer]:
 def _row(case: Case, answer: Answer) -> Sequence[str]:
     line = answer.line or "-"
     shown = line if len(line) <= SHOWN_MAX else f"{line[:SHOWN_MAX]} ..."
-    escaped = re.sub(r"\S*/tmp/\S*/", "", shown).replace("|", "\\|")
+    escaped = re.sub(r"\S*/tmp/\S*/", "", shown).replace("|", "\\|").replace("`", "")
     return (
         case.symptom,
         case.cause,
