@@ -39,7 +39,7 @@ async def second_writer(
     return DeliveryError(
         f"{output}/{partition} has a second writer: offset {offset} is not ours; {written}, the first {first};"
         " their keys count as emitted from now on, so events of the input with these keys are duplicates (streamdedup"
-        f" explain -c FILE --at INPUT/PARTITION:OFFSET says of which offset); {last}",
+        f" explain -c FILE --at INPUT/PARTITION:OFFSET says of which offset, once it is read); {last}",
         remedy="every output partition takes one writer, so stop the other and restart",
         finding="second-writer",
     )

@@ -1,7 +1,7 @@
 """The lines of a report: each says what a check found, and what to do about it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -142,7 +142,7 @@ class Report:
 
     def as_text(self) -> str:
         """Return it for a person: what is well first, and at the end what is not."""
-        worst = sorted(self.lines, key=lambda line: -list(Status).index(line.status))
+        worst = sorted(_together(self.lines), key=lambda line: -list(Status).index(line.status))
         return "".join(f"{line.text}\n" for line in worst) + f"{self.summary}\n"
 
     @property
@@ -152,11 +152,27 @@ class Report:
         for status in Status:
             checks = dict.fromkeys(line.check for line in self.lines if line.status is status)
             if count := self.counts[status]:
-                named = f" ({', '.join(checks)})" if status is not Status.OK else ""
+                shown = (
+                    ", ".join(checks) if len(checks) <= LINES_MAX else counted(len(checks), "check")
+                )
+                named = f" ({shown})" if status is not Status.OK else ""
                 few = status in (Status.FAILURE, Status.WARNING)
                 what = counted(count, status.value) if few else f"{count:,} {status.value}"
                 parts.append(f"{what}{named}")
         return "; ".join(parts) + f"; in {self.seconds:.1f} s"
+
+
+def _together(lines: Sequence[Line]) -> Iterator[Line]:
+    """Yield the lines; of those that many checks have alike, as without a broker, one."""
+    alike = Counter(replace(line, check="") for line in lines)
+    shown = set[Line]()
+    for line in lines:
+        common = replace(line, check="")
+        if alike[common] <= LINES_MAX:
+            yield line
+        elif common not in shown:
+            shown.add(common)
+            yield replace(line, check=counted(alike[common], "check"))
 
 
 def checked_by(check: str, lines: Iterable[Line]) -> list[Line]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import time
 from functools import partial
 from pathlib import Path
@@ -201,3 +202,9 @@ def test_without_a_broker_the_machine_is_looked_at(tmp_path: Path) -> None:
     asking = [check.id for check in CHECKS if check.asks_brokers][1:]
     assert {by[check].status for check in asking} == {Status.UNKNOWN}
     assert by["disk-speed"].status is not Status.UNKNOWN
+    text = report.as_text()
+    assert (
+        text.count("no broker can be asked") == 1
+    )  # the page of a person has one line for all of them
+    assert re.search(r"^unknown  \d\d checks: no broker can be asked", text, re.MULTILINE)
+    assert len(report.as_json()["lines"]) > len(text.splitlines())
