@@ -4,6 +4,7 @@ An event has no place in the output: it is known again by its key, its value, it
 broker stamps the output itself. The headers that a worker appends are left out.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import numpy as np
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import refuse_unknown, resolved
 from streamdedup.events import NO_TIMESTAMP, EventBatch, Headers, Integers, Verdict
-from streamdedup.kafka.base import Cluster
+from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
 from streamdedup.kafka.log import TrimmedError
 from streamdedup.kafka.options import BLOCKED_BY, MARK
 from streamdedup.kafka.records.marks import marks_of
@@ -73,11 +74,12 @@ class Reader:
     async def from_time(self, topic: str, partition: int, time_ms: int, start: int) -> int | None:
         """Return the first offset, from `start` on, from which on events of that time can be; None if there is none.
 
-        An event without a timestamp can be anywhere.
+        An event without a timestamp can be anywhere. TimeoutError if there is no answer within ANSWER_S_MAX.
         """
         if time_ms == NO_TIMESTAMP or time_ms < 0:
             return start
-        found = await self.cluster.offset_of_time(topic, partition, time_ms)
+        async with asyncio.timeout(ANSWER_S_MAX):
+            found = await self.cluster.offset_of_time(topic, partition, time_ms)
         return None if found is None else max(start, found)
 
     async def equals(

@@ -1,5 +1,6 @@
 """Claims about `streamdedup explain --at`: what became of an event, each fate once; over a broker in memory."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.explain import places, search
 from streamdedup.explain.of_event import EventReport
 from streamdedup.explain.search import is_copied
+from streamdedup.testing.cluster import MemoryCluster
 from tests.broker.topics import Event
 from tests.deployment import keyed
 from tests.explain.asking import Asked, deployed, user
@@ -350,6 +352,24 @@ def test_what_is_no_event_is_refused_in_a_sentence(tmp_path: Path) -> None:
         asked.at(0, 7)
     with pytest.raises(ConfigError, match="is no input of this configuration"):
         asked.at(0, topic=asked.sink)
+
+
+def test_a_broker_that_never_answers_where_a_time_begins_ends_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report has what was found, and status 1."""
+    asked = deployed(tmp_path)
+    asked.fill([1])
+
+    async def never(*_: object) -> int:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(MemoryCluster, MemoryCluster.offset_of_time.__name__, never)
+    monkeypatch.setattr(search, "ANSWER_S_MAX", 0.01)
+    report = asked.at(0)
+    assert (report.status, report.now[0]) == (1, "duplicate")
+    assert "went away" in (report.broken or "")
 
 
 # --- privacy ---
