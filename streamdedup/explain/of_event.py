@@ -67,6 +67,9 @@ class Outcome:
     letter: Letter | None = None
 
 
+_LATE = Outcome("late", "it was older than the window (filter.late: drop)")
+
+
 @dataclass
 class EventReport:
     """The answer about one event. `now` is the verdict that it would get now, and by which rule and why."""
@@ -444,10 +447,13 @@ class _Event:
         if known is None:
             return Outcome("unaccounted", "it is in no topic that a worker writes")
         if self._is_late_now and await self._was_late():
-            return Outcome("late", "it was older than the window (filter.late: drop)")
+            return _LATE
         is_read = await self._search(quick=quick)
         also = await self._among_duplicates()
-        return await self._by_its_key(also) or self._unfound(known, also, is_read=is_read)
+        found = await self._by_its_key(also) or self._unfound(known, also, is_read=is_read)
+        if found.kind == "unaccounted" and not self._is_cut and await self._was_late():
+            return _LATE
+        return found
 
     async def _by_its_key(self, also: str) -> Outcome | None:
         """Return what became of the event by those of the output that have its key; None if there are none."""
@@ -610,9 +616,9 @@ class _Event:
         return f"; it is in {texts.place(topic, partition, found.offset)}" if found else ""
 
     async def _was_late(self) -> bool:
-        """Return whether an earlier event of the input had moved the window past this one."""
+        """Return whether an earlier event of the input had moved the window past this one, so that it was dropped."""
         question, clock = self._question, self._question.clock
-        if clock is None:
+        if clock is None or clock.by_count or question.settings.filter.late != "drop":
             return False
         start, _ = await question.bounds(self._at)
         start = max(start, self._offset - LATE_READ_MAX)

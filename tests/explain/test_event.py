@@ -179,6 +179,17 @@ def test_a_late_event_is_dropped(asked: Asked) -> None:
     )
 
 
+def test_an_event_was_late_although_its_key_passed_since(asked: Asked) -> None:
+    """The filter knows the key now, and would not call the event late."""
+    asked.config["filter"] |= {"kind": "window", "retention": "1d", "late": "drop"}
+    asked.config["filter"]["error_rate"] = 1e-6
+    times = [(1, NOW_MS), (2, NOW_MS - 5 * DAY_MS), (2, NOW_MS + 10)]
+    asked.feed((0, user(n), b"%d" % time, [], time) for n, time in times)
+    asked.work()
+    assert [fate(asked.at(n))[0] for n in range(3)] == ["passed", "late", "passed"]
+    assert asked.at(1).now[0] == "duplicate"
+
+
 def test_a_window_forgets(asked: Asked) -> None:
     """A key passes again after its window; each event passed by itself, and a duplicate has the one before it."""
     asked.config["filter"] |= {"kind": "window", "retention": "1d", "error_rate": 1e-6}
