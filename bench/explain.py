@@ -2,7 +2,8 @@
 
 The verdict is that of a process of its own, by snapshots of filters with so many keys, which are dropped from the page
 cache before. The search reads an output of events of 120 bytes, whose key is a JSON field, to its end, since it asks
-for a key that is not there; the audit's reader of the output has the same events by turns. The figures are printed.
+for a key that is not there; the audit's reader of the output has the same events by turns. Last, the lag of a worker
+that is fed at a steady rate, alone and beside such searches. The figures are printed.
 """
 
 import argparse
@@ -23,7 +24,10 @@ import yaml
 
 from bench.worker import broker, log
 from bench.worker.batches import of_part
+from bench.worker.cases import BASE
 from bench.worker.events import Form, Part
+from bench.worker.feeding import Feed
+from bench.worker.measuring import running
 from streamdedup.commands.audit.extents import fixed
 from streamdedup.commands.audit.read import OutputReader, Reading
 from streamdedup.commands.audit.rows import Sorter
@@ -36,6 +40,7 @@ from streamdedup.explain.search import Reader
 from streamdedup.explain.wanted import Wanted
 from streamdedup.kafka.cluster import kafka_cluster
 from streamdedup.keys.hashing import Hash
+from streamdedup.metrics.catalogue import LAG_OF_ALL
 from streamdedup.rules.lists import NO_LISTS
 from streamdedup.settings import Settings, load
 from streamdedup.snapshot import Store
@@ -44,6 +49,8 @@ from streamdedup.units import parse_count, sized
 
 FORM = Form(120)
 ROUNDS = 3
+RATE = 200_000
+WARM_S, EACH_S, LOOK_S = 5.0, 15.0, 0.2
 ADDED_AT_ONCE = 1 << 20
 NOBODY = "nobody@example.com"
 NOT_KNOWN = 4
@@ -173,12 +180,54 @@ async def reads(settings: Settings, partitions: int) -> Iterator[tuple[str, floa
     return iter(found[2:])  # the first of each compiles, or loads what was
 
 
-def main(keys: int, events: int, partitions: int) -> None:
+async def lags(bootstrap: str, rate: int) -> dict[str, list[int]]:
+    """The lag of a worker that is fed `rate` events a second, in offsets: alone, and while explain searches its output.
+
+    What it asks for is not there, so each search reads all; as one ends, the next begins.
+    """
+    found: dict[str, list[int]] = {"alone": [], "beside explain": []}
+    feed = Feed(rate, WARM_S + len(found) * EACH_S)
+    with running(bootstrap, BASE) as (worker, source, _):
+        config = worker.process.cmdline()[-1]
+        async with log.opened(bootstrap, source) as there:
+            feeding = asyncio.create_task(feed.run(there))
+            await asyncio.sleep(WARM_S)
+            for name, each in found.items():
+                searching = asyncio.create_task(_search_on(config)) if "explain" in name else None
+                until = time.monotonic() + EACH_S
+                while time.monotonic() < until:
+                    samples = await asyncio.to_thread(worker.samples, LAG_OF_ALL.name)
+                    each.append(sum(count for _, count in samples))
+                    await asyncio.sleep(LOOK_S)
+                if searching:
+                    searching.cancel()
+            await feeding
+    return found
+
+
+async def _search_on(config: str) -> None:
+    """Ask for a key that is not there, again and again, until cancelled."""
+    command = [sys.executable, "-m", "streamdedup", "explain", "-c", config, NOBODY]
+    while True:
+        asking = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
+        try:
+            await asking.wait()
+        finally:
+            if asking.returncode is None:
+                asking.kill()
+
+
+def main(keys: int, events: int, partitions: int, rate: int) -> None:
     """Measure, and print."""
     there, about = broker.found(broker.in_memory())
     with closing(there), tempfile.TemporaryDirectory(prefix="bench-") as name:
         print(f"on {about}")
         bootstrap, directory = there.bootstrap_servers, Path(name)
+        for beside, lag in asyncio.run(lags(bootstrap, rate)).items():
+            print(
+                f"lag of a worker fed {rate:,} events/s, {beside}: median {statistics.median(lag):,.0f}, most"
+                f" {max(lag):,} offsets"
+            )
         with log.made(bootstrap, partitions) as topics:
             config = settings_of(directory, bootstrap, topics, keys)
             settings = load(config, environ={})
@@ -187,8 +236,8 @@ def main(keys: int, events: int, partitions: int) -> None:
             for reader, took_s in asyncio.run(reads(settings, partitions)):
                 took.setdefault(reader, []).append(took_s)
             for reader, each in took.items():
-                rate = events / statistics.median(each)
-                print(f"{reader}: {rate:,.0f} events/s of the output, median of {len(each)}")
+                read = events / statistics.median(each)
+                print(f"{reader}: {read:,.0f} events/s of the output, median of {len(each)}")
             size_bytes = asyncio.run(save_snapshots(settings, partitions, keys))
             verdict(config)  # which compiles what was never called here before
             for _ in range(ROUNDS):
@@ -204,5 +253,6 @@ if __name__ == "__main__":
     parser.add_argument("--keys", type=parse_count, default=100_000_000)
     parser.add_argument("--events", type=parse_count, default=8_000_000)
     parser.add_argument("--partitions", type=int, default=16)
+    parser.add_argument("--rate", type=parse_count, default=RATE, help="events a second")
     asked = parser.parse_args()
-    main(asked.keys, asked.events, asked.partitions)
+    main(asked.keys, asked.events, asked.partitions, asked.rate)
