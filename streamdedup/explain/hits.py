@@ -8,6 +8,7 @@ from streamdedup.events import Column, EventBatch, Integers
 from streamdedup.explain.wanted import Found, Wanted
 
 HITS_MAX = 1_000_000
+NEWEST_MAX = 250_000  # to give up old ones takes five times the memory of what is held
 HITS_A_KEY_MAX = 20
 CROWDED_MIN = 1 << 14
 
@@ -27,15 +28,13 @@ class Hit(NamedTuple):
 class Hits:
     """Keeps the first `HITS_A_KEY_MAX` events of each key, and `HITS_MAX` in all; `left_out` counts the others.
 
-    With `newest`, for filters that forget, it keeps the last events of each key. `seen` says of each usable key, by the
+    With `newest`, for filters that forget, it keeps the last events of each key, and `NEWEST_MAX` in all. `seen` says of each usable key, by the
     first of equal ones, whether it has an event, kept or not.
     """
 
     def __init__(self, wanted: Wanted, *, newest: bool = False) -> None:
         self._wanted, self._newest = wanted, newest
-        self._crowded = (
-            CROWDED_MIN  # so many events are held, with `newest`, before old ones are given up
-        )
+        self._crowded = CROWDED_MIN  # so many are held, with `newest`, before old ones are given up
         self.seen = np.zeros(len(wanted), dtype=np.bool_)
         self._held = bytearray()
         self._counts = np.zeros(len(wanted), dtype=np.uint8)
@@ -100,7 +99,7 @@ class Hits:
         order = np.lexsort((-held["offset"], held["key"]))  # the last of each key first
         ranks = _ranks(held["key"][order])
         kept = order[np.argsort(ranks, kind="stable")[: np.count_nonzero(ranks < HITS_A_KEY_MAX)]]
-        kept = kept[:HITS_MAX]
+        kept = kept[:NEWEST_MAX]
         self.left_out += len(held) - len(kept)
         self._held = bytearray(held[kept].tobytes())
         self._crowded = max(CROWDED_MIN, len(kept) * 3 // 2)  # so this is done seldom
