@@ -1,6 +1,7 @@
 """What all tests share: brokers (`broker`, `private_broker`), workers in this process (`start`), digests of keys."""
 
 import gc
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -125,7 +126,7 @@ def logs_are_as_before() -> Iterator[None]:
 
     It also would have loggers keep that for good, and what a later test captures would lack their lines.
     """
-    configure = structlog.configure
+    configure, level = structlog.configure, logging.root.level
 
     def uncached(*arguments: Any, **options: Any) -> None:
         configure(*arguments, **{**options, "cache_logger_on_first_use": False})
@@ -133,6 +134,7 @@ def logs_are_as_before() -> Iterator[None]:
     with patch.object(structlog, "configure", uncached):
         yield
     structlog.reset_defaults()
+    logging.root.setLevel(level)
 
 
 @pytest.fixture

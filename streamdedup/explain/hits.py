@@ -28,8 +28,8 @@ class Hit(NamedTuple):
 class Hits:
     """Keeps the first `HITS_A_KEY_MAX` events of each key, and `HITS_MAX` in all; `left_out` counts the others.
 
-    With `newest`, for filters that forget, it keeps the last events of each key, and `NEWEST_MAX` in all. `seen` says of each usable key, by the
-    first of equal ones, whether it has an event, kept or not.
+    With `newest`, for filters that forget, it keeps the last events of each key, and `NEWEST_MAX` in all. `seen` says
+    of each usable key, by the first of equal ones, whether it has an event, kept or not.
     """
 
     def __init__(self, wanted: Wanted, *, newest: bool = False) -> None:
