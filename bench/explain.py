@@ -3,7 +3,7 @@
 The verdict is that of a process of its own, by snapshots of filters with so many keys, which are dropped from the page
 cache before. The search reads an output of events of 120 bytes, whose key is a JSON field, to its end, since it asks
 for a key that is not there; the audit's reader of the output has the same events by turns. Last, the lag of a worker
-that is fed at a steady rate, alone and beside such searches. The figures are printed.
+that is fed at a steady rate, alone and beside such searches. The page is results/explain.md.
 """
 
 import argparse
@@ -14,14 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
+from bench.harness import RESULTS, machine_text, markdown, target, targets_table, today
 from bench.worker import broker, log
 from bench.worker.batches import of_part
 from bench.worker.cases import BASE
@@ -49,11 +51,29 @@ from streamdedup.units import parse_count, sized
 
 FORM = Form(120)
 ROUNDS = 3
-RATE = 200_000
+RATE = 500_000
+KEYS, EVENTS = 100_000_000, 4_000_000
+PAGE = RESULTS / "explain.md"
 WARM_S, EACH_S, LOOK_S = 5.0, 15.0, 0.2
 ADDED_AT_ONCE = 1 << 20
 NOBODY = "nobody@example.com"
 NOT_KNOWN = 4
+
+
+class Verdict(NamedTuple):
+    """What an answer took, and the most memory that its process had."""
+
+    seconds: float
+    peak_bytes: int
+
+
+class Took(NamedTuple):
+    """What was measured: events/s by reader, verdicts, the bytes of all snapshots, and lags in offsets."""
+
+    rates: Mapping[str, float]
+    verdicts: Sequence[Verdict]
+    size_bytes: int
+    lags: Mapping[str, Sequence[int]]
 
 
 def settings_of(directory: Path, bootstrap: str, topics: tuple[str, str], keys: int) -> Path:
@@ -121,8 +141,8 @@ sys.exit(status)
 """  # what a parent learns of the memory of a child counts its own, before the child began
 
 
-def verdict(config: Path) -> tuple[float, int]:
-    """Ask for a key that is not known: the seconds, and the most memory that the process took, in bytes."""
+def verdict(config: Path) -> Verdict:
+    """Ask for a key that is not known."""
     drop_from_cache(config.parent)
     command = [sys.executable, "-c", ASK, "explain", "-c", str(config), NOBODY]
     began = time.perf_counter()
@@ -132,7 +152,7 @@ def verdict(config: Path) -> tuple[float, int]:
     took_s = time.perf_counter() - began
     if done.returncode != NOT_KNOWN:
         raise SystemExit(f"explain ended in {done.returncode}")
-    return took_s, 1024 * int(done.stdout.split()[-1])
+    return Verdict(took_s, 1024 * int(done.stdout.split()[-1]))
 
 
 def _as_installed() -> dict[str, str]:
@@ -187,7 +207,7 @@ async def lags(bootstrap: str, rate: int) -> dict[str, list[int]]:
     """
     found: dict[str, list[int]] = {"alone": [], "beside explain": []}
     feed = Feed(rate, WARM_S + len(found) * EACH_S)
-    with running(bootstrap, BASE) as (worker, source, _):
+    with running(bootstrap, replace(BASE, worker={"server": {"port": 0}})) as (worker, source, _):
         config = worker.process.cmdline()[-1]
         async with log.opened(bootstrap, source) as there:
             feeding = asyncio.create_task(feed.run(there))
@@ -217,41 +237,74 @@ async def _search_on(config: str) -> None:
                 asking.kill()
 
 
+def page(about: str, took: Took, keys: int, partitions: int, rate: int) -> str:
+    """Return the page of the results."""
+    verdict_s = statistics.median(each.seconds for each in took.verdicts)
+    peak_mb = max(each.peak_bytes for each in took.verdicts) / 1e6
+    searched, audited = (took.rates[name] for name in ("explain", "audit"))
+    alone, beside = (max(took.lags[name]) for name in ("alone", "beside explain"))
+    targets = [
+        target("seconds of a verdict from snapshots, cold", verdict_s, most=2.0),
+        target("MB that it takes", peak_mb, most=200.0),
+        target(
+            "events/s of the output that a search reads, in millions", searched / 1e6, least=2.0
+        ),
+        target("its rate, as a ratio to that of the audit's reader", searched / audited, least=1.0),
+        target(
+            "most lag of a worker beside it, as a ratio to alone", beside / max(1, alone), most=2.0
+        ),
+    ]
+    lags = [
+        [name, f"{statistics.median(each):,.0f}", f"{max(each):,}"]
+        for name, each in took.lags.items()
+    ]
+    return "\n".join(
+        [
+            "# Explain, as measured",
+            "",
+            f"Made by `python -m bench explain`, on {about}.",
+            f"The verdict, by a process of its own, is about a key that is not known, from snapshots of {keys:,} keys",
+            f"over {partitions} partitions ({sized(took.size_bytes)}; `cuckoo`, error rate 1e-6), which were dropped",
+            "from the page cache before. The search reads events of 120 bytes, with a JSON field as key. A worker gets",
+            f"{rate:,} events a second, while searches follow one another.",
+            "",
+            machine_text(),
+            "",
+            f"Measured on {today()}.",
+            "",
+            targets_table("Figure", targets),
+            markdown(["Lag of the worker, offsets", "Median", "Most"], lags),
+        ]
+    )
+
+
 def main(keys: int, events: int, partitions: int, rate: int) -> None:
-    """Measure, and print."""
+    """Measure, print the page, and write it if all was measured as it is by default."""
     there, about = broker.found(broker.in_memory())
     with closing(there), tempfile.TemporaryDirectory(prefix="bench-") as name:
-        print(f"on {about}")
         bootstrap, directory = there.bootstrap_servers, Path(name)
-        for beside, lag in asyncio.run(lags(bootstrap, rate)).items():
-            print(
-                f"lag of a worker fed {rate:,} events/s, {beside}: median {statistics.median(lag):,.0f}, most"
-                f" {max(lag):,} offsets"
-            )
+        found = asyncio.run(lags(bootstrap, rate))
         with log.made(bootstrap, partitions) as topics:
             config = settings_of(directory, bootstrap, topics, keys)
             settings = load(config, environ={})
             asyncio.run(fill(bootstrap, topics[1], partitions, events))
-            took: dict[str, list[float]] = {}
+            seconds: dict[str, list[float]] = {}
             for reader, took_s in asyncio.run(reads(settings, partitions)):
-                took.setdefault(reader, []).append(took_s)
-            for reader, each in took.items():
-                read = events / statistics.median(each)
-                print(f"{reader}: {read:,.0f} events/s of the output, median of {len(each)}")
+                seconds.setdefault(reader, []).append(took_s)
             size_bytes = asyncio.run(save_snapshots(settings, partitions, keys))
             verdict(config)  # which compiles what was never called here before
-            for _ in range(ROUNDS):
-                took_s, peak_bytes = verdict(config)
-                print(
-                    f"verdict: {took_s:.2f} s, {sized(peak_bytes)}, by snapshots of {keys:,} keys over {partitions}"
-                    f" partitions ({sized(size_bytes)})"
-                )
+            verdicts = [verdict(config) for _ in range(ROUNDS)]
+    rates = {name: events / statistics.median(each) for name, each in seconds.items()}
+    text = page(about, Took(rates, verdicts, size_bytes, found), keys, partitions, rate)
+    print(text)
+    if keys == KEYS and events == EVENTS:
+        PAGE.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench explain", description=__doc__)
-    parser.add_argument("--keys", type=parse_count, default=100_000_000)
-    parser.add_argument("--events", type=parse_count, default=8_000_000)
+    parser.add_argument("--keys", type=parse_count, default=KEYS)
+    parser.add_argument("--events", type=parse_count, default=EVENTS)
     parser.add_argument("--partitions", type=int, default=16)
     parser.add_argument("--rate", type=parse_count, default=RATE, help="events a second")
     asked = parser.parse_args()

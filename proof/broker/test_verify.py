@@ -24,7 +24,7 @@ from streamdedup.kafka.sink import transaction_s_max
 from streamdedup.keys.hashing import Digests
 from streamdedup.lists import load as load_list
 from streamdedup.lists.exact_store import ExactStore
-from streamdedup.server import routes
+from streamdedup.server import findings
 from streamdedup.settings import load
 from tests.broker.base import DEADLINE_S, Broker
 from tests.broker.topics import Event, Record, read_all
@@ -180,7 +180,7 @@ async def test_what_the_list_does_not_match_waits_for_no_lookup(
 ) -> None:
     """Though all threads that ask the store hang: the list itself answers in memory."""
     monkeypatch.setattr(threads, "LOOKUPS_MAX", 1)
-    monkeypatch.setattr(routes, "LOOKUP_S_MAX", 0.01)
+    monkeypatch.setattr(findings, "LOOKUP_S_MAX", 0.01)
     listed = load_list(screened.directory / "block.list")
     numbers = [n for n in range(4002, 4200, 2) if n % 5]
     found = listed.addresses.contains_many(listed.hash.digests([address(n) for n in numbers]))

@@ -44,10 +44,10 @@ async def test_shards_decide_in_turns(stage: Stage, monkeypatch: pytest.MonkeyPa
     """Events of four partitions come at once; no two of their shards decide in the same turn of the loop."""
     seen, decide = list[str](), Shard.decide
 
-    def noted(shard: Shard, *arguments: Any) -> Any:
+    def noted(shard: Shard, *arguments: Any, **named: Any) -> Any:
         seen.append("decides")
         asyncio.get_running_loop().call_soon(seen.append, "turn")
-        return decide(shard, *arguments)
+        return decide(shard, *arguments, **named)
 
     monkeypatch.setattr(Shard, "decide", noted)
     worker = await stage.started()
