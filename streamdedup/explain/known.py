@@ -137,6 +137,20 @@ async def state_of(question: Question, partition: int) -> State:
     return State(found, pending)
 
 
+class Generations:
+    """The generation of each key that a window has, of all (k,) usable ones; most keys are in no window."""
+
+    def __init__(self, generations: Integers) -> None:
+        self._places = np.flatnonzero(generations != NEVER).astype(np.uint32)
+        self._generations = generations[self._places]
+
+    def of(self, place: int) -> int | None:
+        """Return the generation of a usable key; None if the window does not have it."""
+        at = int(self._places.searchsorted(place))
+        is_there = at < len(self._places) and self._places[at] == place
+        return int(self._generations[at]) if is_there else None
+
+
 @dataclass
 class Known:
     """What one partition knows. `present` (k,) says of each usable key whether its next event is a duplicate here.
@@ -158,7 +172,7 @@ class Known:
     error_rate: float = 0.0
     full: str | None = None
     now: int | None = None
-    generations: Integers | None = None
+    generations: "Generations | None" = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -214,7 +228,7 @@ async def from_snapshot(
         error_rate=filter_.error_rate_now,
         full=recipe.held(filter_) if shard.full else None,
         now=_generation_now(filter_) if isinstance(filter_, Windowed) else None,
-        generations=generations,
+        generations=None if generations is None else Generations(generations),
         notes=memory.notes,
     )
 
@@ -261,7 +275,7 @@ async def from_output(
         _is_whole(question, found) and begin == start,
         is_cut=begin != start,
         now=now,
-        generations=newest if window is not None else None,
+        generations=Generations(newest) if window is not None else None,
         notes=notes,
     )
 

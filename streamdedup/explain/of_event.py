@@ -299,7 +299,7 @@ class _Event:
             else bool(known.present[0])
         )
         if known.generations is not None and known.present[0]:
-            report.generation = int(known.generations[0])
+            report.generation = known.generations.of(0)
 
     @property
     def _is_late_now(self) -> bool:

@@ -27,7 +27,7 @@ from streamdedup.explain.listed import Listed, listed
 from streamdedup.explain.places import PlaceInInput, place_of_hit
 from streamdedup.explain.wanted import Wanted
 from streamdedup.filters.base import Mask
-from streamdedup.filters.window.clock import NEVER, Clock
+from streamdedup.filters.window.clock import Clock
 from streamdedup.kafka.cluster import failure_of
 from streamdedup.keys.placement import partitions_of
 from streamdedup.units import counted
@@ -186,9 +186,7 @@ class KeysReport:
             if known.source == "snapshot":
                 kind, unfound = self.false.get(known.partition, ("possible", known.present))
                 false = kind if unfound[place] else None
-            generation = None
-            if known.generations is not None and known.generations[place] != NEVER:
-                generation = int(known.generations[place])
+            generation = known.generations.of(place) if known.generations else None
             where = self.places.get((place, known.partition))
             yield InPartition(known, its, false, generation, where)
 
