@@ -46,6 +46,7 @@ class Stage:
             "late": "drop",
             "capacity": 1_000,
             "error_rate": 0.01,
+            "hash": "murmur3",  # so which keys are taken for others is the same in each run
             "on_full": "warn",
         }
         made.config |= build_lists(directory)
