@@ -25,7 +25,7 @@ from proof import tables
 from streamdedup.commands.audit import PartitionCounts, Report
 from streamdedup.commands.audit.limits import FINDINGS
 from streamdedup.events import EventBatch
-from streamdedup.explain.of_event import Kind as Outcomes
+from streamdedup.explain.event_report import Kind as Outcomes
 from streamdedup.filters import strain
 from streamdedup.kafka import groups
 from streamdedup.kafka.records.records import Record, batch_of

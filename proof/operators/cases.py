@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from proof.chaos.brokers import OneBroker
-from tests.broker.base import DEADLINE_S, wait_until
-from tests.broker.topics import Event, delete_records, end_offsets, read_all
+from tests.broker.topics import Event, delete_records, end_offsets, produce, read_all
 from tests.deployment import Deployment, WorkerProcess
 
 PARTITIONS = 2
@@ -59,14 +58,6 @@ class There(Deployment):
             worker.wait_for("shard_live", self.partitions)
             yield worker
 
-    def written(self, topic: str, count: int) -> None:
-        """Wait until the topic holds so many offsets, at least."""
-
-        def ends() -> int:
-            return sum(end_offsets(self.bootstrap, topic).values())
-
-        wait_until(lambda: ends() >= count, DEADLINE_S, lambda: f"{topic} ends at {ends()}")
-
 
 def event(partition: int | None, key: str) -> Event:
     """An event whose key is in the field `id`."""
@@ -104,9 +95,7 @@ def second_writer(there: There) -> Iterator[Sequence[Asked]]:
     there.send(keys("k", 1000))
     with there.working() as worker:
         there.catch_up(worker)
-        foreign = There(there.broker, there.directory, there.group)
-        foreign.source = there.sink
-        foreign.send(["foreign"], partition=0)
+        produce(there.bootstrap, there.sink, [event(0, "foreign")])
         there.send(["foreign", *keys("m", 1000)], partition=0)
         worker.wait_for("shard_stopped")
         yield (

@@ -2,12 +2,12 @@
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 from streamdedup.cli.arguments import Commands, add_overrides, loaded, refusing
-from streamdedup.cli.streams import compiling, progress, put, say, stdin
+from streamdedup.cli.streams import compiling, escaped_lines, progress, put, say, stdin
 from streamdedup.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -149,7 +149,6 @@ def _of_event(arguments: argparse.Namespace, tree: "Settings", scope: "Scope") -
     import json
 
     from streamdedup.commands.explain import explain_at
-    from streamdedup.units import escaped
 
     at, offset = arguments.at
     with progress() as on_progress, compiling():
@@ -166,8 +165,7 @@ def _of_event(arguments: argparse.Namespace, tree: "Settings", scope: "Scope") -
     if arguments.json:
         put(json.dumps(report.as_json()) + "\n")
     else:
-        lines = [*report.lines(), *(f"note: {note}" for note in report.notes)]
-        put("".join(f"{escaped(line)}\n" for line in lines))
+        put(escaped_lines(report.lines()) + _notes(report.notes))
     if report.broken:
         say(f"streamdedup: {report.broken}; what was found so far is printed")
     return report.status
@@ -220,19 +218,15 @@ def _printed(report: "KeysReport", *, as_json: bool) -> Iterator[int]:
         for note in report.all_notes():
             say(f"streamdedup: note: {note}")
     elif several:
-        put(_notes(report))
+        put(_notes(report.all_notes()))
 
 
 def _text(report: "KeysReport", answer: "KeyAnswer") -> str:
-    from streamdedup.units import escaped
-
-    return "".join(f"{escaped(line)}\n" for line in report.lines(answer)) + _notes(report)
+    return escaped_lines(report.lines(answer)) + _notes(report.all_notes())
 
 
-def _notes(report: "KeysReport") -> str:
-    from streamdedup.units import escaped
-
-    return "".join(f"note: {escaped(note)}\n" for note in report.all_notes())
+def _notes(notes: Iterable[str]) -> str:
+    return escaped_lines(f"note: {note}" for note in notes)
 
 
 def _row(report: "KeysReport", answer: "KeyAnswer") -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from streamdedup.lists.check import Verdicts
     from streamdedup.settings import Settings
 
+_FROM_INPUT = "- for the lines of standard input, which are not in the machine's list of processes"
+
 
 def add_lists(commands: Commands) -> None:
     """Add the command `lists`."""
@@ -210,8 +212,7 @@ def _add_key(parts: Commands) -> None:
         "keys",
         nargs="+",
         metavar="KEY",
-        help="a key, @example.com, .example.com, or - for the lines of standard input, where it is not in the list of"
-        " processes",
+        help=f"a key, @example.com, .example.com, or {_FROM_INPUT}",
     )
     part.add_argument(
         "--live", action="store_true", help="also ask the changes of blocklist.control_topic"
@@ -246,8 +247,7 @@ def _add_in_force(parts: Commands) -> None:
         nargs="*",
         default=[],
         metavar="ENTRY",
-        help="an address (with the changes of its domains), @example.com, .example.com, or - for the lines of standard"
-        " input, where it is not in the list of processes",
+        help=f"an address (with the changes of its domains), @example.com, .example.com, or {_FROM_INPUT}",
     )
     part.add_argument(
         "--show-entries", action="store_true", help="print the entries, which may be addresses"

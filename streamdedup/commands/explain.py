@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable
 
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.explain.of_event import EventReport
+from streamdedup.explain.event_report import EventReport
 from streamdedup.explain.of_keys import UNANSWERED, KeysReport
 from streamdedup.explain.run import Scope, ask_event, ask_keys
 from streamdedup.kafka.base import Cluster, Connect

@@ -1,4 +1,4 @@
-"""A second writer of an output partition: where it wrote, and what the operator is told of it.
+"""A second writer of an output partition: the error that reports what it wrote, when, and who it is.
 
 Whatever cannot be found out in time, or at all, is left out of the message, or named as not known.
 """

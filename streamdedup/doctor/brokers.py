@@ -257,10 +257,13 @@ def _reporting(found: Sequence[Broker]) -> list[Broker]:
 
 
 def _least(found: Sequence[Broker], setting: str) -> int | None:
-    values = (broker.number(setting) for broker in found)
-    return min((value for value in values if value is not None), default=None)
+    return min(_numbers(found, setting), default=None)
 
 
 def _most(found: Sequence[Broker], setting: str) -> int | None:
+    return max(_numbers(found, setting), default=None)
+
+
+def _numbers(found: Sequence[Broker], setting: str) -> list[int]:
     values = (broker.number(setting) for broker in found)
-    return max((value for value in values if value is not None), default=None)
+    return [value for value in values if value is not None]

@@ -95,16 +95,14 @@ def of_error(error: StreamdedupError, place: str | None = None) -> Iterator[Line
 
 def bounded(lines: Iterable[Line]) -> list[Line]:
     """Return the first LINES_MAX lines of each status, and a line for the rest of them."""
-    kept, left = list[Line](), Counter[Status]()
-    met = Counter[Status]()
+    kept, met = list[Line](), Counter[Status]()
     for line in lines:
         met[line.status] += 1
         if met[line.status] <= LINES_MAX:
             kept.append(line)
-        else:
-            left[line.status] += 1
-    for status, more in left.items():
-        kept.append(Line(status, f"{counted(more, 'more line')} of this kind", "as above"))
+    for status, count in met.items():
+        if (more := count - LINES_MAX) > 0:
+            kept.append(Line(status, f"{counted(more, 'more line')} of this kind", "as above"))
     return kept
 
 

@@ -51,8 +51,8 @@ async def writers(facts: Facts) -> AsyncIterator[Line]:
     output = await facts.output()
     if not facts.settings.delivery.exactly_once:
         yield unknown(
-            "with delivery.guarantee: at_least_once, events after the last commit may be ours, so foreign ones are not"
-            " told from them",
+            "with delivery.guarantee: at_least_once, events after the last commit may be ours, so which are foreign is"
+            " not known",
             "a worker reads them as its own; keep other producers off by rights (docs/security.md)",
             output.name,
         )

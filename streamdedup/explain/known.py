@@ -172,7 +172,7 @@ class Known:
     error_rate: float = 0.0
     full: str | None = None
     now: int | None = None
-    generations: "Generations | None" = None
+    generations: Generations | None = None
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -4,10 +4,8 @@ An event has no place in the output, so "this very event passed" is decided by i
 timestamp. Of equal events of the input the earliest passed. The key itself is in no answer, unless it is asked for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +16,7 @@ from streamdedup.delivery.window_time import Latest
 from streamdedup.errors import ConfigError
 from streamdedup.events import NO_TIMESTAMP, EventBatch, Verdict
 from streamdedup.explain import texts
+from streamdedup.explain.event_report import EventReport, Kind, Outcome
 from streamdedup.explain.hits import Hits
 from streamdedup.explain.known import (
     Known,
@@ -28,11 +27,11 @@ from streamdedup.explain.known import (
     look_for,
     state_of,
 )
-from streamdedup.explain.letters import Letter, letter_about, letter_in
+from streamdedup.explain.letters import letter_about, letter_in
 from streamdedup.explain.listed import Listed, listed
-from streamdedup.explain.of_keys import BROKEN, FALSE_POSITIVE, KNOWN, NOT_KNOWN, UNANSWERED
+from streamdedup.explain.of_keys import UNANSWERED
 from streamdedup.explain.places import PlaceInInput, event_at, place_of
-from streamdedup.explain.search import Copy, Event, first, row_of
+from streamdedup.explain.search import Copy, Event, first
 from streamdedup.explain.stages import Stage
 from streamdedup.explain.wanted import Wanted
 from streamdedup.kafka.broker_clock import Span
@@ -45,99 +44,11 @@ from streamdedup.keys.extract import Keys
 COPIES_MAX = 20
 LATE_READ_MAX = 1_000_000  # events of the input before a late one
 
-Kind = Literal[
-    "unread", "passed", "duplicate", "blocked", "malformed", "rejected", "late", "dropped",
-    "false_positive", "unaccounted",
-]  # fmt: skip
 _UNACCOUNTED = (
     "the group began after it or its offset was moved past it, a list that has changed since blocked it, or a filter"
     " that is gone, or that has forgotten, took it for known"
 )
-_STATUS = {"passed": KNOWN, "duplicate": KNOWN, "false_positive": FALSE_POSITIVE}
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of the event: a kind, a sentence, and the places it names: in the output, and in the input."""
-
-    kind: Kind
-    text: str
-    copies: Sequence[Copy] = ()
-    places: Sequence[PlaceInInput] = ()
-    letter: Letter | None = None
-
-
 _LATE = Outcome("late", "it was older than the window (filter.late: drop)")
-
-
-@dataclass
-class EventReport:
-    """The answer about one event. `now` is the verdict that it would get now, and by which rule and why."""
-
-    question: Question
-    at: InputPartition
-    offset: int
-    time_ms: int
-    partition: int
-    now: tuple[str, str, str] = ("", "", "")
-    outcome: Outcome = field(default_factory=lambda: Outcome("unaccounted", "the search broke off"))
-    known: Known | None = None
-    generation: int | None = None
-    elsewhere: list[int] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    key: bytes | None = field(default=None, repr=False)
-    broken: str | None = None
-    key_is_known: bool = False
-
-    @property
-    def status(self) -> int:
-        """The exit status: 0 it passed, or its key is known; 5 a false positive; 1 the search broke off; else 4."""
-        if self.broken:
-            return BROKEN
-        if self.outcome.kind == "unread":
-            return KNOWN if self.key_is_known else NOT_KNOWN
-        return _STATUS.get(self.outcome.kind, NOT_KNOWN)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return all of it as plain JSON values; the key only if it was asked for."""
-        verdict, rule, reason = self.now
-        outcome = self.outcome
-        made: dict[str, Any] = {
-            "topic": self.at.topic,
-            "partition": self.at.number,
-            "offset": self.offset,
-            "time_ms": self.time_ms,
-            "now": {"verdict": verdict, "rule": rule, "reason": reason or None},
-            "outcome": outcome.kind,
-            "detail": outcome.text,
-            "output_partition": self.partition,
-            "passed": [{"offset": each.offset, "time_ms": each.time_ms} for each in outcome.copies],
-            "input": [each.as_json() for each in outcome.places],
-            "letter": outcome.letter and outcome.letter.as_json(),
-            "generation": self.generation,
-            "known_in_other_partitions": self.elsewhere,
-            "notes": self.notes,
-            "broken": self.broken,
-            "status": self.status,
-        }
-        return made if self.key is None else {**made, "key": texts.shown(self.key)}
-
-    def lines(self) -> Iterator[str]:
-        """Yield the same for a person."""
-        at = texts.place(self.at.topic, self.at.number, self.offset)
-        yield f"{at}, {texts.time(self.time_ms)}"
-        if self.key is not None:
-            yield f"key: {texts.shown(self.key)}"
-        yield f"{self.outcome.kind.replace('_', ' ')}: {self.outcome.text}"
-        verdict, rule, reason = self.now
-        if verdict:
-            yield f"it would get now: {verdict}, by the {rule}" + (f": {reason}" if reason else "")
-        clock = self.question.clock
-        if self.known is not None and clock is not None and self.generation is not None:
-            yield f"its key is {texts.forgotten(clock, self.generation, self.known.now)}"
-        if self.elsewhere:
-            numbers = ", ".join(map(str, self.elsewhere))
-            yield f"its key is known in partition {numbers} of the output, too: duplicates pass across partitions"
 
 
 async def explain_event(
@@ -170,14 +81,13 @@ async def _event(question: Question, at: InputPartition, offset: int) -> EventBa
             f"--at {what} is beyond the end: the partition ends at offset {end}, as far as it is decided; ask again"
             " once the event is there"
         )
-    async with aclosing(question.reader.batches(at.topic, at.number, offset, offset + 1)) as read:
-        async for batch in read:
-            if (row := row_of(batch, offset)) is not None:
-                return batch.take(np.array([row], dtype=np.int64))
-    raise ConfigError(
-        f"--at {what} is no event: it is the marker of a transaction, an event of an aborted one, or was compacted"
-        " away; ask for another offset"
-    )
+    batch = await question.reader.at(at.topic, at.number, offset)
+    if batch is None:
+        raise ConfigError(
+            f"--at {what} is no event: it is the marker of a transaction, an event of an aborted one, or was compacted"
+            " away; ask for another offset"
+        )
+    return batch
 
 
 class _Event:
@@ -405,12 +315,15 @@ class _Event:
         gone = floor is not None and copy.offset < floor
         return f"{who} to {at}" + (", which `reset --forget` has made forgotten" if gone else "")
 
-    def _is_here(self, where: PlaceInInput) -> bool:
+    def _own(self, where: PlaceInInput) -> int | None:
+        """Return the offset of a place in the partition of this event; None if it is elsewhere, or not known."""
         copy = where.copy
-        return copy is None or (copy.topic, copy.partition, copy.offset) == (
-            *self._at,
-            self._offset,
-        )
+        if copy is None or (copy.topic, copy.partition) != tuple(self._at):
+            return None
+        return copy.offset
+
+    def _is_here(self, where: PlaceInInput) -> bool:
+        return where.copy is None or self._own(where) == self._offset
 
     def _duplicate(
         self, copies: Sequence[Copy], places: Sequence[PlaceInInput], of: str, also: str = ""
@@ -526,10 +439,8 @@ class _Event:
 
     def _is_later(self, where: PlaceInInput) -> bool:
         """Whether the event of the output came after this one, so that this one cannot be its duplicate."""
-        copy = where.copy
-        if copy is None or (copy.topic, copy.partition) != tuple(self._at):
-            return False
-        return copy.offset > self._offset
+        own = self._own(where)
+        return own is not None and own > self._offset
 
     def _of(self, where: PlaceInInput) -> str:
         if where.copy is None:
@@ -580,10 +491,8 @@ class _Event:
         places = [await place_of(question, self._state, copy) for copy in copies]
 
         def before(at: int) -> int:
-            copy = places[at].copy
-            if copy is None or (copy.topic, copy.partition) != tuple(self._at):
-                return -1
-            return copy.offset if copy.offset < self._offset else -1
+            own = self._own(places[at])
+            return own if own is not None and own < self._offset else -1
 
         order = sorted(range(len(copies)), key=before, reverse=True)
         return [copies[at] for at in order], [places[at] for at in order]

@@ -1,13 +1,12 @@
 """Where an event of the output lay in the input, if the input still holds it."""
 
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 from streamdedup.explain import texts
 from streamdedup.explain.hits import Hit
 from streamdedup.explain.known import Question, State
-from streamdedup.explain.search import EQUALS_READ_MAX, Copy, Reader, first, row_of
+from streamdedup.explain.search import EQUALS_READ_MAX, Copy, Reader, first
 
 NO_LONGER = "the input does not hold that event, or no longer"
 NOT_OURS = "that event is not in the input: another program has written it to the output"
@@ -84,8 +83,5 @@ async def place_of(question: Question, state: State, copy: Copy) -> PlaceInInput
 
 async def event_at(reader: Reader, topic: str, partition: int, offset: int) -> Copy | None:
     """Return the committed event at that place; None if there is none."""
-    async with aclosing(reader.batches(topic, partition, offset, offset + 1)) as batches:
-        async for batch in batches:
-            if (row := row_of(batch, offset)) is not None:
-                return Copy.of(batch, row)
-    return None
+    batch = await reader.at(topic, partition, offset)
+    return None if batch is None else Copy.of(batch, 0)

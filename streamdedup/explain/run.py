@@ -11,8 +11,9 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import registry_answering
 from streamdedup.delivery.services import MemoryServices
 from streamdedup.errors import ConfigError
+from streamdedup.explain.event_report import EventReport
 from streamdedup.explain.known import Question
-from streamdedup.explain.of_event import EventReport, explain_event
+from streamdedup.explain.of_event import explain_event
 from streamdedup.explain.of_keys import KeysReport, explain_keys
 from streamdedup.explain.search import Reader
 from streamdedup.explain.stages import Stage

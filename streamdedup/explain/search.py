@@ -15,7 +15,7 @@ from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.schemas import refuse_unknown, resolved
 from streamdedup.events import NO_TIMESTAMP, EventBatch, Headers, Integers, Verdict
 from streamdedup.kafka.base import ANSWER_S_MAX, Cluster
-from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.log import naming_trims
 from streamdedup.kafka.options import BLOCKED_BY, MARK
 from streamdedup.kafka.records.marks import marks_of
 from streamdedup.keys.extract import Keys
@@ -46,14 +46,19 @@ class Reader:
     ) -> AsyncGenerator[EventBatch]:
         """Yield the committed events from `start` to `end` (exclusive). TrimmedError if they are trimmed meanwhile."""
         events = self.cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
-        try:
-            async for batch in events:
+        async with aclosing(naming_trims(events, "it was trimmed meanwhile; ask again")) as batches:
+            async for batch in batches:
                 self.on_read(topic, partition, len(batch))
                 yield batch
-        except TrimmedError as error:
-            raise TrimmedError(f"{error}: it was trimmed meanwhile; ask again") from None
-        finally:
-            await events.aclose()
+
+    async def at(self, topic: str, partition: int, offset: int) -> EventBatch | None:
+        """Return a batch of the committed event at `offset` alone; None if there is none."""
+        async with aclosing(self.batches(topic, partition, offset, offset + 1)) as batches:
+            async for batch in batches:
+                rows = np.flatnonzero(batch.offsets == offset)
+                if len(rows):
+                    return batch.take(rows)
+        return None
 
     async def keyed(
         self, recipe: Recipe, topic: str, partition: int, start: int, end: int
@@ -198,9 +203,3 @@ async def first(copies: AsyncGenerator[Copy]) -> Copy | None:
         async for copy in copies:
             return copy
     return None
-
-
-def row_of(batch: EventBatch, offset: int) -> int | None:
-    """Return the row of the event at `offset`; None if the batch has none."""
-    at = int(batch.offsets.searchsorted(offset))
-    return at if at < len(batch) and int(batch.offsets[at]) == offset else None

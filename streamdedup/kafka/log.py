@@ -57,6 +57,19 @@ class TrimmedError(DeliveryError):
     """The log no longer holds an offset that is needed."""
 
 
+async def naming_trims(
+    events: AsyncGenerator[EventBatch], instead: str
+) -> AsyncGenerator[EventBatch]:
+    """Yield `events`, and close them. If they are trimmed meanwhile, the TrimmedError says `instead`, too."""
+    try:
+        async for batch in events:
+            yield batch
+    except TrimmedError as error:
+        raise TrimmedError(f"{error}: {instead}") from None
+    finally:
+        await events.aclose()
+
+
 async def offset_at(
     client: Any,
     topic: str,

@@ -51,5 +51,7 @@ async def serving(options: ServerOptions, status: Status) -> AsyncIterator[None]
 async def _watch(status: Status, pulse: Pulse) -> None:
     """Look at the findings every second, so that each is known since then, whoever asks, until cancelled."""
     while True:
-        active(status, pulse)
+        await asyncio.to_thread(
+            active, status, pulse
+        )  # of many partitions it takes as long as a page
         await asyncio.sleep(LOOK_S)

@@ -9,7 +9,7 @@ from typing import Any
 from streamdedup.commands import reset
 from streamdedup.commands.explain import explain, explain_at
 from streamdedup.commands.reset_plan import Target
-from streamdedup.explain.of_event import EventReport
+from streamdedup.explain.event_report import EventReport
 from streamdedup.explain.of_keys import KeyAnswer, KeysReport
 from streamdedup.explain.run import Scope
 from streamdedup.kafka.partitions import InputPartition

@@ -10,7 +10,7 @@ import pytest
 
 from streamdedup.errors import ConfigError
 from streamdedup.explain import places, search
-from streamdedup.explain.of_event import EventReport
+from streamdedup.explain.event_report import EventReport
 from streamdedup.explain.search import is_copied
 from streamdedup.testing.cluster import MemoryCluster
 from tests.broker.topics import Event

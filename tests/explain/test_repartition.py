@@ -4,7 +4,7 @@ import json
 
 from streamdedup.commands.explain import explain, explain_at
 from streamdedup.events import Column
-from streamdedup.explain.of_event import EventReport
+from streamdedup.explain.event_report import EventReport
 from streamdedup.explain.of_keys import KeyAnswer
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.keys.placement import partitions_of

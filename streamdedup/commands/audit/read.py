@@ -30,7 +30,7 @@ from streamdedup.events import EventBatch, Integers, Verdict
 from streamdedup.filters.base import Mask
 from streamdedup.filters.window.clock import Clock
 from streamdedup.kafka.base import Cluster
-from streamdedup.kafka.log import TrimmedError
+from streamdedup.kafka.log import naming_trims
 from streamdedup.kafka.options import BLOCKED_BY
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.kafka.records.marks import headers_of, marks_of
@@ -105,16 +105,11 @@ class Reading:
     ) -> AsyncGenerator[EventBatch]:
         """Yield the committed events. TrimmedError if they are trimmed meanwhile."""
         events = self.cluster.committed_events(topic, partition, start, end, stall_s=STALL_S_MAX)
-        try:
-            async for batch in events:
+        instead = "it was trimmed during the audit; run the audit again"
+        async with aclosing(naming_trims(events, instead)) as batches:
+            async for batch in batches:
                 yield batch
                 self.on_progress(topic, len(batch))
-        except TrimmedError as error:
-            raise TrimmedError(
-                f"{error}: it was trimmed during the audit; run the audit again"
-            ) from None
-        finally:
-            await events.aclose()
 
 
 class _Reader:
