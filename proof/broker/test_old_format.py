@@ -9,10 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.base import DEADLINE_S, Unavailable
+from tests.broker.base import DEADLINE_S, Unavailable, wait_until
 from tests.broker.plugin import do_without
 from tests.broker.process import ProcessBroker
-from tests.broker.topics import alter_topic, delete_records, read_all
+from tests.broker.topics import (
+    alter_topic,
+    create_topic,
+    delete_records,
+    read_all,
+    unique_name,
+)
 from tests.broker.versions import Kafka
 from tests.deployment import Deployment, keyed
 from tests.local import Start
@@ -34,9 +40,21 @@ def old_broker() -> Iterator[ProcessBroker]:
         yield made
 
 
-def write_in(deployment: Deployment, version: str) -> None:
-    """Have the broker write what comes to the input in the format of that version."""
-    alter_topic(deployment.bootstrap, deployment.source, message_format_version=version)
+def write_in(broker: ProcessBroker, deployment: Deployment, version: str) -> None:
+    """Have the broker write what comes to the input in the format of that version.
+
+    It reports the setting at once, but heeds it later: from ZooKeeper, one topic after the other. So another topic is
+    set after the input; when the broker has begun with that one, it is done with the input.
+    """
+    after = unique_name("after")
+    create_topic(deployment.bootstrap, after)
+    for topic in (deployment.source, after):
+        alter_topic(deployment.bootstrap, topic, message_format_version=version)
+    wait_until(
+        lambda: broker.has_logged(f"Processing override for entityPath: topics/{after} "),
+        DEADLINE_S,
+        lambda: f"the broker does not heed the settings of {after}",
+    )
 
 
 def said_of(deployment: Deployment, offset: int) -> str:
@@ -56,9 +74,9 @@ async def test_they_stop_their_partition_behind_what_can_be_read(
     deployment = Deployment(old_broker.bootstrap_servers, tmp_path, partitions=1).create()
     deployment.config["source"]["on_damaged"] = "skip"
     deployment.feed(keyed(range(20), 1))
-    write_in(deployment, version)
+    write_in(old_broker, deployment, version)
     deployment.feed(keyed(range(20, 30), 1))
-    write_in(deployment, str(WRITES_IT)[:3])
+    write_in(old_broker, deployment, str(WRITES_IT)[:3])
     deployment.feed(keyed(range(30, 40), 1))
     async with start(deployment) as worker:
         assert (await worker.stopped()).startswith(said_of(deployment, 20))
@@ -82,7 +100,7 @@ def test_a_start_is_refused_if_they_are_next(
 ) -> None:
     """By a check, too: status 2, with topic, partition, offset and remedy."""
     deployment = Deployment(old_broker.bootstrap_servers, tmp_path, partitions=1).create()
-    write_in(deployment, version)
+    write_in(old_broker, deployment, version)
     deployment.feed(keyed(range(10), 1))
     program = [sys.executable, "-m", "streamdedup", *command, str(deployment.write_config())]
     done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=DEADLINE_S)

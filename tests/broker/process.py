@@ -177,6 +177,10 @@ class ProcessBroker:
                 process.wait(DEADLINE_S)
             self._process = None
 
+    def has_logged(self, text: str) -> bool:
+        """Whether a line of its log has `text`."""
+        return text in self._log.read_text(errors="replace")
+
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None, "the broker is down"
         self._process.send_signal(number)
