@@ -13,7 +13,7 @@ from streamdedup.delivery.middle import REMEDY, Middle, StrangerError
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import Services
 from streamdedup.errors import DeliveryError
-from streamdedup.events import Damage, EventBatch
+from streamdedup.events import NO_TIMESTAMP, Damage, EventBatch
 from streamdedup.kafka.large import Permit
 from streamdedup.kafka.old_format import OldRecordsError
 from streamdedup.kafka.records.decoding import PendingDecode
@@ -45,6 +45,8 @@ class InputReader:
         """
         self.large: PendingDecode | None = None
         """The large record batch that the last read met; the next read meets it again, unless `permit` decodes it."""
+        self.read_ms: int | None = None
+        """The time of the event that was read last, ms since 1970; None before one with a time was read."""
         self.permit = Permit(services.cluster.large, f"{self._topic}/{partition}")
         # Everything below the first offset was returned, everything below the second is delivered.
         self._read_to = self._passed_to = 0
@@ -120,6 +122,8 @@ class InputReader:
             batch = await self._ours_of(batch)
             if len(batch):
                 self._pass_empty(int(batch.offsets[0]))
+                if (last_ms := int(batch.timestamps[-1])) != NO_TIMESTAMP:
+                    self.read_ms = last_ms
             self._one_by_one = max(0, self._one_by_one - len(batch))
             self.next_offset = self._read_to = batch.next_offset
             self._meters.read(batch)

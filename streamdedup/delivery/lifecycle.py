@@ -271,6 +271,11 @@ class Delivery:
         read = self._input_end - self._reader.next_offset
         return max(0, read, self._services.source.lag(self.partition))
 
+    @property
+    def read_ms(self) -> int | None:
+        """The time of the event of the input that was read last, ms since 1970; None before one was read."""
+        return self._reader.read_ms
+
     async def look_up_end(self) -> None:
         """Read the end of the input again, unless the shard is live: then its fetches report the end.
 

@@ -7,7 +7,7 @@ the request fails and no offset is moved.
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -69,7 +69,8 @@ class InForce:
     them, all members of such a group are.
 
     `assigned` are the partitions (topic and number) that its members have; None if that is not known, as while the
-    group rebalances. A static member has its partitions also while it is away, until its session ends.
+    group rebalances. A static member has its partitions also while it is away, until its session ends. `owners` has
+    client id and host of the member that has each of them.
 
     `share`: it is a share group (KIP-932), with these `members`. No other member may join it, also once it is empty.
     """
@@ -79,6 +80,7 @@ class InForce:
     newer: tuple[str, ...] = ()
     share: bool = False
     assigned: frozenset[tuple[str, int]] | None = None
+    owners: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
 
 
 async def in_force(client: Any, group: str) -> InForce:
@@ -88,8 +90,13 @@ async def in_force(client: Any, group: str) -> InForce:
         code, _group, state, _type, assignor, found, *_ = response.groups[0]
         raise_for(code)
         members = (f"{client_id} at {host}" for _id, client_id, host, *_ in found)
-        assigned = _assigned(member[_ASSIGNMENT] for member in found) if state == _STABLE else None
-        return InForce(assignor or None, tuple(sorted(members)), assigned=assigned)
+        owners = _owners(found) if state == _STABLE else None
+        return InForce(
+            assignor or None,
+            tuple(sorted(members)),
+            assigned=None if owners is None else frozenset(owners),
+            owners=owners or {},
+        )
 
     classic = await asked(client, group, DescribeGroupsRequest([group]), described)
     if classic.members:
@@ -114,16 +121,18 @@ async def rights(client: Any, group: str) -> int:
         return RIGHTS_UNKNOWN
 
 
-def _assigned(assignments: Iterable[bytes]) -> frozenset[tuple[str, int]] | None:
-    """Return all partitions of these assignments; None if one is not as ConsumerProtocol has it."""
-    partitions = set[tuple[str, int]]()
+def _owners(members: Iterable[Any]) -> dict[tuple[str, int], tuple[str, str]] | None:
+    """Return who has each partition of `members`; None if an assignment is not as ConsumerProtocol has it."""
+    owners = dict[tuple[str, int], tuple[str, str]]()
     try:
-        for assignment in filter(None, assignments):
-            decoded = ConsumerProtocolMemberAssignment.decode(assignment)
-            partitions.update((where.topic, where.partition) for where in decoded.partitions())
+        for member in members:
+            if assignment := member[_ASSIGNMENT]:
+                _id, client_id, host, *_ = member
+                for where in ConsumerProtocolMemberAssignment.decode(assignment).partitions():
+                    owners[where.topic, where.partition] = client_id, host
     except (ValueError, struct.error, UnicodeDecodeError):
         return None
-    return frozenset(partitions)
+    return owners
 
 
 async def _of_new_protocol(client: Any, group: str) -> InForce | None:

@@ -36,6 +36,16 @@ class ChangedList:
         return f"{self.base.version}+{self.position}"
 
     @property
+    def entries(self) -> int:
+        """How many entries its file has."""
+        return self.base.entries
+
+    @property
+    def changes(self) -> int:
+        """How many keys have single changes."""
+        return len(self.overlay)
+
+    @property
     def is_mapped(self) -> bool:
         """Whether the list's file is mapped."""
         return self.base.is_mapped

@@ -86,6 +86,16 @@ class KeyList:
         return self.facts.version
 
     @property
+    def entries(self) -> int:
+        """How many entries its file has, addresses and domains."""
+        return self.facts.counts.addresses + self.facts.counts.domains
+
+    @property
+    def changes(self) -> None:
+        """No single changes: there is no control topic."""
+        return None
+
+    @property
     def hash(self) -> Hash:
         """The hash of the digests by which it is looked up."""
         return self.addresses.hash

@@ -39,6 +39,16 @@ class VerifiedList:
         return self.listed.version
 
     @property
+    def entries(self) -> int:
+        """How many entries the list's file has."""
+        return self.listed.entries
+
+    @property
+    def changes(self) -> int | None:
+        """How many keys have single changes; None if there is no control topic."""
+        return self.listed.changes
+
+    @property
     def is_mapped(self) -> bool:
         """Whether the list's file is mapped."""
         return self.listed.is_mapped

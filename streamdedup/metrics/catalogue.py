@@ -54,6 +54,7 @@ TASKS: Mapping[str, str] = {
     "retention": "watches whether the output keeps its events as long as its filter needs them",
     "input": "watches for transactions of others that stay open on the input",
     "clocks": "compares clocks with the brokers",
+    "others": "asks for the lag of the group's other partitions, while somebody looks",
     "lists": "loads lists that were replaced",
     "changes": "follows `blocklist.control_topic`",
     "group": "watches whether the group refuses this worker",
@@ -438,6 +439,15 @@ LAG = Metric(
     "offsets",
     "Offsets from the next event to the end of the input, including transaction markers. While the shard is not live,"
     " the end is looked up every 10 s. Absent until the broker has reported it.",
+    SHARD,
+)
+OLDEST_UNREAD = Metric(
+    "streamdedup_oldest_unread_seconds",
+    "gauge",
+    "seconds",
+    "How long the oldest unread event of the input has waited: since its timestamp, or that of the event before it, and"
+    " at most since the last moment at which nothing was unread; 0 if nothing is. For a partition that was behind when"
+    " the worker began and is not live yet, at least that long. Absent until the end of the input is known.",
     SHARD,
 )
 PENDING = Metric(

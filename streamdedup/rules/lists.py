@@ -91,6 +91,19 @@ class Matcher(Protocol):
 
 
 @runtime_checkable
+class Sized(Protocol):
+    """A `Matcher` that knows how large it is."""
+
+    @property
+    def entries(self) -> int:
+        """How many entries its file has."""
+
+    @property
+    def changes(self) -> int | None:
+        """How many keys have single changes; None if there is no control topic."""
+
+
+@runtime_checkable
 class Verifier(Protocol):
     """A `Matcher` with an exact store.
 

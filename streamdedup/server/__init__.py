@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
-from streamdedup.server.findings import active
 from streamdedup.server.listener import Listener
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.routes import TAKES_LONG, pages
+from streamdedup.server.state import observe
 from streamdedup.server.status import Phase, Status
 from streamdedup.settings import ServerOptions
 
@@ -49,9 +49,9 @@ async def serving(options: ServerOptions, status: Status) -> AsyncIterator[None]
 
 
 async def _watch(status: Status, pulse: Pulse) -> None:
-    """Look at the findings every second, so that each is known since then, whoever asks, until cancelled."""
+    """Look at findings and counts every second, so that their times are known, whoever asks, until cancelled."""
     while True:
         await asyncio.to_thread(
-            active, status, pulse
+            observe, status, pulse
         )  # of many partitions it takes as long as a page
         await asyncio.sleep(LOOK_S)

@@ -217,6 +217,16 @@ class WorkerCollector(Collector):
             catalogue.LAG,
             ((labels, lag) for labels, d in deliveries.items() if (lag := d.lag) is not None),
         )
+        now = time.monotonic()
+        waited = (
+            (at, self._status.history.oldest_unread_s(d.partition, now))
+            for at, d in deliveries.items()
+            if d.lag is not None
+        )
+        yield _family(
+            catalogue.OLDEST_UNREAD,
+            ((at, waited_s) for at, waited_s in waited if waited_s is not None),
+        )
         shards = {labels: d.shard for labels, d in deliveries.items() if d.shard}
         for metric, value in _OF_SHARD.items():
             yield _family(metric, ((labels, value(shard)) for labels, shard in shards.items()))

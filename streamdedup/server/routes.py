@@ -9,8 +9,9 @@ from streamdedup.server.exposition import WorkerCollector
 from streamdedup.server.findings import active, stalled
 from streamdedup.server.listener import Make, Page
 from streamdedup.server.pulse import Pulse
+from streamdedup.server.state import ready_sentence
 from streamdedup.server.status import Status
-from streamdedup.units import counted, escaped
+from streamdedup.units import escaped
 
 TAKES_LONG = frozenset({"/metrics"})  # the more partitions, the longer
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -39,16 +40,6 @@ def _probe(well: str, reasons: Iterable[str]) -> Page:
 def _readyz(status: Status, pulse: Pulse) -> Page:
     """Return the page: the probe, and below it what is wrong although every event is decided as it should be."""
     failures, others = active(status, pulse)
-    page = _probe(_ready(status), (found.text for found in failures))
+    page = _probe(ready_sentence(status), (found.text for found in failures))
     below = (f"{found.kind.severity}: {escaped(found.text)}\n" for found in others)
     return page._replace(text=page.text + "".join(below))
-
-
-def _ready(status: Status) -> str:
-    assigned = status.assigned
-    if not status.judges and (copying := status.copying):
-        count = len(copying.assigned or ())
-        return f"ready: {counted(count, 'partition')} of {copying.status.topic} copied to {copying.middle}"
-    if assigned:
-        return f"ready: {len(assigned)} of {status.topic} live"
-    return "ready: no partition is assigned, because the group has more workers than partitions"

@@ -26,6 +26,8 @@ from streamdedup.repartition.stage import Stage
 from streamdedup.repartition.uncopied import Uncopied
 from streamdedup.repartition.unread import Unread
 from streamdedup.rules.lists import ListsInForce
+from streamdedup.server.history import History
+from streamdedup.server.others import Others
 
 
 class Phase(StrEnum):
@@ -127,6 +129,18 @@ COPYING_TROUBLE = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What a worker was started as: settings that people know it by. `window_s` is None if keys are not forgotten."""
+
+    name: str = ""
+    group: str = ""
+    output: str = ""
+    exactly_once: bool = True
+    filter: str = ""
+    window_s: float | None = None
+
+
 @dataclass
 class Status:
     """The state of a worker. `deliveries`, the worker's own dictionary, has its present or most recent partitions.
@@ -139,7 +153,8 @@ class Status:
     that the output deletes events before its filter forgets their keys, and the remedy; None if it does not.
     `output_shared` says that another deployment writes to the output, and how to find it; None if none does, as far as
     is known. `fenced_by_others` are the partitions that it fences. `fates` says, for each outcome that is watched
-    (`metrics/prevalence.py`), what becomes of such events.
+    (`metrics/prevalence.py`), what becomes of such events. `owners` has client id and host of the member that has each
+    partition (topic and number), as the group's coordinator said last.
     """
 
     topic: str
@@ -172,6 +187,11 @@ class Status:
     uncopied: Uncopied | None = None  # if another process copies
     purge: Purge | None = None
     findings: Log = field(default_factory=Log)  # since when each is active
+    deployed: Deployed = field(default_factory=Deployed)
+    meaning: str | None = None  # by its name; None before it is known
+    history: History = field(default_factory=History)
+    owners: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
+    others: Others = field(default_factory=Others)
     began_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -179,6 +199,13 @@ class Status:
         """The partitions that it serves; None during a rebalance, while the group assigns them and shards move."""
         source = self.source
         return source.assigned if source and source.epoch == self.epoch else None
+
+    @property
+    def theirs(self) -> list[int]:
+        """The partitions of its topic that it does not serve, as far as the group's metadata says."""
+        member = self.member or self.source
+        count = member.topics().get(self.topic, 0) if member else 0
+        return sorted(set(range(count)).difference(self.assigned or ()))
 
     @property
     def lag(self) -> int:

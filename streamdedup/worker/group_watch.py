@@ -77,7 +77,7 @@ class GroupWatch:
             async with asyncio.timeout(ANSWER_S_MAX):
                 found = await self._cluster.in_force(self._group)
         if found is not None:
-            self._newer = found.newer
+            self._newer, self._status.owners = found.newer, found.owners
             self._report_unserved(now, found)
         self._report_newer(now)
 

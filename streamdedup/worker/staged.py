@@ -48,7 +48,13 @@ from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import TURN_S as HELD_EVERY_S
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.membership import Membership, leave_group
-from streamdedup.worker.startup import COMPILING_REMEDY, check_registry, compile_copying, in_clear
+from streamdedup.worker.startup import (
+    COMPILING_REMEDY,
+    check_registry,
+    compile_copying,
+    deployed,
+    in_clear,
+)
 from streamdedup.worker.tasks import beside, enduring, until_stopped
 from streamdedup.worker.topic_watch import TopicWatch
 
@@ -310,7 +316,9 @@ class CopyingWorker:
         self._settings, self._connect = settings, connect
         self._threads = Threads()
         meters = Meters()
-        self._status = status = Status(settings.source.shown, {}, meters, judges=False)
+        self._status = status = Status(
+            settings.source.shown, {}, meters, judges=False, deployed=deployed(settings)
+        )
         self._copier = Copier(settings, meters, now_ms, self._threads, status.not_passed)
         self._status.copying = self._copier.copying
         self._stop = asyncio.Event()

@@ -1,5 +1,6 @@
 """What a worker does before its shards begin: it logs what its settings mean, and compiles its inner loops."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,6 +21,7 @@ from streamdedup.keys.hashing import MURMUR3
 from streamdedup.registry.registry import Registry
 from streamdedup.rules import warm_up
 from streamdedup.server import Status
+from streamdedup.server.status import Deployed
 from streamdedup.settings import Settings
 from streamdedup.threads import COPIES_MAX
 
@@ -38,6 +40,20 @@ _COMPILING = (
     "inner loops that never ran here before are compiled; this takes some seconds, half a minute on a busy machine; the"
     " compiled code is kept for the next start, and `streamdedup compile` makes it in advance"
 )
+
+
+def deployed(settings: Settings) -> Deployed:
+    """Return what people know a worker with these settings by."""
+    filter_, port = settings.filter, settings.server.port
+    host = settings.kafka.group_instance_id or socket.gethostname()
+    return Deployed(
+        name=f"{host}:{port}" if port and not settings.kafka.group_instance_id else host,
+        group=settings.kafka.group_id,
+        output=settings.sink.topic,
+        exactly_once=settings.delivery.exactly_once,
+        filter=filter_.kind,
+        window_s=filter_.window_ms / 1000 if filter_.by_event_time else None,
+    )
 
 
 async def check_registry(registry: Registry | None, status: Status) -> None:

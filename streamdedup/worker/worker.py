@@ -7,7 +7,7 @@ shard runs in a task of its own.
 import asyncio
 import gc
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -65,6 +65,7 @@ from streamdedup.worker.staged import PROGRESS_EVERY_S, Copier
 from streamdedup.worker.startup import (
     COMPILING_REMEDY,
     check_registry,
+    deployed,
     try_filter,
     warn_unprotected,
 )
@@ -109,6 +110,7 @@ class Worker:
             self._deliveries,
             Meters(),
             shadow=sink.shadow,
+            deployed=deployed(self._settings),
             fates=fates(not_judged, "pass" if sink.shadow else late, sink.dead_letter_topic),
         )
         self._written = settings
@@ -195,7 +197,7 @@ class Worker:
         recipe = Recipe(self._settings, planned[self._settings.source.topic].partitions)
         broker_clock = BrokerClock(self._now_ms, asyncio.get_running_loop().time)
         clocks = LeaderClocks(cluster, self._settings.sink.topic, broker_clock)
-        status.watch.hash = recipe.common_hash
+        status.watch.hash, status.meaning = recipe.common_hash, recipe.meaning.name
         await check_registry(registry_of(recipe), status)
         topic = self._settings.source.topic
         services = Services(
@@ -314,6 +316,7 @@ class Worker:
             enduring("input", self._input_watch(services).run, meters),
             enduring("output", self._output_watch(services, topology).run, meters),
             enduring("clocks", services.clocks.run, meters),
+            enduring("others", self._ask_of_others(services.cluster), meters),
             *([enduring("lists", lists.run, meters)] if lists else []),
             *([enduring("changes", lists.follow, meters)] if lists else []),
         ):
@@ -416,6 +419,10 @@ class Worker:
                 await self._shards.save()
                 self._saves_at = loop.time() + interval_s
             await self._shards.outrun_retention(services, self._settings.sink.topic)
+
+    def _ask_of_others(self, cluster: Cluster) -> Callable[[], Coroutine[Any, Any, None]]:
+        group, status = self._settings.kafka.group_id, self._status
+        return partial(status.others.run, cluster, group, status)
 
     async def _look_up_ends(self) -> None:
         while True:

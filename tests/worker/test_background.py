@@ -22,6 +22,7 @@ from streamdedup.repartition.inputs import PatternWatch
 from streamdedup.repartition.purge import Purge
 from streamdedup.repartition.uncopied import Uncopied
 from streamdedup.repartition.unread import Unread
+from streamdedup.server.others import Others
 from streamdedup.settings import load
 from streamdedup.testing import connected_to
 from streamdedup.testing.cluster import MemoryCluster
@@ -54,6 +55,7 @@ BROKEN: dict[str, tuple[object, str]] = {
     "lists": (lists_module.ListLoader, "_stamp"),
     "changes": (ControlTopic, "log_state"),
     "group": (GroupWatch, "_look"),
+    "others": (Others, "turn"),
     "unread": (Unread, "look"),
     "heads": (Heads, "_report"),
     "inputs": (PatternWatch, "look"),

@@ -1,0 +1,65 @@
+"""The partitions of the group that other workers have, by what Kafka says: asked only while somebody looks."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from streamdedup.kafka.base import Cluster
+
+LOOKED_S = 30.0  # after the last reader, Kafka is asked no more
+EVERY_S = 10.0
+TURN_S = 1.0
+ANSWER_S_MAX = 5.0
+
+
+class _Of(Protocol):
+    """What is asked about: the group's topic, and the partitions of it that others have."""
+
+    topic: str
+
+    @property
+    def theirs(self) -> list[int]:
+        """The partitions of `topic` that this worker does not have."""
+
+
+@dataclass
+class Others:
+    """The lag of those partitions, in offsets. The loop writes, any thread reads."""
+
+    lags: Mapping[int, int] = field(default_factory=dict)
+    _looked_at: float | None = None
+    _asked_at: float | None = None
+
+    def look(self) -> None:
+        """Note that somebody looks now."""
+        self._looked_at = time.monotonic()
+
+    async def run(self, cluster: Cluster, group: str, of: _Of) -> None:
+        """Ask Kafka now and then, while somebody looks, until cancelled."""
+        while True:
+            await asyncio.sleep(TURN_S)
+            await self.turn(time.monotonic(), cluster, group, of)
+
+    async def turn(self, now: float, cluster: Cluster, group: str, of: _Of) -> None:
+        """Ask if it is time to. What is not answered is left out, and asked for again."""
+        looked_at, asked_at = self._looked_at, self._asked_at
+        if looked_at is None or now - looked_at > LOOKED_S:
+            self.lags = {}
+        elif asked_at is None or now - asked_at >= EVERY_S:
+            self._asked_at, lags = now, dict[int, int]()
+            with suppress(Exception):
+                async with asyncio.timeout(ANSWER_S_MAX):
+                    lags = await _lags(cluster, group, of.topic, of.theirs)
+            self.lags = lags
+
+
+async def _lags(cluster: Cluster, group: str, topic: str, partitions: list[int]) -> dict[int, int]:
+    """Return how many offsets of each partition the group has not committed; of those with a commit only."""
+    if not partitions:
+        return {}
+    committed = await cluster.committed_all(group, topic, partitions, stable=False)
+    ends = await cluster.end_offsets(topic, partitions)
+    return {p: max(0, ends[p] - at.offset) for p, at in committed.items() if p in ends}
