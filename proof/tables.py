@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import yaml
+
 from streamdedup.doctor import examine
 from streamdedup.metrics import catalogue, findings
 from streamdedup.settings import reference_markdown
@@ -42,12 +44,12 @@ def _marked(source: str) -> Iterator[tuple[int, str]]:
                     yield int(match[1]), node.name
 
 
-def _with_table(page: str, table: str) -> str:
-    """Put a table between two comments of its page. ValueError unless it has one place for it."""
-    made, places = _MADE.subn(lambda _: table, page)
-    if places != 1:
-        raise ValueError(f"a page has {places} places for its tables; it needs one")
-    return made
+def _with_tables(page: str, *tables: str) -> str:
+    """Put tables, in their order, each between two comments of its page. ValueError unless it has as many places."""
+    if (places := len(_MADE.findall(page))) != len(tables):
+        raise ValueError(f"a page has {places} places for its tables; it needs {len(tables)}")
+    left = iter(tables)
+    return _MADE.sub(lambda _: next(left), page)
 
 
 def _with_rules(page: str) -> str:
@@ -72,22 +74,49 @@ def _findings() -> str:
     return "\n".join(["| Finding | Severity | Means |", "|---|---|---|", *rows]) + "\n"
 
 
+def _alerts() -> str:
+    """Make the table of all alerts, from the rules for Prometheus."""
+    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text("utf-8"))
+    rows = [
+        f"| `{rule['alert'].removeprefix('Streamdedup')}` | {rule['labels']['severity']} | `{rule['expr'].strip()}` |"
+        f" {rule['for']} | {rule['annotations']['summary'].strip()} |"
+        for group in rules["groups"]
+        for rule in group["rules"]
+    ]
+    head = [
+        "| `Streamdedup...` | Severity | Fires if | For | What it means |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
 def runbook_sections() -> Mapping[str, str]:
     """Return, for each finding that the runbook names by "Finding `id`", the anchor of its section."""
     sections, anchor = dict[str, str](), ""
     for line in re.split(r"\n(?=#)", (DOCS / "runbook.md").read_text("utf-8")):
         heading, _, text = line.partition("\n")
-        anchor = re.sub(r"[^\w -]", "", heading.lstrip("# ").lower()).replace(" ", "-")
+        anchor = anchor_of(heading.lstrip("# "))
         sections |= dict.fromkeys(re.findall(r"\b[Ff]inding\s+`([\w-]+)`", text), anchor)
     return sections
 
 
+def runbook_ids() -> set[str]:
+    """Return all ids under which the runbook has a section: of findings, and the anchors of its headings."""
+    page = (DOCS / "runbook.md").read_text("utf-8")
+    return {*runbook_sections(), *map(anchor_of, re.findall(r"^#+ (.*)", page, re.MULTILINE))}
+
+
+def anchor_of(heading: str) -> str:
+    """Return the anchor of a heading, as the site and GitHub make it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
 PAGES: Mapping[str, Callable[[str], str]] = {
-    "configuration.md": lambda page: _with_table(page, reference_markdown()),
-    "metrics.md": lambda page: _with_table(page, catalogue.reference_markdown()),
-    "doctor.md": lambda page: _with_table(page, examine.reference_markdown()),
+    "configuration.md": lambda page: _with_tables(page, reference_markdown()),
+    "metrics.md": lambda page: _with_tables(page, catalogue.reference_markdown(), _alerts()),
+    "doctor.md": lambda page: _with_tables(page, examine.reference_markdown()),
     "delivery.md": _with_rules,
-    "operate.md": lambda page: _with_table(page, _findings()),
+    "operate.md": lambda page: _with_tables(page, _findings()),
 }
 
 

@@ -487,6 +487,13 @@ ERROR = Metric(
     "The probability that a new event is taken for a duplicate, at the present fill.",
     SHARD,
 )
+ERROR_ALLOWED = Metric(
+    "streamdedup_filter_error_allowed_ratio",
+    "gauge",
+    "ratio",
+    "The probability that `filter.error_rate` allows for the filter of this partition.",
+    SHARD,
+)
 FILTER_BYTES = Metric(
     "streamdedup_filter_size_bytes",
     "gauge",

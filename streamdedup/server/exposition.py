@@ -70,6 +70,7 @@ _OF_SHARD: dict[Metric, Callable[[Shard], float]] = {
     catalogue.FILTER_CAPACITY: lambda shard: shard.filter.capacity,
     catalogue.FILL: lambda shard: shard.filter.fill_ratio,
     catalogue.ERROR: lambda shard: shard.filter.error_rate_now,
+    catalogue.ERROR_ALLOWED: lambda shard: shard.filter.error_rate,
     catalogue.FILTER_BYTES: lambda shard: shard.filter.size_bytes,
 }
 _OF_FOLD: dict[Metric, Callable[[FoldProgress], float]] = {
