@@ -49,6 +49,35 @@ def _check_secret(path: Path) -> Path:
 RegularFile = Annotated[LocalPath, AfterValidator(_check_regular)]
 SecretFile = Annotated[LocalPath, AfterValidator(_check_secret)]
 
+TOKEN_CHARACTERS = (16, 1024)
+
+
+def read_token(path: Path) -> bytes:
+    """Return the token in a file, without white space around it. ValueError, with a remedy, if there is none."""
+    least, most = TOKEN_CHARACTERS
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            content = file.read(2 * most)
+    except OSError as error:
+        raise ValueError(
+            f"cannot be read: {error.strerror}; name a file that this user may read"
+        ) from None
+    token = content.strip()
+    if not (least <= len(token) <= most and is_word(token.decode("latin-1"))):
+        raise ValueError(
+            f"must hold one word of {least} to {most} visible ASCII characters; make one with `openssl rand -hex 32`"
+        )
+    return token
+
+
+def _check_token(path: Path) -> Path:
+    read_token(path)
+    return path
+
+
+# A token is read again when its file changes, so it can be no pipe.
+TokenFile = Annotated[LocalPath, AfterValidator(_check_token)]
+
 # `ssl_cafile` and `ssl_certfile` of every section that has them.
 AuthoritiesFile = Annotated[
     RegularFile | None,

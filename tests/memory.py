@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Concatenate, TypeVar
 
-from streamdedup.server.listener import Page
 from streamdedup.server.pulse import Pulse
+from streamdedup.server.request import Page
 from streamdedup.server.routes import pages
 from streamdedup.testing import MemoryBroker, connected_to
 from streamdedup.testing.log import Logged

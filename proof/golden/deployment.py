@@ -19,8 +19,8 @@ from structlog.testing import capture_logs
 import streamdedup
 from streamdedup import filters
 from streamdedup.kafka.records.records import Record
-from streamdedup.server.listener import Page
 from streamdedup.server.pulse import Pulse
+from streamdedup.server.request import Page
 from streamdedup.server.routes import pages
 from streamdedup.settings import Settings
 from streamdedup.testing import MemoryBroker, VirtualLoop, connected_to

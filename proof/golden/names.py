@@ -29,7 +29,9 @@ from streamdedup.commands.trial import tried
 from streamdedup.kafka.base import Connect
 from streamdedup.kafka.partitions import InputPartition
 from streamdedup.metrics.catalogue import DOUBTS, METRICS, TAKEN_BACK
-from streamdedup.server.listener import Listener, Page
+from streamdedup.server.listener import Listener
+from streamdedup.server.request import Page
+from streamdedup.server.route import Routes, at_once
 from streamdedup.settings import Settings
 from streamdedup.testing import VirtualLoop, connected_to
 from tests.lists.files import list_file
@@ -310,7 +312,9 @@ def pages() -> Any:
         settings = deployment.settings_of(Path(directory))
         ran = deployment.run(settings, deployment.broker_with(deployment.STREAM[1:]))
     for phase, of in (("serving", ran.pages), ("connecting", deployment.pages_before(settings))):
-        listener = Listener("127.0.0.1", 0, {path: _always(page) for path, page in of.items()})
+        listener = Listener(
+            "127.0.0.1", 0, Routes(at_once(path, _always(page)) for path, page in of.items())
+        )
         try:
             for method in ("GET", "HEAD", "POST"):
                 for path in paths:

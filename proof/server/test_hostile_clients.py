@@ -13,7 +13,9 @@ import pytest
 
 from streamdedup.server import listener as listener_module
 from streamdedup.server.kept import KEPT_S, Kept
-from streamdedup.server.listener import Listener, Page
+from streamdedup.server.listener import Listener
+from streamdedup.server.request import Page
+from streamdedup.server.route import Routes, at_once
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.server.test_hostile_clients import (
     SLOW,
@@ -53,7 +55,7 @@ def test_slow_clients_have_no_more_places_than_there_are(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those who came last are waited for, as many as there are places but the one of the last probe."""
-    monkeypatch.setattr(listener_module, "HEAD_S_MAX", DEADLINE_S)
+    monkeypatch.setattr(listener_module, "REQUEST_S_MAX", DEADLINE_S)
     with ExitStack() as held:
         slow = [held.enter_context(connected(listener.port)) for _ in range(SLOW)]
         assert is_well(listener.port, "/livez")
@@ -66,7 +68,7 @@ def test_the_slowest_head_makes_room(
 ) -> None:
     """Whoever has asked, and waits for its page, keeps its place even if it came before."""
     monkeypatch.setattr(listener_module, "CONNECTIONS_MAX", 3)
-    monkeypatch.setattr(listener_module, "HEAD_S_MAX", DEADLINE_S)
+    monkeypatch.setattr(listener_module, "REQUEST_S_MAX", DEADLINE_S)
     with ThreadPoolExecutor() as clients, ExitStack() as held:
         with renderings.held_up():
             asked = clients.submit(ask, worker.port, "/metrics")
@@ -86,7 +88,7 @@ def test_a_head_in_many_parts_costs_few_reads(
 
     async def rest(seconds: float) -> None:
         rests[seconds] += 1
-        if seconds == listener_module.HEAD_REST_S:
+        if seconds == listener_module.READ_REST_S:
             resting.set()
             await asyncio.to_thread(go_on.wait, DEADLINE_S)
 
@@ -94,11 +96,11 @@ def test_a_head_in_many_parts_costs_few_reads(
     with connected(listener.port, b"G") as connection:
         assert resting.wait(DEADLINE_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in b"ET /livez HTTP/1.1\r\n\r\n":
+        for byte in b"ET /livez HTTP/1.1\r\nHost: h\r\n\r\n":
             connection.sendall(bytes([byte]))
         go_on.set()
         assert b"200 OK" in connection.recv(4096)
-    assert rests[listener_module.HEAD_REST_S] == 1
+    assert rests[listener_module.READ_REST_S] == 1
 
 
 def test_connections_are_taken_at_a_pace(
@@ -112,7 +114,7 @@ def test_connections_are_taken_at_a_pace(
         await asyncio.to_thread(go_on.wait, DEADLINE_S)
 
     monkeypatch.setattr(listener_module, "rest", rest)
-    whole = b"GET /livez HTTP/1.1\r\n\r\n"
+    whole = b"GET /livez HTTP/1.1\r\nHost: h\r\n\r\n"
     with ExitStack() as held:
         waiting = [
             held.enter_context(connected(listener.port, whole))
@@ -131,7 +133,7 @@ def test_a_rendering_that_takes_long_is_the_only_one(
     worker: Listener, renderings: Renderings, clock: Clock
 ) -> None:
     """Even if others ask after its second, and after the one who asked first has gone."""
-    asks = b"GET /metrics HTTP/1.1\r\n\r\n"
+    asks = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
     with ExitStack() as held:
         with renderings.held_up():
             with connected(worker.port, asks):
@@ -165,8 +167,8 @@ def test_an_answer_that_is_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch)
     """When its time is over, the connection is closed, and its place is free."""
     monkeypatch.setattr(listener_module, "SEND_S_MAX", 0.2)
     large = Page(HTTPStatus.OK, "x" * 30_000_000)
-    made = Listener(HOST, 0, {"/large": lambda: large})
-    with connected(made.port, b"GET /large HTTP/1.1\r\n\r\n"):
+    made = Listener(HOST, 0, Routes([at_once("/large", lambda: large)]))
+    with connected(made.port, b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n"):
         wait_until(lambda: len(made._answering) == 1, DEADLINE_S, lambda: "it is not heard")
         wait_until(lambda: not made._answering, DEADLINE_S, lambda: "it is still waited for")
     made.close()

@@ -1,19 +1,22 @@
-"""What a worker serves over HTTP: /metrics for Prometheus, and the probes /livez and /readyz.
+"""What a worker serves over HTTP: its page, /metrics for Prometheus, and the probes /livez and /readyz.
 
 It answers from a thread of its own, so that it can report an event loop that stands still. It only reads: see `Status`.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import structlog
 
+from streamdedup.server.gate import Gate
 from streamdedup.server.listener import Listener
 from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import TAKES_LONG, pages
+from streamdedup.server.route import Routes
+from streamdedup.server.routes import Served, all_routes, probes
 from streamdedup.server.state import observe
 from streamdedup.server.status import Phase, Status
+from streamdedup.server.token import Token
 from streamdedup.settings import ServerOptions
 
 __all__ = ["Phase", "Status", "serving"]
@@ -27,20 +30,36 @@ LOOK_S = 1.0
 @asynccontextmanager
 async def serving(options: ServerOptions, status: Status) -> AsyncIterator[None]:
     """Serve pages about `status` if `options` name a port. ConfigError if nothing can listen there."""
-    if options.port is None:
+    if options.port is None and options.probe_port is None:
         yield
         return
-    pulse = Pulse()
-    made = pages(status, pulse)
-    listener = await asyncio.to_thread(Listener, options.host, options.port, made, TAKES_LONG)
-    beside = [asyncio.create_task(pulse.beat()), asyncio.create_task(_watch(status, pulse))]
-    status.port = listener.port
-    log.info("server_listens", host=options.host, port=listener.port, pages=list(made))
-    try:
+    served = Served(status, Pulse())
+    token = await asyncio.to_thread(Token, options.token_file) if options.token_file else None
+    async with AsyncExitStack() as stack:
+        if options.port is not None:
+            everything = Routes(all_routes(served), Gate(options.hosts, token))
+            status.port = await stack.enter_async_context(
+                _listening(options.host, options.port, everything, "server.port")
+            )
+        if options.probe_port is not None:
+            await stack.enter_async_context(
+                _listening(
+                    options.host, options.probe_port, Routes(probes(served)), "server.probe_port"
+                )
+            )
+        for beside in (served.pulse.beat(), _watch(served, token)):
+            stack.callback(asyncio.create_task(beside).cancel)
         yield
+
+
+@asynccontextmanager
+async def _listening(host: str, port: int, of: Routes, option: str) -> AsyncIterator[int]:
+    """Serve these routes; yield the port."""
+    listener = await asyncio.to_thread(Listener, host, port, of, option=option)
+    log.info("server_listens", host=host, port=listener.port, pages=of.paths)
+    try:
+        yield listener.port
     finally:
-        for task in beside:
-            task.cancel()
         listener.close()
         # For its end the thread needs another one, which cannot start once the interpreter ends.
         with suppress(TimeoutError):
@@ -48,10 +67,11 @@ async def serving(options: ServerOptions, status: Status) -> AsyncIterator[None]
                 await asyncio.to_thread(listener.join, ENDS_S_MAX)
 
 
-async def _watch(status: Status, pulse: Pulse) -> None:
-    """Look at findings and counts every second, so that their times are known, whoever asks, until cancelled."""
+async def _watch(served: Served, token: Token | None) -> None:
+    """Look at findings and counts every second, so that their times are known; and at the token's file."""
     while True:
-        await asyncio.to_thread(
-            observe, status, pulse
-        )  # of many partitions it takes as long as a page
+        # Of many partitions it takes as long as a page; a file may be on a network.
+        await asyncio.to_thread(observe, served.status, served.pulse)
+        if token is not None:
+            await asyncio.to_thread(token.look)
         await asyncio.sleep(LOOK_S)

@@ -1,69 +1,41 @@
-"""The HTTP server: GET and HEAD of a few pages, from a thread with a loop of its own.
+"""The HTTP server: a thread with a loop of its own, which serves `Routes`.
 
 A connection serves one request. Whatever clients do is bounded, in places, bytes, seconds and work, by the constants
-below. If no place is free, a new connection takes that of the slowest client: so a probe always has one.
+below and those of `request.py`. If no place is free, a new connection takes that of the slowest client: so a probe
+always has one.
 """
 
 import asyncio
 import socket
 import threading
-import time
-from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from io import BytesIO
-from typing import NamedTuple
-
-import structlog
-from typing_extensions import override
 
 from streamdedup.errors import ConfigError
-from streamdedup.kafka.client.connection import describe_error
-from streamdedup.server.kept import Kept
-
-log = structlog.get_logger(__name__)
+from streamdedup.server.request import Exchange, Page, Refused, Request
+from streamdedup.server.route import Route, Routes, answered
 
 CONNECTIONS_MAX = 32
-HEAD_BYTES_MAX = 8192
-HEAD_S_MAX = 5.0
+REQUEST_S_MAX = 5.0  # until it is whole
 SEND_S_MAX = 5.0
-HEAD_REST_S = 0.1  # a head in parts is read ten times a second, however many parts there are
+READ_REST_S = 0.1  # a request in parts is read ten times a second, however many parts there are
+
+# What a refused client still sends is read, or its system would throw away our answer before it is read.
+LEAVE_S_MAX, LEAVE_BYTES = 1.0, 64 << 10
 
 # Together 200 connections a second, which take about 3 % of a processor; more than these wait, in their order.
 ACCEPTS, ACCEPT_REST_S = 8, 0.04
 WAITING_MAX = 128  # they are served within 0.64 s, and Kubernetes gives a probe a second
 
-PLAIN_TEXT = "text/plain; charset=utf-8"
-HEAD_END = b"\r\n\r\n"
-
-
-class Page(NamedTuple):
-    """An answer to a request."""
-
-    status: HTTPStatus
-    text: str
-    content_type: str = PLAIN_TEXT
-
-
-Make = Callable[[], Page]
+Places = dict[socket.socket, asyncio.Task[None]]
 
 
 class Listener:
-    """Serves `pages`, by path, from its creation until it is closed.
-
-    Those of the paths `kept` take long: they are made at most once at a time, in another thread, and kept for a
-    second. All others must be made in microseconds.
-    """
+    """Serves `routes` from its creation until it is closed. `option` names the port in messages."""
 
     def __init__(
-        self,
-        host: str,
-        port: int,
-        pages: Mapping[str, Make],
-        kept: Collection[str] = (),
-        clock: Callable[[], float] = time.monotonic,
+        self, host: str, port: int, routes: Routes, *, option: str = "server.port"
     ) -> None:
         """Start to listen. Blocking. ConfigError if nothing can listen there."""
         try:
@@ -71,15 +43,16 @@ class Listener:
         except (OSError, UnicodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no host can have that name"
             raise ConfigError(
-                f"server.port = {port}: cannot listen at {host}:{port} ({reason}); set another port (0 takes any free"
+                f"{option} = {port}: cannot listen at {host}:{port} ({reason}); set another port (0 takes any free"
                 " one) or another server.host"
             ) from None
         self.port = int(self._socket.getsockname()[1])
-        self._pages = pages
-        self._kept = {path: Kept(partial(self._made, path), clock) for path in kept}
-        # The connections in the order in which they came: those whose head is not whole yet, and the others.
-        self._asking: dict[socket.socket, asyncio.Task[None]] = {}
-        self._answering: dict[socket.socket, asyncio.Task[None]] = {}
+        self._routes = routes
+        # The connections in the order in which they came: those that were refused and go, those whose request is not
+        # whole yet, and the others. In this order they make room.
+        self._leaving: Places = {}
+        self._asking: Places = {}
+        self._answering: Places = {}
         self._closing = asyncio.Event()
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
@@ -111,70 +84,84 @@ class Listener:
         while True:
             for _ in range(ACCEPTS):
                 with suppress(OSError):  # the client has gone, or we have no descriptor left
-                    connection, _ = await self._loop.sock_accept(self._socket)
-                    self._admit(connection)
+                    connection, (peer, *_) = await self._loop.sock_accept(self._socket)
+                    self._admit(connection, peer)
                 await asyncio.sleep(0)  # so that a whole head is read before anyone takes its place
             await rest(ACCEPT_REST_S)
 
-    def _admit(self, connection: socket.socket) -> None:
+    def _admit(self, connection: socket.socket, peer: str) -> None:
         """Give a place to `connection`, that of the slowest client if none is free."""
-        if len(self._asking) + len(self._answering) >= CONNECTIONS_MAX:
-            slowest = self._asking or self._answering
+        if len(self._leaving) + len(self._asking) + len(self._answering) >= CONNECTIONS_MAX:
+            slowest = self._leaving or self._asking or self._answering
             slowest.pop(next(iter(slowest))).cancel()
-        task = self._loop.create_task(self._converse(connection))
-        task.add_done_callback(lambda _: self._leave(connection))
+        task = self._loop.create_task(self._converse(connection, peer))
+        task.add_done_callback(lambda _: self._close(connection))
         self._asking[connection] = task
 
-    def _leave(self, connection: socket.socket) -> None:
-        self._asking.pop(connection, None)
-        self._answering.pop(connection, None)
+    def _close(self, connection: socket.socket) -> None:
+        for places in (self._leaving, self._asking, self._answering):
+            places.pop(connection, None)
         connection.close()
 
-    async def _converse(self, connection: socket.socket) -> None:
-        """Serve one request. A client that goes away or is too slow is dropped: neither is a fault of ours."""
+    async def _converse(self, connection: socket.socket, peer: str) -> None:
+        """Serve one request. A client that goes away or reads too slowly is dropped: neither is a fault of ours."""
+        exchange = Exchange(peer)
         with suppress(OSError):  # TimeoutError is one
-            async with asyncio.timeout(HEAD_S_MAX):
-                head = await self._head(connection)
-            self._answering[connection] = self._asking.pop(connection)
-            answer = await self._answer(head)
+            page = await self._page(connection, exchange)
             async with asyncio.timeout(SEND_S_MAX):
-                await self._loop.sock_sendall(connection, answer)
+                await self._loop.sock_sendall(connection, exchange.answer(page))
             connection.shutdown(socket.SHUT_WR)
+            if not exchange.is_read:
+                self._leaving[connection] = self._answering.pop(connection)
+                await self._hear_out(connection)
 
-    async def _head(self, connection: socket.socket) -> bytes:
-        """Read up to the empty line, or `HEAD_BYTES_MAX` or more without one. ConnectionError if neither comes."""
-        head = await self._loop.sock_recv(connection, HEAD_BYTES_MAX)
-        while head and HEAD_END not in head and len(head) < HEAD_BYTES_MAX:
-            await rest(HEAD_REST_S)
-            part = await self._loop.sock_recv(connection, HEAD_BYTES_MAX)
-            head = head + part if part else b""
-        if not head:
-            raise ConnectionError("the client went away")
-        return head
-
-    async def _answer(self, head: bytes) -> bytes:
-        request = _Request(head)
-        if request.is_valid:
-            request.answer(await self._page(request))
-        return request.answered
-
-    async def _page(self, request: "_Request") -> Page:
-        path = request.path.partition("?")[0]
-        if path not in self._pages:
-            there = " ".join(self._pages)
-            return Page(HTTPStatus.NOT_FOUND, f"no such page; the pages are {there}\n")
-        if request.command not in ("GET", "HEAD"):
-            return Page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD\n")
-        return await self._kept[path].get() if path in self._kept else self._made(path)
-
-    def _made(self, path: str) -> Page:
+    async def _page(self, connection: socket.socket, exchange: Exchange) -> Page:
+        """Return the answer to the request that comes. OSError if none comes."""
+        refusal: Page | None = None
         try:
-            return self._pages[path]()
-        except Exception as error:
-            log.error("page_failed", page=path, **describe_error(error))
-            return Page(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "this page failed; see the log for the reason\n"
-            )
+            async with asyncio.timeout(REQUEST_S_MAX):
+                route, request = await self._asked(connection, exchange)
+        except Refused as refused:
+            refusal = refused.page
+        except TimeoutError:
+            if not exchange.has_begun:  # browsers connect before they know what to ask for
+                raise
+            refusal = _TOO_SLOW
+        self._answering[connection] = self._asking.pop(connection)
+        return refusal or await answered(route, request)
+
+    async def _asked(self, connection: socket.socket, exchange: Exchange) -> tuple[Route, Request]:
+        """Read a request, and its body only if it is served. Refused if it is not; OSError if the client goes away."""
+        request = exchange.head(await self._received(connection, exchange.room))
+        while request is None:
+            await rest(READ_REST_S)
+            request = exchange.head(await self._received(connection, exchange.room))
+        route, request = self._routes.admit(request)
+        body = exchange.body()
+        if request.method != "POST":
+            return route, request
+        if body is None:
+            await self._loop.sock_sendall(connection, exchange.go_on)
+        while body is None:
+            await rest(READ_REST_S)
+            body = exchange.body(await self._received(connection, exchange.room))
+        return route, replace(request, body=body)
+
+    async def _received(self, connection: socket.socket, room: int) -> bytes:
+        data = await self._loop.sock_recv(connection, room)
+        if not data:
+            raise ConnectionError("the client went away")
+        return data
+
+    async def _hear_out(self, connection: socket.socket) -> None:
+        async with asyncio.timeout(LEAVE_S_MAX):
+            while await self._loop.sock_recv(connection, LEAVE_BYTES):
+                await rest(READ_REST_S)
+
+
+_TOO_SLOW = Page(
+    HTTPStatus.REQUEST_TIMEOUT, f"the request was not whole within {REQUEST_S_MAX:g} s\n"
+)
 
 
 async def rest(seconds: float) -> None:
@@ -198,46 +185,3 @@ def _bound(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-class _Request(BaseHTTPRequestHandler):
-    """A request and the answer to it, both in memory. If it is not valid, `answered` says so already."""
-
-    server_version, sys_version = "streamdedup", ""
-    # For a request that names no version. With 0.9, answers would have no status.
-    default_request_version = "HTTP/1.0"
-    error_content_type, error_message_format = PLAIN_TEXT, "%(message)s\n"
-
-    def __init__(self, head: bytes) -> None:  # the base class would read it from a socket
-        self.rfile, self.wfile = BytesIO(head), BytesIO()
-        self.raw_requestline = self.rfile.readline()
-        self.close_connection = True
-        self.is_valid = False
-        if HEAD_END not in head:
-            self.requestline, self.request_version, self.command = "", "", ""
-            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        else:
-            self.is_valid = self.parse_request()
-
-    def answer(self, page: Page) -> None:
-        """Answer with `page`."""
-        body = page.text.encode()
-        self.send_response(page.status)
-        self.send_header("Content-Type", page.content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        if page.status is HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET, HEAD")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    @property
-    def answered(self) -> bytes:
-        """The bytes of the answer."""
-        self.wfile.seek(0)
-        return self.wfile.read()
-
-    @override
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: probes and scrapes come all the time."""

@@ -1,20 +1,56 @@
-"""The pages: /metrics, /livez, /readyz. No page holds a key, and what others chose is `escaped`."""
+"""The routes of a worker, and the pages /metrics, /livez and /readyz.
 
-from collections.abc import Iterable, Mapping
+No page holds a key, but in the answer to who has typed it. What others chose is `escaped`.
+"""
+
+# How to add a route: a function that returns `Route`s, in a module of its own, and its line in `all_routes`. What it
+# needs of the worker is in `Served`.
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
+from time import monotonic
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
 from streamdedup.server.exposition import WorkerCollector
+from streamdedup.server.files import files
 from streamdedup.server.findings import active, stalled
-from streamdedup.server.listener import Make, Page
 from streamdedup.server.pulse import Pulse
+from streamdedup.server.request import Page
+from streamdedup.server.route import Make, Route, at_once, kept
 from streamdedup.server.state import ready_sentence
 from streamdedup.server.status import Status
 from streamdedup.units import escaped
 
-TAKES_LONG = frozenset({"/metrics"})  # the more partitions, the longer
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+PROBES = ("/livez", "/readyz")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the pages show."""
+
+    status: Status
+    pulse: Pulse
+
+
+def all_routes(served: Served, clock: Callable[[], float] = monotonic) -> list[Route]:
+    """Return all routes of a worker."""
+    made = pages(served.status, served.pulse)
+    return [
+        kept("/metrics", made["/metrics"], clock),  # the more partitions, the longer
+        *probes(served),
+        *files(),
+    ]
+
+
+def probes(served: Served) -> list[Route]:
+    """Return the routes that `server.probe_port` has."""
+    made = pages(served.status, served.pulse)
+    return [at_once(path, made[path]) for path in PROBES]
 
 
 def pages(status: Status, pulse: Pulse) -> Mapping[str, Make]:

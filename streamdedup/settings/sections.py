@@ -1,11 +1,13 @@
 """The sections of the configuration that no other room declares: lists, snapshots, and the server."""
 
+import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from streamdedup.kafka.options import Name
-from streamdedup.secret import RegularFile
+from streamdedup.secret import RegularFile, TokenFile
 from streamdedup.units import LocalPath, count, seconds
 
 
@@ -74,8 +76,27 @@ class SnapshotOptions(BaseModel):
     )
 
 
+def _as_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_host(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*", name) or len(name) > 253:
+        raise ValueError(
+            "has a name that no host has; write it as in dedup.example.org, without protocol, port and wildcards"
+        )
+    return name.lower()
+
+
+HostName = Annotated[str, AfterValidator(_check_host)]
+HOSTS_MAX = 100
+
+
 class ServerOptions(BaseModel):
-    """Where metrics and probes are served over HTTP. There is no password: anyone who can connect can read them."""
+    """Where the page, metrics and probes are served over HTTP. Anyone who can connect can read them.
+
+    To ask about a key and to act takes the token of `token_file`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -88,7 +109,43 @@ class ServerOptions(BaseModel):
         default=None,
         ge=0,
         le=65535,
-        description="The port of `/metrics`, `/livez` and `/readyz`; with 0, the system picks a free port, "
-        "which the log reports. If not set, there is no server. Workers on one machine need different ports.",
+        description="The port of the page, `/metrics`, `/livez` and `/readyz`; with 0, the system picks a free port, "
+        "which the log reports. If not set, there are none of them. Workers on one machine need different ports.",
         examples=[9464],
     )
+    probe_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="A further port, which serves only `/livez` and `/readyz`: there, probes wait for nobody who asks "
+        "for something else, however many they are.",
+        examples=[9465],
+    )
+    hosts: Annotated[
+        tuple[HostName, ...],
+        BeforeValidator(_as_tuple, json_schema_input_type=list[str]),
+        Field(max_length=HOSTS_MAX),
+    ] = Field(
+        default=(),
+        description="The names under which browsers reach the page, beside `localhost` and addresses: those of "
+        "services and proxies. Under another name it is refused, so that no site can read it through its visitors.",
+        examples=[["dedup.example.org"]],
+    )
+    token_file: TokenFile | None = Field(
+        default=None,
+        description="A file holding a token, of 16 characters or more. Whoever has it may ask about keys, save "
+        "snapshots, reload lists, and stop this worker, over HTTP. It is read again when it changes. If not set, "
+        "nobody may.",
+        examples=["/run/secrets/streamdedup/token"],
+    )
+
+    def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield each contradiction: the options concerned, the wrong one first, and the reason."""
+        if self.probe_port and self.probe_port == self.port:
+            yield (
+                ("probe_port", "port"),
+                "is the same as server.port; set another one, or unset it: server.port serves the probes, too",
+            )
+        for name, value in (("hosts", self.hosts), ("token_file", self.token_file)):
+            if value and self.port is None:
+                yield (name, "port"), "means nothing without server.port; set that, or unset it"

@@ -133,7 +133,7 @@ class Settings(BaseSettings):
 
     def _conflicts(self) -> Iterator[tuple[list[KeyPath], str]]:
         """Yield each contradiction: the leaves concerned, the faulty one first, and the reason."""
-        for section in ("kafka", "source", "key", "filter"):
+        for section in ("kafka", "source", "key", "filter", "server"):
             for names, why in getattr(self, section).conflicts():
                 yield [(section, name) for name in names], why
         if self.key.on_malformed == "dead_letter" and not self.sink.dead_letter_topic:

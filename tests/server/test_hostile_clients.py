@@ -13,7 +13,8 @@ import pytest
 from streamdedup.server.kept import KEPT_S
 from streamdedup.server.listener import Listener
 from streamdedup.server.pulse import Pulse
-from streamdedup.server.routes import TAKES_LONG, pages
+from streamdedup.server.route import Routes, at_once
+from streamdedup.server.routes import Served, all_routes
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.server.test_server import HOST, ask, page, status
 
@@ -25,7 +26,7 @@ ASKERS = 24
 @pytest.fixture
 def listener() -> Iterator[Listener]:
     """A server of two probes."""
-    made = Listener(HOST, 0, {"/livez": page, "/readyz": page})
+    made = Listener(HOST, 0, Routes(at_once(path, page) for path in ("/livez", "/readyz")))
     yield made
     made.close()
 
@@ -83,7 +84,7 @@ def clock() -> Clock:
 @pytest.fixture
 def worker(clock: Clock) -> Iterator[Listener]:
     """The pages of a worker, as it serves them."""
-    made = Listener(HOST, 0, pages(status({}), Pulse()), TAKES_LONG, clock)
+    made = Listener(HOST, 0, Routes(all_routes(Served(status({}), Pulse()), clock)))
     yield made
     made.close()
 

@@ -19,8 +19,10 @@ from streamdedup.metrics.counts import Meters
 from streamdedup.metrics.findings import FILTER_FULL, GROUP_REFUSES, SECOND_WRITER
 from streamdedup.server import Phase, Status, findings
 from streamdedup.server.findings import LARGE_S_MAX, LOOKUP_S_MAX
-from streamdedup.server.listener import Listener, Page
+from streamdedup.server.listener import Listener
 from streamdedup.server.pulse import Pulse
+from streamdedup.server.request import Page
+from streamdedup.server.route import Routes, at_once
 from streamdedup.server.routes import pages
 from streamdedup.server.status import Copying
 from tests.broker.base import DEADLINE_S, wait_until
@@ -44,7 +46,7 @@ def failing() -> Page:
 @pytest.fixture
 def listener() -> Iterator[Listener]:
     """A server of two pages, one of which fails."""
-    made = Listener(HOST, 0, {"/page": page, "/fails": failing})
+    made = Listener(HOST, 0, Routes([at_once("/page", page), at_once("/fails", failing)]))
     yield made
     made.close()
 
@@ -103,7 +105,7 @@ def test_another_method_is_not_allowed(listener: Listener, method: str) -> None:
     [
         (b"nonsense\r\n\r\n", b"400"),
         (b"GET /page HTTP/1.1 x\r\n\r\n", b"400"),
-        (b"GET /page HTTP/7.0\r\n\r\n", b"505"),
+        (b"GET /page HTTP/7.0\r\nHost: h\r\n\r\n", b"505"),
         (b"GET /" + b"x" * 9000, b"431"),
         (b"GET /page HTTP/1.1\r\n" + b"h: x\r\n" * 2000, b"431"),
         (b"GET /page HTTP/1.1\r\n" + b"h: x\r\n" * 200 + b"\r\n", b"431"),
@@ -156,7 +158,7 @@ def test_livez_tells_of_a_loop_that_stands_still(monkeypatch: pytest.MonkeyPatch
 
     with beating(pulse) as loop:
         wait_until(
-            lambda: livez() == (200, "alive\n", "text/plain; charset=utf-8"), DEADLINE_S, tell
+            lambda: livez() == (200, "alive\n", "text/plain; charset=utf-8", ()), DEADLINE_S, tell
         )
         loop.call_soon_threadsafe(go_on.wait, DEADLINE_S)
         wait_until(lambda: livez().status == 503, DEADLINE_S, tell)

@@ -95,6 +95,11 @@ WRONG = [
     ("server.host=''", "must not be empty"),
     ("server.port=-1", "must be a number from 0 to 65535"),
     ("server.port=65536", "must be a number from 0 to 65535"),
+    ("server.probe_port=65536", "must be a number from 0 to 65535"),
+    ("server.hosts=[http://a]", "has a name that no host has"),
+    ("server.hosts=['a:80']", "has a name that no host has"),
+    ("server.hosts=['*.example.org']", "has a name that no host has"),
+    ("server.token_file=/none", "cannot be read: No such file"),
 ]
 
 MAYBE_SECRET = [

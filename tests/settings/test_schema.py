@@ -24,7 +24,7 @@ class TestSchema:
             for part in leaf.get("anyOf", [leaf])
             if part.get("type") in ("integer", "number")
         ]
-        assert len(numbers) == 19
+        assert len(numbers) == 20
         assert all("minimum" in part and "maximum" in part for part in numbers)
 
     def test_required_leaves_have_an_example(self) -> None:
