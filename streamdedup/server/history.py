@@ -126,12 +126,18 @@ class History:
 
     def per_second(self, partition: int) -> list[float]:
         """Return how many events a second got each verdict over the last `NOW_S`."""
-        with self._lock:
-            looks = list(known.looks) if (known := self._of.get(partition)) else []
-        recent = [look for look in looks if look.at >= looks[-1].at - NOW_S - 0.5]
-        if len(recent) < 2 or (span := recent[-1].at - recent[0].at) <= 0:
+        known = self._of.get(partition)
+        if known is None:
             return [0.0] * len(NO_EVENTS)
-        return [count / span for count in _less(recent[-1].counts, recent[0].counts)]
+        with self._lock:
+            last = first = known.looks[-1]
+            for look in reversed(known.looks):
+                if look.at < last.at - NOW_S:
+                    break
+                first = look
+        if (span := last.at - first.at) <= 0:
+            return [0.0] * len(NO_EVENTS)
+        return [count / span for count in _less(last.counts, first.counts)]
 
     def last_minute(self, partition: int) -> Counts:
         """Return how many events got each verdict within the last minute."""

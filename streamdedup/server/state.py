@@ -12,10 +12,11 @@ from typing import Any
 
 from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.events import Verdict
+from streamdedup.metrics.counts import ShardMeters
 from streamdedup.metrics.findings import Finding
 from streamdedup.rules.lists import Matcher, Sized
 from streamdedup.server.findings import active
-from streamdedup.server.history import NO_EVENTS, Counts, Seen
+from streamdedup.server.history import NO_EVENTS, Counts, History, Seen
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Copying, Status
 from streamdedup.units import counted, escaped
@@ -29,6 +30,7 @@ BREATH_S, BREATH_EVERY = 0.0001, 8  # partitions
 
 Values = dict[str, Any]
 
+_NOTHING_YET = ShardMeters()
 _VERDICTS = tuple(verdict.name.lower() for verdict in Verdict)
 
 
@@ -142,17 +144,17 @@ def _finding(found: Finding) -> Values:
 
 def _shards(status: Status, now: float) -> Iterable[Values]:
     """Yield each partition that is assigned now or, during a rebalance, was before."""
-    assigned = status.assigned
+    assigned, meters = status.assigned, status.meters.shards
     for number, (partition, delivery) in enumerate(sorted(dict(status.deliveries).items()), 1):
         if assigned is None or partition in assigned:
-            yield _shard(status, partition, delivery, now)
+            yield _shard(status.history, meters.get(partition, _NOTHING_YET), delivery, now)
         if number % BREATH_EVERY == 0:
             time.sleep(BREATH_S)
 
 
-def _shard(status: Status, partition: int, delivery: Delivery, now: float) -> Values:
-    history, meters = status.history, status.meters.of(partition)
-    per_second, lag = history.per_second(partition), delivery.lag
+def _shard(history: History, meters: ShardMeters, delivery: Delivery, now: float) -> Values:
+    partition, lag = delivery.partition, delivery.lag
+    per_second = history.per_second(partition)
     return {
         "partition": partition,
         "state": delivery.state.value,
