@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from google.protobuf import descriptor_pb2
 
+from proof.fuzz import requests
 from proof.fuzz.targets import AVRO_SCHEMAS, ORIGIN_OF_OURS, PROTOBUF_FILE, THEN, headers_of
 from proof.golden.filters import DIRECTORY as GOLDEN
 from proof.golden.wire import ENTRIES, NOTES, OLD_NOTES, VALUES
@@ -160,5 +161,6 @@ _MAKERS: Mapping[str, Callable[[], Iterable[bytes]]] = {
     "exact-store": lambda: _golden("lists/*.exact/*"),
     "snapshot": lambda: _golden("snapshots/*.snapshot", "*.filter"),
     "note": lambda: [text.encode() for text in (*(n.encode() for n in NOTES.values()), *OLD_NOTES)],
+    "requests": requests.made,
     "control": _messages,
 }

@@ -24,6 +24,7 @@ from proof.fuzz.mutations import (
     mutated_text,
     repeated_json,
 )
+from proof.fuzz.requests import mutated_request, requests_target
 from proof.fuzz.sealing import mutated_batches, mutated_file
 from proof.kafka.framings import batch, record, varint
 from streamdedup.errors import ConfigError, MalformedError, SnapshotError
@@ -57,6 +58,7 @@ from streamdedup.lists import key_list
 from streamdedup.lists.control import read_change
 from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.overlay import ADDED, REMOVED, UNCHANGED
+from streamdedup.server.request import Refused
 from streamdedup.snapshot.files import built
 from streamdedup.snapshot.read import CopyingReader, MappedReader, SnapshotReader
 from tests.filters.cases import HASH_KEY
@@ -428,5 +430,6 @@ TARGETS = {
     "exact-store": Target(store_target, (SnapshotError,), 2_000, mutated_file),
     "snapshot": Target(snapshot_target, (SnapshotError, ConfigError), 2_000, mutated_file),
     "note": Target(note_target, (), 10_000, mutated_json),
+    "requests": Target(requests_target, (Refused,), 3_000, mutated_request),
     "control": Target(control_target, (MalformedError,), 3_000, _mutated_message),
 }

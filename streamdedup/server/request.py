@@ -127,7 +127,7 @@ class Exchange:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._taken = 0
         self._head = bytearray()
-        self._method = ""
+        self.method = ""  # once the head is whole
         self._length = 0  # of the body, if it is known
         self._body = bytearray()
         self._is_whole = False
@@ -145,7 +145,7 @@ class Exchange:
     @property
     def room(self) -> int:
         """How many bytes may be taken next."""
-        return HEAD_BYTES_MAX - len(self._head) if not self._method else HEAD_BYTES_MAX
+        return HEAD_BYTES_MAX - len(self._head) if not self.method else HEAD_BYTES_MAX
 
     def head(self, data: bytes) -> Request | None:
         """Take `data`; return the request without its body, or None if the head is not whole yet. Refused if wrong."""
@@ -200,7 +200,7 @@ class Exchange:
         head = h11.Response(
             status_code=page.status, headers=headers, reason=page.status.phrase.encode()
         )
-        return self._sent(head) + (b"" if self._method == "HEAD" else content)
+        return self._sent(head) + (b"" if self.method == "HEAD" else content)
 
     def _begun(self, event: h11.Request) -> Request:
         names = [name for name, _ in event.headers]
@@ -218,9 +218,9 @@ class Exchange:
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
         if int(headers.get("content-length", "0")) > BODY_BYTES_MAX:
             raise _too_large()
-        self._method = event.method.decode("latin-1")
+        self.method = event.method.decode("latin-1")
         path, _, query = event.target.decode("latin-1").partition("?")
-        return Request(self._method, path, query, headers, peer=self._peer)
+        return Request(self.method, path, query, headers, peer=self._peer)
 
     def _next(self, data: bytes = b"") -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         try:

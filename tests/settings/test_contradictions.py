@@ -18,6 +18,14 @@ _SCREENS = ["filter=null", *_LISTED]
 
 
 CONTRADICTIONS = [
+    (
+        ["server.port=9464", "server.probe_port=9464"],
+        "server.probe_port = '9464': is the same as server.port; set another one, or unset it",
+    ),
+    (
+        ["server.hosts=[a.example]"],
+        "server.hosts = a list: means nothing without server.port; set that",
+    ),
     (["key.field=null"], "key.field: is required with key.from: json; name the field"),
     (
         ["key.from=header", "key.field=null"],
