@@ -42,13 +42,18 @@ class Lane:
     """
 
     def __init__(
-        self, width: int, disk: str = "snapshot.directory", *, remedy: str | None = None
+        self,
+        width: int,
+        disk: str = "snapshot.directory",
+        *,
+        remedy: str | None = None,
+        executor: ThreadPoolExecutor | None = None,
     ) -> None:
         self._width = width
         self._remedy = remedy or (
             f"check whether the disk under {disk} responds; the waiting call goes on once it does"
         )
-        self._executor = ThreadPoolExecutor(width, "streamdedup")
+        self._executor = executor or ThreadPoolExecutor(width, "streamdedup")
         self._under_way: dict[str, asyncio.Future[Any]] = {}
         self._queue: dict[asyncio.Future[None], str] = {}  # those who wait, in their order
         # Names that have a slot: called, but their task has not run yet; and those that may start at once.
@@ -179,6 +184,22 @@ class OtherThreads(ThreadPoolExecutor):
         return future
 
 
+class InCaller(ThreadPoolExecutor):
+    """Makes each call at once, in the thread that asks for it: for a loop that has a thread for itself.
+
+    So what its calls cost is what that thread costs.
+    """
+
+    @override
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future = Future[T]()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
 @dataclass(frozen=True)
 class Threads:
     """The lanes of one worker. A thread cannot be cancelled: it ends by itself, or with the process."""
@@ -198,6 +219,12 @@ class Threads:
     keys: Lane = field(default_factory=lambda: Lane(KEYS_MAX, remedy=_KEYS_REMEDY))
     copied: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COPIES_MAX))
     """Held by each shard that has a copy of its filter in memory, which is longer than a thread works on it."""
+
+    @classmethod
+    def in_caller(cls) -> "Threads":
+        """Return lanes without threads: each call is made at once by the caller."""
+        lanes = [each.name for each in fields(cls) if each.name != "copied"]
+        return cls(**{name: Lane(1, executor=InCaller()) for name in lanes})
 
     @property
     def busy(self) -> bool:

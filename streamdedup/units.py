@@ -74,6 +74,11 @@ def escaped(text: str | bytes, keep: str = "") -> str:
     )
 
 
+def escaped_lines(lines: Iterable[str]) -> str:
+    """Return the lines as one text, each with its end; what others chose in them moves no cursor and ends no line."""
+    return "".join(f"{escaped(line)}\n" for line in lines)
+
+
 @dataclass(frozen=True, slots=True)
 class _Scale:
     """One kind of quantity: its units, each with its size in the base unit, which has size 1."""

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from streamdedup.cli.arguments import Commands, add_settings, loaded
-from streamdedup.cli.streams import compiling, escaped_lines, put
+from streamdedup.cli.streams import compiling, put
 from streamdedup.cli.trial import add_events
 
 if TYPE_CHECKING:
@@ -52,4 +52,6 @@ def examined(tree: "Settings", events: int) -> "Report":
 
 def shown(found: "Report") -> str:
     """Return the report for a person; what others chose in it is escaped."""
+    from streamdedup.units import escaped_lines
+
     return escaped_lines(found.as_text().splitlines())

@@ -7,16 +7,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 from streamdedup.cli.arguments import Commands, add_overrides, loaded, refusing
-from streamdedup.cli.streams import compiling, escaped_lines, progress, put, say, stdin
+from streamdedup.cli.streams import compiling, progress, put, say, stdin
 from streamdedup.errors import ConfigError
 
 if TYPE_CHECKING:
-    from streamdedup.explain.of_keys import KeyAnswer, KeysReport
+    from streamdedup.explain.of_keys import KeysReport
     from streamdedup.explain.run import Scope
     from streamdedup.kafka.partitions import InputPartition
     from streamdedup.settings import Settings
 
 NICENESS = 10  # a worker beside it goes first
+_NO_KEY = "standard input has no key: give it keys, one a line"
 
 
 def add_explain(commands: Commands) -> None:
@@ -146,9 +147,9 @@ _WARNING = 30  # logging's own number: what lists log when they are loaded is no
 
 def _of_event(arguments: argparse.Namespace, tree: "Settings", scope: "Scope") -> int:
     import asyncio
-    import json
 
     from streamdedup.commands.explain import explain_at
+    from streamdedup.explain import printed
 
     at, offset = arguments.at
     with progress() as on_progress, compiling():
@@ -162,12 +163,9 @@ def _of_event(arguments: argparse.Namespace, tree: "Settings", scope: "Scope") -
                 on_progress=on_progress,
             )
         )
-    if arguments.json:
-        put(json.dumps(report.as_json()) + "\n")
-    else:
-        put(escaped_lines(report.lines()) + _notes(report.notes))
-    if report.broken:
-        say(f"streamdedup: {report.broken}; what was found so far is printed")
+    as_json: bool = arguments.json
+    put(printed.as_line(report.as_json()) if as_json else printed.event_text(report))
+    _say_all(printed.said(report, as_json=as_json))
     return report.status
 
 
@@ -175,23 +173,30 @@ def _of_keys(arguments: argparse.Namespace, tree: "Settings", scope: "Scope") ->
     import asyncio
 
     from streamdedup.commands.explain import explain
+    from streamdedup.explain import printed
 
-    given = (
-        _lines(stdin("give it keys, one a line, or a KEY"))
-        if arguments.key == "-"
-        else iter([os.fsencode(arguments.key)])
-    )
+    as_json: bool = arguments.json
     with progress() as on_progress, compiling():
-        report = asyncio.run(explain(tree, given, scope=scope, on_progress=on_progress))
+        report = asyncio.run(
+            explain(tree, _given(arguments.key), scope=scope, on_progress=on_progress)
+        )
     try:
         if not report.wanted.count:
-            raise ConfigError("standard input has no key: give it keys, one a line")
-        status = report.status(_printed(report, as_json=arguments.json))
+            raise ConfigError(_NO_KEY)
+        status = report.status(_printed(report, as_json=as_json))
+        if not as_json:
+            put(printed.notes_below(report.all_notes()))
     finally:
         report.close()
-    if report.broken:
-        say(f"streamdedup: {report.broken}; what was found so far is printed")
+    _say_all(printed.said(report, as_json=as_json))
     return status
+
+
+def _given(key: str) -> Iterator[bytes]:
+    """Return the keys that the argument KEY stands for."""
+    if key != "-":
+        return iter([os.fsencode(key)])
+    return _lines(stdin("give it keys, one a line, or a KEY"))
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:
@@ -203,33 +208,15 @@ def _lines(source: BinaryIO) -> Iterator[bytes]:
 
 def _printed(report: "KeysReport", *, as_json: bool) -> Iterator[int]:
     """Print the answers; yield the exit status of each."""
-    import json
+    from streamdedup.explain import printed
 
-    several = report.wanted.count > 1
     for answer in report.answers():
-        if as_json:
-            put(json.dumps(report.as_json(answer)) + "\n")
-        elif several:
-            put(_row(report, answer))
-        else:
-            put(_text(report, answer))
+        put(
+            printed.as_line(report.as_json(answer)) if as_json else printed.key_text(report, answer)
+        )
         yield answer.status
-    if several and as_json:
-        for note in report.all_notes():
-            say(f"streamdedup: note: {note}")
-    elif several:
-        put(_notes(report.all_notes()))
 
 
-def _text(report: "KeysReport", answer: "KeyAnswer") -> str:
-    return escaped_lines(report.lines(answer)) + _notes(report.all_notes())
-
-
-def _notes(notes: Iterable[str]) -> str:
-    return escaped_lines(f"note: {note}" for note in notes)
-
-
-def _row(report: "KeysReport", answer: "KeyAnswer") -> str:
-    from streamdedup.units import escaped
-
-    return "\t".join(map(escaped, report.row(answer))) + "\n"
+def _say_all(lines: Iterable[str]) -> None:
+    for line in lines:
+        say(f"streamdedup: {line}")

@@ -11,7 +11,7 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import BinaryIO, TextIO
 
@@ -31,13 +31,6 @@ def put(text: str) -> None:
     """
     with suppress(BrokenPipeError):
         write(text)
-
-
-def escaped_lines(lines: Iterable[str]) -> str:
-    """Return the lines as one text, each with its end; what others chose in them moves no cursor and ends no line."""
-    from streamdedup.units import escaped
-
-    return "".join(f"{escaped(line)}\n" for line in lines)
 
 
 def write(data: str | Buffer) -> None:

@@ -1,6 +1,6 @@
 """The questions of `explain`, for a connected cluster: about keys, or about one event of the input.
 
-Nothing is written, joined or fenced. A worker can ask with its own cluster and its lists in force.
+Nothing is written, joined or fenced. A worker asks so beside its work (`beside`).
 """
 
 import asyncio
@@ -54,13 +54,19 @@ async def ask_keys(
     *,
     scope: Scope,
     on_progress: OnProgress = lambda _: None,
+    threads: Threads | None = None,
 ) -> KeysReport:
     """Return what is known of `keys`, each as an event has it. Close the report.
+
+    `on_progress` is called for each batch of events that is read. Files are read by `threads`, those of the question
+    unless given.
 
     ConfigError if a topic is missing, or there are too many keys. DeliveryError if the broker refuses us or does not
     answer.
     """
-    question, stage = await _question(settings, cluster, lists_of, scope, on_progress)
+    question, stage = await _question(
+        settings, cluster, lists_of, scope, on_progress, threads or Threads()
+    )
     count = stage.partitions
     for partition in scope.partitions:
         if not 0 <= partition < count:
@@ -87,14 +93,17 @@ async def ask_event(
     *,
     scope: Scope,
     on_progress: OnProgress = lambda _: None,
+    threads: Threads | None = None,
     show_key: bool = False,
 ) -> EventReport:
-    """Return what became of the event at `offset` of `at`, a partition of an input.
+    """Return what became of the event at `offset` of `at`, a partition of an input. See `ask_keys`.
 
     ConfigError if a topic is missing, or there is no such event. DeliveryError if the broker refuses us or does not
     answer.
     """
-    question, stage = await _question(settings, cluster, lists_of, scope, on_progress)
+    question, stage = await _question(
+        settings, cluster, lists_of, scope, on_progress, threads or Threads()
+    )
     inputs = question.inputs or [
         InputPartition(settings.source.topic, number) for number in range(stage.partitions)
     ]
@@ -117,6 +126,7 @@ async def _question(
     lists_of: ListsOf,
     scope: Scope,
     on_progress: OnProgress,
+    threads: Threads,
 ) -> tuple[Question, Stage]:
     staged = settings.source.repartition
     judging = settings if staged is None else deduplicating(settings)
@@ -145,7 +155,7 @@ async def _question(
         recipe=recipe,
         lists=await lists_of(recipe),
         reader=Reader(cluster, on_read),
-        services=MemoryServices(cluster=cluster, threads=Threads()),
+        services=MemoryServices(cluster=cluster, threads=threads),
         inputs=inputs,
         since_ms=scope.since_ms,
     )
