@@ -4,9 +4,11 @@ import argparse
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO
+from itertools import islice
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from streamdedup.cli.arguments import Commands, add_overrides, loaded, refusing
+from streamdedup.cli.asked_worker import add_worker, check_worker, worker_server
 from streamdedup.cli.streams import compiling, progress, put, say, stdin
 from streamdedup.errors import ConfigError
 
@@ -78,6 +80,7 @@ def add_explain(commands: Commands) -> None:
     command.add_argument(
         "--json", action="store_true", help="print one JSON object a line, for each key"
     )
+    add_worker(command, "ask a worker that runs, by its own configuration")
     command.set_defaults(call=_explain, file=None)
 
 
@@ -128,6 +131,9 @@ def _explain(arguments: argparse.Namespace) -> int:
             "--partition and --all are for keys: an event of the input has one partition; delete them, or ask for a"
             " key"
         )
+    check_worker(arguments, {"-c": "config", "--set": "overrides", "--show-key": "show_key"})
+    if arguments.worker is not None:
+        return _of_worker(arguments)
     tree = loaded(arguments)
     with suppress(OSError):
         os.nice(NICENESS)
@@ -190,6 +196,45 @@ def _of_keys(arguments: argparse.Namespace, tree: "Settings", scope: "Scope") ->
         report.close()
     _say_all(printed.said(report, as_json=as_json))
     return status
+
+
+def _of_worker(arguments: argparse.Namespace) -> int:
+    """Print what a worker answers, as the command without `--worker` prints its own answer."""
+    import json
+
+    from streamdedup.commands.asked_worker import explained
+    from streamdedup.units import escaped
+
+    question = _question(arguments)
+    with progress() as on_progress:
+        found = explained(worker_server(arguments), question, on_progress)
+    if arguments.json:
+        put("".join(json.dumps(answer) + "\n" for answer in found["answers"]))
+    else:
+        put(escaped(found["text"], keep="\n\t"))
+    _say_all(found["said_with_json" if arguments.json else "said"])
+    return int(found["status"])
+
+
+def _question(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the question for a worker."""
+    from streamdedup.commands.asked_worker import KEYS_MAX, question_about
+
+    scope = {"since_ms": arguments.since, "quick": arguments.quick or None}
+    if arguments.at is not None:
+        place, offset = arguments.at
+        question = {"at": f"{place.topic}/{place.number}/{offset}"}
+    else:
+        keys = list(islice(_given(arguments.key), KEYS_MAX + 1))
+        if not keys:
+            raise ConfigError(_NO_KEY)
+        if len(keys) > KEYS_MAX:
+            raise ConfigError(
+                f"a worker answers at most {KEYS_MAX} keys at once; ask for less, or without --worker"
+            )
+        question = question_about(keys)
+        scope |= {"partitions": arguments.partition or None, "all": arguments.all or None}
+    return {**question, **{name: value for name, value in scope.items() if value is not None}}
 
 
 def _given(key: str) -> Iterator[bytes]:

@@ -2,11 +2,12 @@
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamdedup.cli.arguments import Commands, add_overrides, refusing
+from streamdedup.cli.asked_worker import add_worker, check_worker, worker_server
 from streamdedup.cli.list_build import add_build
 from streamdedup.cli.list_options import add_config, add_hash_key, configured, settings_of, stdin
 from streamdedup.cli.streams import compiling, put, say, write
@@ -83,11 +84,24 @@ def _add_check(parts: Commands) -> None:
         " changes of blocklist.control_topic",
     )
     add_hash_key(check)
+    add_worker(check, "answer as with --live, by the lists in force in a worker that runs")
     check.set_defaults(call=_check)
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    if arguments.live:
+    check_worker(
+        arguments,
+        {
+            "-c": "config",
+            "--live": "live",
+            "--allow": "allow",
+            "--exact": "exact",
+            "--hash-key-file": "hash_key",
+        },
+    )
+    if arguments.worker is not None:
+        _print_worker_verdicts(arguments)
+    elif arguments.live:
         configured(arguments, ["hash_key", "allow", "exact"])
         tree = _live_settings(arguments)
         given = [] if arguments.file is None else [arguments.file]
@@ -104,6 +118,23 @@ def _check(arguments: argparse.Namespace) -> int:
             "streamdedup: by the file alone; the single changes are asked with --live -c CONFIG, instead of FILE"
         )
     return 0
+
+
+def _print_worker_verdicts(arguments: argparse.Namespace) -> None:
+    from streamdedup.commands.asked_worker import checked
+
+    given = [] if arguments.file is None else [arguments.file, *arguments.keys]
+    keys = _lines() if given in ([], ["-"]) else map(os.fsencode, given)
+    for lines in checked(worker_server(arguments), keys):
+        write(lines)
+
+
+def _lines() -> Iterator[bytes]:
+    """Yield the lines of standard input, empty ones included."""
+    from streamdedup.lists.build.blocks import blocks
+
+    for block in blocks(iter(_read1(), b"")):
+        yield from (line or b"" for line in block.lines)
 
 
 def _live_settings(arguments: argparse.Namespace) -> "Settings":

@@ -15,14 +15,16 @@ import structlog
 from streamdedup.delivery.lists import ALLOW, BLOCK, Loaded, load_list
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import wall_clock_ms
-from streamdedup.errors import StreamdedupError
+from streamdedup.errors import ConfigError, StreamdedupError
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.client.connection import describe_error
 from streamdedup.kafka.client.patience import Backoff
 from streamdedup.lists.changed_list import ChangedList
+from streamdedup.lists.check import Asked, Verdicts
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.metrics.counts import Meters
 from streamdedup.rules.lists import Lists, ListsInForce, Matcher
+from streamdedup.settings import Settings
 from streamdedup.threads import THE_WORKER, Lane, Threads
 from streamdedup.worker.list_changes import ControlTopic
 
@@ -57,14 +59,24 @@ class _File:
         return self.refusal is not None and now_s >= self.again_at
 
 
-async def load_once(recipe: Recipe, cluster: Cluster) -> Lists:
+async def load_once(recipe: Recipe, cluster: Cluster, threads: Threads | None = None) -> Lists:
     """Return the lists as a worker that starts now has them: their files, and the changes of the control topic.
 
     Raises as `ListLoader.begin` does.
     """
     found = ListsInForce()
-    await ListLoader(recipe, cluster, found, meters=Meters(), threads=Threads()).begin()
+    await ListLoader(recipe, cluster, found, meters=Meters(), threads=threads or Threads()).begin()
     return found.now
+
+
+def verdicts_by(lists: Lists, settings: Settings) -> Verdicts:
+    """Return what decides about keys by `lists`. ConfigError if there is no block list."""
+    if not isinstance(lists.block, Asked):
+        raise ConfigError(
+            "blocklist.file is not set, so workers block nothing; set it to the list of the workers"
+        )
+    normalizer = Recipe(settings, 1).extractor().normalizer
+    return Verdicts(lists.block, lists.allow, lists.hash, normalizer, names_sources=True)
 
 
 class ListLoader:
@@ -91,6 +103,7 @@ class ListLoader:
             else None
         )
         self._asked = asyncio.Event()
+        self._asking = list[asyncio.Future[None]]()  # those who wait until the files were looked at
 
     async def begin(self) -> None:
         """Load the lists and all changes so far, and put them in force. Raises the error if a list is refused."""
@@ -106,6 +119,13 @@ class ListLoader:
         """Load the files again now, even if they look unchanged."""
         self._asked.set()
 
+    async def reloaded(self) -> None:
+        """Have `run` load the files again, and wait until it has."""
+        looked_at: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asking.append(looked_at)
+        self._asked.set()
+        await looked_at
+
     async def run(self) -> None:
         """Keep the lists up to date with their files, until cancelled."""
         while True:
@@ -113,7 +133,7 @@ class ListLoader:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._asked.wait()
-            asked = self._asked.is_set()
+            asked, waiting, self._asking = self._asked.is_set(), self._asking, []
             self._asked.clear()
             for file in self._files.values():
                 stamp = await self._stamp(file)
@@ -121,6 +141,9 @@ class ListLoader:
                 if is_new or file.due(asyncio.get_running_loop().time()):
                     await self._replace(file, is_new=is_new)
                     file.stamp = stamp
+            for looked_at in waiting:
+                if not looked_at.done():
+                    looked_at.set_result(None)
 
     async def _replace(self, file: _File, *, is_new: bool) -> None:
         try:

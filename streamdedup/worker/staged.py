@@ -44,6 +44,7 @@ from streamdedup.settings import Settings
 from streamdedup.settings.stages import copying, max_skew_ms
 from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.version import __version__
+from streamdedup.worker.doing import doing_of, nothing_to_save
 from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import TURN_S as HELD_EVERY_S
 from streamdedup.worker.input_watch import InputWatch
@@ -322,6 +323,14 @@ class CopyingWorker:
         self._copier = Copier(settings, meters, now_ms, self._threads, status.not_passed)
         self._status.copying = self._copier.copying
         self._stop = asyncio.Event()
+        self._doing = doing_of(
+            settings,
+            connect,
+            status.lists,
+            snapshot=nothing_to_save,
+            stop=self.stop,
+            loader=lambda: None,
+        )
 
     @property
     def status(self) -> Status:
@@ -349,7 +358,9 @@ class CopyingWorker:
         """
         drain_s = self._settings.delivery.drain_s
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(serving(self._settings.server, self._status))
+            await stack.enter_async_context(
+                serving(self._settings.server, self._status, self._doing)
+            )
             await until_stopped(
                 self._work(stack),
                 self._stop,

@@ -8,7 +8,7 @@ import asyncio
 import gc
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -48,6 +48,7 @@ from streamdedup.repartition.startup import (
 )
 from streamdedup.repartition.uncopied import Uncopied
 from streamdedup.server import Phase, Status, serving
+from streamdedup.server.doing import Done
 from streamdedup.server.status import COPYING_TROUBLE
 from streamdedup.settings import Settings
 from streamdedup.settings.stages import deduplicating
@@ -55,6 +56,7 @@ from streamdedup.snapshot.files import FileSystem
 from streamdedup.threads import THE_WORKER, Threads
 from streamdedup.version import __version__
 from streamdedup.worker.assignment import Assignment
+from streamdedup.worker.doing import doing_of, nothing_to_save, saving
 from streamdedup.worker.group_watch import GroupWatch
 from streamdedup.worker.input_watch import InputWatch
 from streamdedup.worker.lists import ListLoader
@@ -103,6 +105,7 @@ class Worker:
         self._suspicion_logged, self._unseen_share_logged = False, -1.0
         self._prevailing = RateLimit()
         self._saves_at = 0.0  # by the loop's clock
+        self._save_asked = asyncio.Event()
         sink, late = settings.sink, settings.filter.late
         not_judged = "pass" if sink.shadow else settings.key.on_malformed
         self._status = Status(
@@ -126,6 +129,14 @@ class Worker:
         self._purge: Purge | None = None
         self._shards = Assignment(self._deliveries, self._status.meters)
         self._stop = asyncio.Event()
+        self._doing = doing_of(
+            settings,
+            connect,
+            self._status.lists,
+            snapshot=self.save_soon,
+            stop=self.stop,
+            loader=lambda: self._lists,
+        )
 
     @property
     def deliveries(self) -> Mapping[int, Delivery]:
@@ -152,6 +163,13 @@ class Worker:
         if self._lists:
             self._lists.reload()
 
+    def save_soon(self) -> Done:
+        """Have all shards saved now; return what that will do."""
+        if not self._settings.filter.remembers:
+            return nothing_to_save()
+        self._save_asked.set()
+        return saving(self._deliveries)
+
     @property
     def hangs(self) -> bool:
         """Whether a thread is still running. After `run` its time is over, and the process should not wait for it."""
@@ -164,7 +182,9 @@ class Worker:
         once it has admitted the worker. DeliveryError if the broker or the group refuses it, or a topic was deleted.
         """
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(serving(self._settings.server, self._status))
+            await stack.enter_async_context(
+                serving(self._settings.server, self._status, self._doing)
+            )
             await until_stopped(
                 self._work(stack),
                 self._stop,
@@ -411,11 +431,19 @@ class Worker:
                 forecast.look(now_s, len(filter_), filter_.capacity, grows_s(filter_))
 
     async def _save_periodically(self, services: Services) -> None:
-        """Save every `snapshot.interval_s`, and sooner if the output's retention comes too near to the snapshots."""
+        """Save every `snapshot.interval_s`, and sooner if that is asked for.
+
+        A shard is saved sooner, too, if the output's retention comes too near to its snapshots.
+        """
         loop, interval_s = asyncio.get_running_loop(), self._settings.snapshot.interval_s
         while True:
-            await asyncio.sleep(min(RETENTION_EVERY_S, max(0.0, self._saves_at - loop.time())))
-            if loop.time() >= self._saves_at:
+            # Not by wait_for: before Python 3.12 it swallows a cancellation that comes right after the event is set.
+            with suppress(TimeoutError):
+                rest_s = min(RETENTION_EVERY_S, max(0.0, self._saves_at - loop.time()))
+                async with asyncio.timeout(rest_s):
+                    await self._save_asked.wait()
+            if self._save_asked.is_set() or loop.time() >= self._saves_at:
+                self._save_asked.clear()
                 await self._shards.save()
                 self._saves_at = loop.time() + interval_s
             await self._shards.outrun_retention(services, self._settings.sink.topic)

@@ -20,7 +20,7 @@ from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.rules.lists import Lists
 from streamdedup.settings import Settings
 from streamdedup.units import escaped
-from streamdedup.worker.lists import load_once
+from streamdedup.worker.lists import load_once, verdicts_by
 
 
 def live_verdicts(settings: Settings, connect: Connect = kafka_cluster) -> Verdicts:
@@ -29,9 +29,7 @@ def live_verdicts(settings: Settings, connect: Connect = kafka_cluster) -> Verdi
     ConfigError if there is no block list, or a worker would refuse one; SnapshotError if one is damaged. DeliveryError
     if the broker that has the control topic refuses us or does not answer.
     """
-    lists = _lists(settings, live=True, connect=connect)
-    normalizer = Recipe(settings, 1).extractor().normalizer
-    return Verdicts(_block(lists), lists.allow, lists.hash, normalizer, names_sources=True)
+    return verdicts_by(_lists(settings, live=True, connect=connect), settings)
 
 
 def key_lines(
