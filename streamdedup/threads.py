@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ParamSpec, TypeVar
 
 import structlog
@@ -223,8 +223,9 @@ class Threads:
     @classmethod
     def in_caller(cls) -> "Threads":
         """Return lanes without threads: each call is made at once by the caller."""
-        lanes = [each.name for each in fields(cls) if each.name != "copied"]
-        return cls(**{name: Lane(1, executor=InCaller()) for name in lanes})
+        names = [each.name for each in fields(cls) if each.name != "copied"]
+        lanes: dict[str, Any] = {name: Lane(1, executor=InCaller()) for name in names}
+        return replace(cls(), **lanes)
 
     @property
     def busy(self) -> bool:

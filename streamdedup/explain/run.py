@@ -65,7 +65,12 @@ async def ask_keys(
     answer.
     """
     question, stage = await _question(
-        settings, cluster, lists_of, scope, on_progress, threads or Threads()
+        settings,
+        cluster,
+        lists_of,
+        scope.since_ms,
+        on_progress=on_progress,
+        threads=threads or Threads(),
     )
     count = stage.partitions
     for partition in scope.partitions:
@@ -102,7 +107,12 @@ async def ask_event(
     answer.
     """
     question, stage = await _question(
-        settings, cluster, lists_of, scope, on_progress, threads or Threads()
+        settings,
+        cluster,
+        lists_of,
+        scope.since_ms,
+        on_progress=on_progress,
+        threads=threads or Threads(),
     )
     inputs = question.inputs or [
         InputPartition(settings.source.topic, number) for number in range(stage.partitions)
@@ -124,7 +134,8 @@ async def _question(
     settings: Settings,
     cluster: Cluster,
     lists_of: ListsOf,
-    scope: Scope,
+    since_ms: int | None,
+    *,
     on_progress: OnProgress,
     threads: Threads,
 ) -> tuple[Question, Stage]:
@@ -157,6 +168,6 @@ async def _question(
         reader=Reader(cluster, on_read),
         services=MemoryServices(cluster=cluster, threads=threads),
         inputs=inputs,
-        since_ms=scope.since_ms,
+        since_ms=since_ms,
     )
     return question, Stage(settings, partitions)

@@ -51,8 +51,8 @@ class Wanted:
         digests, usable = bytearray(), bytearray()
         try:
             for column, numbers in self._normalized(given):
-                digests += self._hash.of_column(column).data.cast("B")
-                usable += numbers.astype(np.uint32).data.cast("B")
+                digests += self._hash.of_column(column).tobytes()
+                usable += numbers.astype(np.uint32).tobytes()
         except BaseException:
             self.close()
             raise
@@ -140,7 +140,7 @@ class Wanted:
                 self.malformed[self.count + row] = reason
         rows = (column.sizes >= 0).nonzero()[0]
         taken = column.take(rows)
-        self._texts.write(taken.sizes.astype(np.int64).data.cast("B"))
+        self._texts.write(taken.sizes.astype(np.int64).tobytes())
         self._texts.write(_together(taken))
         self._blocks.append(len(rows))
         numbers = rows + self.count

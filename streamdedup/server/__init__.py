@@ -6,13 +6,18 @@ It answers from a thread of its own, so that it can report an event loop that st
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 
 import structlog
 
+from streamdedup.server.acting import acting_routes
+from streamdedup.server.asking import asking_routes
+from streamdedup.server.doing import Doing
 from streamdedup.server.gate import Gate
 from streamdedup.server.listener import Listener
 from streamdedup.server.pulse import Pulse
-from streamdedup.server.route import Routes
+from streamdedup.server.questions import Questions
+from streamdedup.server.route import Route, Routes
 from streamdedup.server.routes import Served, all_routes, probes
 from streamdedup.server.state import observe
 from streamdedup.server.status import Phase, Status
@@ -28,12 +33,18 @@ LOOK_S = 1.0
 
 
 @asynccontextmanager
-async def serving(options: ServerOptions, status: Status) -> AsyncIterator[None]:
-    """Serve pages about `status` if `options` name a port. ConfigError if nothing can listen there."""
+async def serving(
+    options: ServerOptions, status: Status, doing: Doing | None = None
+) -> AsyncIterator[None]:
+    """Serve pages about `status` if `options` name a port, and do what is asked for, by `doing`, on this loop.
+
+    ConfigError if nothing can listen there.
+    """
     if options.port is None and options.probe_port is None:
         yield
         return
-    served = Served(status, Pulse())
+    questions = Questions(doing.answering) if doing else None
+    served = Served(status, Pulse(), _taken(doing, questions) if doing and questions else ())
     token = await asyncio.to_thread(Token, options.token_file) if options.token_file else None
     async with AsyncExitStack() as stack:
         if options.port is not None:
@@ -47,9 +58,17 @@ async def serving(options: ServerOptions, status: Status) -> AsyncIterator[None]
                     options.host, options.probe_port, Routes(probes(served)), "server.probe_port"
                 )
             )
-        for beside in (served.pulse.beat(), _watch(served, token)):
+        if questions is not None:
+            stack.callback(questions.close)
+        for beside in (served.pulse.beat(), _watch(served, token, questions)):
             stack.callback(asyncio.create_task(beside).cancel)
         yield
+
+
+def _taken(doing: Doing, questions: Questions) -> list[Route]:
+    """Return the routes for those who have the token."""
+    submit = partial(asyncio.run_coroutine_threadsafe, loop=asyncio.get_running_loop())
+    return [*asking_routes(questions, doing.check), *acting_routes(doing, submit)]
 
 
 @asynccontextmanager
@@ -67,11 +86,16 @@ async def _listening(host: str, port: int, of: Routes, option: str) -> AsyncIter
                 await asyncio.to_thread(listener.join, ENDS_S_MAX)
 
 
-async def _watch(served: Served, token: Token | None) -> None:
-    """Look at findings and counts every second, so that their times are known; and at the token's file."""
+async def _watch(served: Served, token: Token | None, questions: Questions | None) -> None:
+    """Look at findings and counts every second, so that their times are known; and at the token's file.
+
+    Forget answers that are too old.
+    """
     while True:
         # Of many partitions it takes as long as a page; a file may be on a network.
         await asyncio.to_thread(observe, served.status, served.pulse)
         if token is not None:
             await asyncio.to_thread(token.look)
+        if questions is not None:
+            questions.sweep()
         await asyncio.sleep(LOOK_S)

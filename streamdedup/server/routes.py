@@ -6,7 +6,7 @@ No page holds a key, but in the answer to who has typed it. What others chose is
 # How to add a route: a function that returns `Route`s, in a module of its own, and its line in `all_routes`. What it
 # needs of the worker is in `Served`.
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
@@ -31,10 +31,11 @@ PROBES = ("/livez", "/readyz")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the pages show."""
+    """What the pages show, and the routes of asking and acting."""
 
     status: Status
     pulse: Pulse
+    taken: Sequence[Route] = ()
 
 
 def all_routes(served: Served, clock: Callable[[], float] = monotonic) -> list[Route]:
@@ -43,6 +44,7 @@ def all_routes(served: Served, clock: Callable[[], float] = monotonic) -> list[R
     return [
         kept("/metrics", made["/metrics"], clock),  # the more partitions, the longer
         *probes(served),
+        *served.taken,
         *files(),
     ]
 
