@@ -18,7 +18,7 @@ from streamdedup.lists.exact_store import ExactStore
 from streamdedup.lists.key_list import KeyList, load
 from streamdedup.lists.matching import Entry, Source
 from streamdedup.lists.verified_list import VerifiedList
-from streamdedup.rules.lists import Answer, Match, Matcher
+from streamdedup.rules.lists import Answer, Lists, Match, Matcher
 from streamdedup.snapshot.files import OtherHashError
 from streamdedup.units import escaped
 
@@ -36,6 +36,15 @@ class Asked(Matcher, Protocol):
 
     def source_of(self, entry: Entry) -> Source:
         """Return what has `entry`. This may read a disk."""
+
+
+def asked(lists: Lists) -> Asked:
+    """Return the block list of a worker. ConfigError if there is none."""
+    if not isinstance(lists.block, Asked):
+        raise ConfigError(
+            "blocklist.file is not set, so workers block nothing; set it to the list of the workers"
+        )
+    return lists.block
 
 
 class Verdicts:
@@ -68,6 +77,11 @@ class Verdicts:
             allow.refuse_unless(normalizer)
         asked = block if store is None else VerifiedList(block, store)
         return cls(asked, allow, block.hash, normalizer, names_sources=False)
+
+    @classmethod
+    def in_force(cls, lists: Lists, normalizer: Normalizer | None) -> Self:
+        """Return those of the lists of a worker. ConfigError if there is no block list."""
+        return cls(asked(lists), lists.allow, lists.hash, normalizer, names_sources=True)
 
     def of_lines(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the answers of `of_keys` for every line of `chunks`, empty ones included."""

@@ -13,12 +13,13 @@ from streamdedup.errors import StreamdedupError
 from streamdedup.explain.beside import Explaining
 from streamdedup.explain.run import ListsOf
 from streamdedup.kafka.base import Cluster, Connect
+from streamdedup.lists.check import Verdicts
 from streamdedup.rules.lists import NO_LISTS, Lists, ListsInForce
 from streamdedup.server.doing import Doing, Done
 from streamdedup.settings import Settings
 from streamdedup.threads import Threads
 from streamdedup.units import counted
-from streamdedup.worker.lists import ListLoader, load_once, verdicts_by
+from streamdedup.worker.lists import ListLoader, load_once
 
 DRAINS_AFTER_S = 0.2  # so that whoever asked has the answer before the server ends
 SHOWN_MAX = 8
@@ -77,7 +78,8 @@ def _checked(settings: Settings, in_force: ListsInForce, keys: Sequence[bytes]) 
             "this process has no lists in force",
             remedy="ask a worker that judges, once it has joined its group",
         )
-    return verdicts_by(lists, settings).of_keys(list(keys))
+    verdicts = Verdicts.in_force(lists, Recipe(settings, 1).extractor().normalizer)
+    return verdicts.of_keys(list(keys))
 
 
 def nothing_to_save() -> Done:

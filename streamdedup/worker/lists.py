@@ -15,16 +15,14 @@ import structlog
 from streamdedup.delivery.lists import ALLOW, BLOCK, Loaded, load_list
 from streamdedup.delivery.recipe import Recipe
 from streamdedup.delivery.services import wall_clock_ms
-from streamdedup.errors import ConfigError, StreamdedupError
+from streamdedup.errors import StreamdedupError
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.client.connection import describe_error
 from streamdedup.kafka.client.patience import Backoff
 from streamdedup.lists.changed_list import ChangedList
-from streamdedup.lists.check import Asked, Verdicts
 from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.metrics.counts import Meters
 from streamdedup.rules.lists import Lists, ListsInForce, Matcher
-from streamdedup.settings import Settings
 from streamdedup.threads import THE_WORKER, Lane, Threads
 from streamdedup.worker.list_changes import ControlTopic
 
@@ -67,16 +65,6 @@ async def load_once(recipe: Recipe, cluster: Cluster, threads: Threads | None = 
     found = ListsInForce()
     await ListLoader(recipe, cluster, found, meters=Meters(), threads=threads or Threads()).begin()
     return found.now
-
-
-def verdicts_by(lists: Lists, settings: Settings) -> Verdicts:
-    """Return what decides about keys by `lists`. ConfigError if there is no block list."""
-    if not isinstance(lists.block, Asked):
-        raise ConfigError(
-            "blocklist.file is not set, so workers block nothing; set it to the list of the workers"
-        )
-    normalizer = Recipe(settings, 1).extractor().normalizer
-    return Verdicts(lists.block, lists.allow, lists.hash, normalizer, names_sources=True)
 
 
 class ListLoader:

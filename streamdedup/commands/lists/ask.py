@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from streamdedup.delivery.lists import ALLOW, BLOCK, Loaded, open_list
 from streamdedup.delivery.recipe import Recipe
-from streamdedup.errors import ConfigError, MalformedError
+from streamdedup.errors import MalformedError
 from streamdedup.kafka.base import Connect
 from streamdedup.kafka.cluster import UNANSWERED, kafka_cluster, soon
-from streamdedup.lists.check import Asked, Verdicts
+from streamdedup.lists.check import Verdicts, asked
 from streamdedup.lists.key_list import KeyList
 from streamdedup.lists.matching import asked_for
 from streamdedup.lists.normalization import Normalizing
@@ -20,7 +20,7 @@ from streamdedup.lists.verified_list import VerifiedList
 from streamdedup.rules.lists import Lists
 from streamdedup.settings import Settings
 from streamdedup.units import escaped
-from streamdedup.worker.lists import load_once, verdicts_by
+from streamdedup.worker.lists import load_once
 
 
 def live_verdicts(settings: Settings, connect: Connect = kafka_cluster) -> Verdicts:
@@ -29,7 +29,8 @@ def live_verdicts(settings: Settings, connect: Connect = kafka_cluster) -> Verdi
     ConfigError if there is no block list, or a worker would refuse one; SnapshotError if one is damaged. DeliveryError
     if the broker that has the control topic refuses us or does not answer.
     """
-    return verdicts_by(_lists(settings, live=True, connect=connect), settings)
+    lists = _lists(settings, live=True, connect=connect)
+    return Verdicts.in_force(lists, Recipe(settings, 1).extractor().normalizer)
 
 
 def key_lines(
@@ -40,7 +41,7 @@ def key_lines(
     A line has its fields by tabs: `address` or `domain`, the entry, and a `Source`: what has it. Raises as
     `live_verdicts` does.
     """
-    block = _block(_lists(settings, live=live, connect=connect))
+    block = asked(_lists(settings, live=live, connect=connect))
     normalizing = Normalizing(settings.key.normalize, settings.key.rules)
     for text in texts:
         try:
@@ -51,14 +52,6 @@ def key_lines(
         yield f"normal form\t{escaped(entries[0].text)}\t-"
         for entry in entries:
             yield f"{entry.kind}\t{escaped(entry.text)}\t{block.source_of(entry)}"
-
-
-def _block(lists: Lists) -> Asked:
-    if not isinstance(lists.block, Asked):
-        raise ConfigError(
-            "blocklist.file is not set, so workers block nothing; set it to the list of the workers"
-        )
-    return lists.block
 
 
 def _lists(settings: Settings, *, live: bool, connect: Connect) -> Lists:
