@@ -1,4 +1,4 @@
-"""`python -m proof tables`: write the tables of docs/ that are made: options, metrics, findings, checks, rules.
+"""`python -m proof tables`: write what is made in docs/: tables of options, metrics, findings, rules; the runbook.
 
 A test holds a rule if it carries `@pytest.mark.rule(NUMBER)`. The number and the words of a rule are the page's.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from proof import runbook
 from streamdedup.doctor import examine
 from streamdedup.metrics import catalogue, findings
 from streamdedup.settings import reference_markdown
@@ -65,10 +66,9 @@ def _with_rules(page: str) -> str:
 
 
 def _findings() -> str:
-    """Make the table of all findings, each with its section in the runbook. KeyError if one has none."""
-    sections = runbook_sections()
+    """Make the table of all findings, each with its section in the runbook."""
     rows = [
-        f"| [`{kind.id}`](runbook.md#{sections[kind.id]}) | {kind.severity} | {kind.meaning} |"
+        f"| [`{kind.id}`](runbook.md#{kind.id}) | {kind.severity} | {kind.meaning} |"
         for kind in findings.KINDS.values()
     ]
     return "\n".join(["| Finding | Severity | Means |", "|---|---|---|", *rows]) + "\n"
@@ -90,33 +90,13 @@ def _alerts() -> str:
     return "\n".join([*head, *rows]) + "\n"
 
 
-def runbook_sections() -> Mapping[str, str]:
-    """Return, for each finding that the runbook names by "Finding `id`", the anchor of its section."""
-    sections, anchor = dict[str, str](), ""
-    for line in re.split(r"\n(?=#)", (DOCS / "runbook.md").read_text("utf-8")):
-        heading, _, text = line.partition("\n")
-        anchor = anchor_of(heading.lstrip("# "))
-        sections |= dict.fromkeys(re.findall(r"\b[Ff]inding\s+`([\w-]+)`", text), anchor)
-    return sections
-
-
-def runbook_ids() -> set[str]:
-    """Return all ids under which the runbook has a section: of findings, and the anchors of its headings."""
-    page = (DOCS / "runbook.md").read_text("utf-8")
-    return {*runbook_sections(), *map(anchor_of, re.findall(r"^#+ (.*)", page, re.MULTILINE))}
-
-
-def anchor_of(heading: str) -> str:
-    """Return the anchor of a heading, as the site and GitHub make it."""
-    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-
-
 PAGES: Mapping[str, Callable[[str], str]] = {
     "configuration.md": lambda page: _with_tables(page, reference_markdown()),
     "metrics.md": lambda page: _with_tables(page, catalogue.reference_markdown(), _alerts()),
     "doctor.md": lambda page: _with_tables(page, examine.reference_markdown()),
     "delivery.md": _with_rules,
     "operate.md": lambda page: _with_tables(page, _findings()),
+    "runbook.md": runbook.with_facts,
 }
 
 
@@ -128,3 +108,4 @@ def written(name: str) -> str:
 if __name__ == "__main__":
     for name in PAGES:
         (DOCS / name).write_text(written(name), "utf-8")
+    runbook.SERVED.write_text(runbook.served(runbook.SOURCE.read_text("utf-8")), "utf-8")

@@ -60,7 +60,7 @@ LACKS: Sequence[tuple[str, str, str]] = (
     (
         "2.8",
         "an answer to the question which producers have written to a partition",
-        "a partition that stops for a [second writer](../docs/runbook.md#the-output-has-a-second-writer) does not say "
+        "a partition that stops for a [second writer](../docs/runbook.md#second-writer) does not say "
         "which wrote last",
     ),
     (

@@ -9,7 +9,8 @@ section in docs/runbook.md. No finding holds a key.
 # 1. Here: a `Kind` with id, severity and meaning. By its definition it is in the list of all kinds.
 # 2. Where it is seen: `server/findings.py` reads it from the worker's status. If an error of delivery stops a
 #    partition, the error names it: `DeliveryError(..., finding="the-id", remedy=...)`.
-# 3. docs/runbook.md: a section with a line "Finding `the-id`". docs/operate.md: `make docs` writes the table.
+# 3. docs/runbook.md: a section "### `the-id`" with five parts. `make docs` writes its meaning and tests, the table of
+#    docs/operate.md, and the runbook that a worker serves.
 # 4. A test that causes it, marked `@pytest.mark.finding("the-id")`. The build fails without one.
 
 import threading

@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 Make = Callable[[], Page]
 Answer = Callable[[Request], Page | Awaitable[Page]]
 
-_SEGMENT = re.compile(r"[A-Za-z0-9._~-]{1,256}")
+_SEGMENT = re.compile(r"[A-Za-z0-9._~-]{0,256}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Route:
     """What is served at a path, by one method. HEAD goes with GET.
 
     `answer` is called on the server's loop: a plain function takes microseconds, another one is awaited. With `segment`
-    the path ends with a slash, and stands for each path of one segment more, `Request.rest`. If it is `gated`, a
-    browser must not reach it by the name of another site; with `token` it is only for who has that.
+    the path ends with a slash, and stands for each path of one segment more, `Request.rest`, which may be empty. If it
+    is `gated`, a browser must not reach it by the name of another site; with `token` it is only for who has that.
     """
 
     path: str

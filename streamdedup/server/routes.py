@@ -19,6 +19,7 @@ from streamdedup.server.findings import active, stalled
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.request import Page
 from streamdedup.server.route import Make, Route, at_once, kept
+from streamdedup.server.runbook import runbook
 from streamdedup.server.state import ready_sentence
 from streamdedup.server.status import Status
 from streamdedup.units import escaped
@@ -46,6 +47,7 @@ def all_routes(served: Served, clock: Callable[[], float] = monotonic) -> list[R
         *probes(served),
         *served.taken,
         *files(),
+        runbook(),
     ]
 
 

@@ -1,11 +1,12 @@
 """Claims about the catalogue of findings: each is documented, caused by a test, and timed from its first sight."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
-from proof.tables import runbook_sections
+from proof.runbook import PARTS, SOURCE, causes, sections
 from streamdedup.errors import ConfigError, DeliveryError
 from streamdedup.metrics.findings import (
     BROKER_AWAY,
@@ -21,23 +22,6 @@ from streamdedup.metrics.findings import (
 )
 
 ROOT = Path(__file__).parents[2]
-
-
-def marked() -> set[str]:
-    """The ids of all marks `finding`, read from the sources."""
-    found = set[str]()
-    for folder in ("tests", "proof"):
-        for path in (ROOT / folder).rglob("test_*.py"):
-            if "mark.finding(" in (source := path.read_text("utf-8")):
-                found |= {
-                    argument.value
-                    for node in ast.walk(ast.parse(source))
-                    if isinstance(node, ast.Call)
-                    and ast.unparse(node.func) == "pytest.mark.finding"
-                    for argument in node.args
-                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-                }
-    return found
 
 
 def named_by_errors() -> set[str]:
@@ -57,12 +41,19 @@ def named_by_errors() -> set[str]:
 
 def test_a_test_causes_each() -> None:
     """A mark is no claim by itself: conftest fails a test that does not cause what its mark names."""
-    assert marked() == set(KINDS)
+    assert set(causes()) == set(KINDS)
 
 
-def test_the_runbook_has_a_section_for_each() -> None:
-    """By a line "Finding `id`"."""
-    assert set(runbook_sections()) == set(KINDS)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_runbook_has_a_section_for_each(kind: Kind) -> None:
+    """By its id: what it means, its impact, what to look at, what to do, and which tests cause it."""
+    section = sections(SOURCE.read_text("utf-8"))[kind.id]
+    parts = re.findall(r"^(?:- )?\*\*([\w ]+):\*\* (.+)", section, re.MULTILINE)
+    assert [name for name, _ in parts] == list(PARTS)
+    text = " ".join(section.split())
+    assert f"{kind.meaning} A {kind.severity}." in text
+    named = re.findall(r"`(test_\w+)` of `(\S+)`", text)
+    assert named == [(name, path) for path, name in causes()[kind.id]]
 
 
 def test_errors_name_none_that_is_not_there() -> None:
