@@ -20,6 +20,8 @@ from streamdedup.units import LocalPath
 
 _READ: ContextVar[dict[Path, bytes | OSError] | None] = ContextVar("_READ", default=None)
 
+TOKEN_CHARACTERS = (16, 1024)  # the fewest and the most
+
 
 @contextmanager
 def reading_once() -> Iterator[None]:
@@ -35,10 +37,12 @@ def _check_regular(path: Path) -> Path:
     try:
         os.close(open_regular(path))
     except OSError as error:
-        raise ValueError(
-            f"cannot be read: {error.strerror}; name a file that this user may read"
-        ) from None
+        raise _unreadable(error) from None
     return path
+
+
+def _unreadable(error: OSError) -> ValueError:
+    return ValueError(f"cannot be read: {error.strerror}; name a file that this user may read")
 
 
 def _check_secret(path: Path) -> Path:
@@ -49,8 +53,6 @@ def _check_secret(path: Path) -> Path:
 RegularFile = Annotated[LocalPath, AfterValidator(_check_regular)]
 SecretFile = Annotated[LocalPath, AfterValidator(_check_secret)]
 
-TOKEN_CHARACTERS = (16, 1024)
-
 
 def read_token(path: Path) -> bytes:
     """Return the token in a file, without white space around it. ValueError, with a remedy, if there is none."""
@@ -59,9 +61,7 @@ def read_token(path: Path) -> bytes:
         with os.fdopen(open_regular(path), "rb") as file:
             content = file.read(2 * most)
     except OSError as error:
-        raise ValueError(
-            f"cannot be read: {error.strerror}; name a file that this user may read"
-        ) from None
+        raise _unreadable(error) from None
     token = content.strip()
     if not (least <= len(token) <= most and is_word(token.decode("latin-1"))):
         raise ValueError(

@@ -37,6 +37,7 @@ WIDTH = 24
 
 WORKERS = 'job=~"$job"'
 SHARDS = 'job=~"$job", topic=~"$topic"'
+BY_PARTITION = "{{topic}}/{{partition}}"
 
 Panel = stat.Panel | timeseries.Panel | table.Panel
 Query = tuple[str, str]
@@ -138,7 +139,7 @@ def _waiting() -> Sequence[Panel]:
             "s",
             (
                 f"max by (topic, partition) (streamdedup_oldest_unread_seconds{{{SHARDS}}})",
-                "{{topic}}/{{partition}}",
+                BY_PARTITION,
             ),
         ),
         _lines(
@@ -147,7 +148,7 @@ def _waiting() -> Sequence[Panel]:
             "short",
             (
                 f"sum by (topic, partition) (streamdedup_lag_offsets{{{SHARDS}}})",
-                "{{topic}}/{{partition}}",
+                BY_PARTITION,
             ),
         ),
         _lines(
@@ -204,7 +205,7 @@ def _filters() -> Sequence[Panel]:
             "Keys of capacity",
             "At 100 % a filter has all keys with which it keeps its error rate.",
             "percentunit",
-            (f"max by (topic, partition) ({of_capacity})", "{{topic}}/{{partition}}"),
+            (f"max by (topic, partition) ({of_capacity})", BY_PARTITION),
         ),
         _lines(
             "Error rate of what is allowed",
@@ -213,7 +214,7 @@ def _filters() -> Sequence[Panel]:
             (
                 f"max by (topic, partition) (streamdedup_filter_error_ratio{{{SHARDS}}}"
                 f" / streamdedup_filter_error_allowed_ratio{{{SHARDS}}})",
-                "{{topic}}/{{partition}}",
+                BY_PARTITION,
             ),
         ),
         _lines(
@@ -222,7 +223,7 @@ def _filters() -> Sequence[Panel]:
             "s",
             (
                 f"min by (topic, partition) (streamdedup_filter_full_in_seconds{{{SHARDS}}} < Inf)",
-                "{{topic}}/{{partition}}",
+                BY_PARTITION,
             ),
         ),
     ]
@@ -236,7 +237,7 @@ def _restarts() -> Sequence[Panel]:
             "percentunit",
             (
                 f"min by (topic, partition) (streamdedup_fold_progress_ratio{{{SHARDS}}})",
-                "{{topic}}/{{partition}}",
+                BY_PARTITION,
             ),
         ),
         _lines(
@@ -245,7 +246,7 @@ def _restarts() -> Sequence[Panel]:
             "s",
             (
                 f"max by (topic, partition) (streamdedup_snapshot_age_seconds{{{SHARDS}}})",
-                "{{topic}}/{{partition}}",
+                BY_PARTITION,
             ),
         ),
         _lines(
@@ -254,7 +255,7 @@ def _restarts() -> Sequence[Panel]:
             "short",
             (
                 f"max by (topic, partition) (streamdedup_snapshot_behind_offsets{{{SHARDS}}})",
-                "{{topic}}/{{partition}}",
+                BY_PARTITION,
             ),
         ),
     ]

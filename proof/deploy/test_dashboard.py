@@ -4,12 +4,13 @@ No Grafana is here: what it draws was not looked at.
 """
 
 import asyncio
+import itertools
 import json
 import subprocess
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -26,18 +27,19 @@ from tests.programs import program_of_debian
 from tests.spread import spread
 
 EVENTS = 200
+SCRAPE_S = 0.5
 
 
 @contextmanager
 def prometheus(program: str, directory: Path, workers: dict[str, int]) -> Iterator[str]:
-    """Run Prometheus, which scrapes each of `workers`, by name and port, twice a second; its address."""
+    """Run Prometheus, which scrapes each of `workers`, by name and port, every `SCRAPE_S`; its address."""
     (port,) = free_ports(1)
     jobs = [
         {"job_name": name, "static_configs": [{"targets": [f"127.0.0.1:{at}"]}]}
         for name, at in workers.items()
     ]
     config = directory / "prometheus.yml"
-    times = {"scrape_interval": "500ms", "scrape_timeout": "500ms"}
+    times = dict.fromkeys(("scrape_interval", "scrape_timeout"), f"{SCRAPE_S * 1000:.0f}ms")
     config.write_text(yaml.safe_dump({"global": times, "scrape_configs": jobs}), "utf-8")
     address = f"127.0.0.1:{port}"
     command = [program, f"--config.file={config}", f"--storage.tsdb.path={directory / 'data'}"]
@@ -54,13 +56,11 @@ def prometheus(program: str, directory: Path, workers: dict[str, int]) -> Iterat
             process.kill()
 
 
-def is_empty(prometheus: str, expression: str) -> bool:
+def is_empty(address: str, expression: str) -> bool:
     """Whether an expression has no value now."""
-    asked = urllib.parse.urlencode({"query": expression})
+    query = urllib.parse.urlencode({"query": expression})
     try:
-        with urllib.request.urlopen(
-            f"http://{prometheus}/api/v1/query?{asked}", timeout=10
-        ) as answer:
+        with urllib.request.urlopen(f"http://{address}/api/v1/query?{query}", timeout=10) as answer:
             return not json.load(answer)["data"]["result"]
     except urllib.error.HTTPError:
         raise
@@ -110,17 +110,14 @@ async def test_each_panel_has_data(
     await asyncio.gather(*(worker.consumed(EVENTS) for worker in workers.values()))
     (tmp_path / "block.list").write_bytes(b"no list")
     workers["lists"].worker.reload()
-    with prometheus(program, tmp_path, ports) as asked:
-        left = {title: expression for title, _, expression in PANELS}
+    left = {(title, expression) for title, _, expression in PANELS}
+    numbers = itertools.count(EVENTS)
+    with prometheus(program, tmp_path, ports) as address, suppress(TimeoutError):
         async with asyncio.timeout(DEADLINE_S):
-            for step in range(10_000):
+            while left:
                 # New keys keep rates and forecasts going, as a stream does.
-                more = keyed(range(EVENTS + step * 10, EVENTS + step * 10 + 10), 2)
+                more = keyed(itertools.islice(numbers, 10), 2)
                 await asyncio.to_thread(made["plain"].feed, more)
-                for title, expression in dict(left).items():
-                    if not await asyncio.to_thread(is_empty, asked, expression):
-                        del left[title]
-                if not left:
-                    break
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(SCRAPE_S)
+                left = {one for one in left if await asyncio.to_thread(is_empty, address, one[1])}
     assert not left

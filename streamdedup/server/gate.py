@@ -1,7 +1,7 @@
 """Who may see the page, and who may ask and act.
 
-A browser must not be led to a worker by the name of another site (DNS rebinding), so that its scripts cannot read the
-page: `Host` is an address, `localhost`, or a name that the operator has listed. To ask and to act takes a token.
+Another site can lead a browser to a worker by its own name (DNS rebinding), and its scripts must not read the page. So
+`Host` must be an address, `localhost`, or a name that the operator has listed. Asking and acting take a token.
 """
 
 import hmac
@@ -38,7 +38,7 @@ class Gate:
             )
 
     def check_token(self, request: Request) -> None:
-        """Raise Refused if the request does not carry the token that is in force. The time tells nothing about it."""
+        """Raise Refused unless the request has the token in force. The time it takes says nothing about the token."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         expected = self._token.value if self._token else None
         is_right = hmac.compare_digest(given.strip().encode(), expected or b"")

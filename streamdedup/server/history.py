@@ -1,7 +1,7 @@
-"""What a worker did lately, from its counts, which only grow: they are looked at once a second, and remembered.
+"""What a worker did lately: its counts, which only grow, as they were at each look, once a second.
 
-One thread observes, any thread reads. Times are of a clock that never goes back; where a reader wants a time of day,
-it is the one at which the worker began, and what has passed since, so a clock that is set changes no span.
+One thread observes, any thread reads. Times are of a clock that never goes back. A time of day is the one at which the
+worker began plus what that clock counted since, so setting the machine's clock changes no span.
 """
 
 import threading
@@ -36,8 +36,8 @@ class _Look(NamedTuple):
     counts: Counts
 
 
-class _Of:
-    """The looks at one partition."""
+class _Partition:
+    """What was seen of one partition."""
 
     def __init__(self, at: float, seen: Seen) -> None:
         self.looks = deque([_Look(at, seen.counts)])
@@ -67,7 +67,7 @@ class History:
     def __init__(self, clock_s: float | None = None, wall_s: float | None = None) -> None:
         self._began_at = time.monotonic() if clock_s is None else clock_s
         self._began_wall = time.time() if wall_s is None else wall_s
-        self._of: dict[int, _Of] = {}
+        self._partitions: dict[int, _Partition] = {}
         self._ready: tuple[bool, float] = False, self._began_at
         self._minutes: dict[int, Counts] = {}
         self._whole = NO_EVENTS
@@ -84,9 +84,9 @@ class History:
         """Note what the worker's partitions show at `at`: all that it ever had, so that no count goes back."""
         with self._lock:
             for partition, seen in partitions.items():
-                known = self._of.get(partition)
+                known = self._partitions.get(partition)
                 if known is None:
-                    known = self._of[partition] = _Of(at, seen)
+                    known = self._partitions[partition] = _Partition(at, seen)
                 else:
                     known.look(at, seen)
                 known.note_unread(at, seen)
@@ -98,7 +98,7 @@ class History:
             whole = _sum([seen.counts for seen in partitions.values()])
             now = _minute(self.wall(at))
             self._minutes[now] = _sum(
-                [self._minutes.get(now, NO_EVENTS), _less(whole, self._whole)]
+                [self._minutes.get(now, NO_EVENTS), _difference(whole, self._whole)]
             )
             self._whole = whole
             for old in [minute for minute in self._minutes if minute <= now - MINUTES]:
@@ -121,12 +121,12 @@ class History:
 
     def since(self, partition: int) -> float | None:
         """Return since when the partition is in its state (s since 1970); None if it was never looked at."""
-        known = self._of.get(partition)
+        known = self._partitions.get(partition)
         return None if known is None else self.wall(known.since)
 
     def per_second(self, partition: int) -> list[float]:
         """Return how many events a second got each verdict over the last `NOW_S`."""
-        known = self._of.get(partition)
+        known = self._partitions.get(partition)
         if known is None:
             return [0.0] * len(NO_EVENTS)
         with self._lock:
@@ -137,13 +137,15 @@ class History:
                 first = look
         if (span := last.at - first.at) <= 0:
             return [0.0] * len(NO_EVENTS)
-        return [count / span for count in _less(last.counts, first.counts)]
+        return [count / span for count in _difference(last.counts, first.counts)]
 
     def last_minute(self, partition: int) -> Counts:
         """Return how many events got each verdict within the last minute."""
         with self._lock:
-            known = self._of.get(partition)
-            return _less(known.looks[-1].counts, known.looks[0].counts) if known else NO_EVENTS
+            known = self._partitions.get(partition)
+            return (
+                _difference(known.looks[-1].counts, known.looks[0].counts) if known else NO_EVENTS
+            )
 
     def minutes(self, at: float) -> tuple[float, list[Counts | None]]:
         """Return when the first of the last 60 minutes began (s since 1970), and the verdicts of each.
@@ -167,7 +169,7 @@ class History:
         partition that was behind when the worker began, it has waited at least since the worker saw that.
         """
         with self._lock:
-            known = self._of.get(partition)
+            known = self._partitions.get(partition)
             if known is None:
                 return None
             bounds = [
@@ -191,5 +193,5 @@ def _sum(counts: Sequence[Counts]) -> Counts:
     return tuple(map(sum, zip(NO_EVENTS, *counts, strict=True)))
 
 
-def _less(after: Counts, before: Counts) -> Counts:
+def _difference(after: Counts, before: Counts) -> Counts:
     return tuple(b - a for a, b in zip(before, after, strict=True))

@@ -28,6 +28,10 @@ LEAVE_S_MAX, LEAVE_BYTES = 1.0, 64 << 10
 ACCEPTS, ACCEPT_REST_S = 8, 0.04
 WAITING_MAX = 128  # they are served within 0.64 s, and Kubernetes gives a probe a second
 
+_TOO_SLOW = Page(
+    HTTPStatus.REQUEST_TIMEOUT, f"the request was not whole within {REQUEST_S_MAX:g} s\n"
+)
+
 Places = dict[socket.socket, asyncio.Task[None]]
 
 
@@ -157,11 +161,6 @@ class Listener:
         async with asyncio.timeout(LEAVE_S_MAX):
             while await self._loop.sock_recv(connection, LEAVE_BYTES):
                 await rest(READ_REST_S)
-
-
-_TOO_SLOW = Page(
-    HTTPStatus.REQUEST_TIMEOUT, f"the request was not whole within {REQUEST_S_MAX:g} s\n"
-)
 
 
 async def rest(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The partitions of the group that other workers have, by what Kafka says: asked only while somebody looks."""
+"""The lag of the partitions that other workers of the group have. Kafka is asked for it only while somebody looks."""
 
 import asyncio
 import time
@@ -15,8 +15,8 @@ TURN_S = 1.0
 ANSWER_S_MAX = 5.0
 
 
-class _Of(Protocol):
-    """What is asked about: the group's topic, and the partitions of it that others have."""
+class _Shared(Protocol):
+    """A topic whose partitions several workers share."""
 
     topic: str
 
@@ -27,7 +27,7 @@ class _Of(Protocol):
 
 @dataclass
 class Others:
-    """The lag of those partitions, in offsets. The loop writes, any thread reads."""
+    """The lag of each of those partitions, in offsets. The loop writes, any thread reads."""
 
     lags: Mapping[int, int] = field(default_factory=dict)
     _looked_at: float | None = None
@@ -37,14 +37,14 @@ class Others:
         """Note that somebody looks now."""
         self._looked_at = time.monotonic()
 
-    async def run(self, cluster: Cluster, group: str, of: _Of) -> None:
+    async def run(self, cluster: Cluster, group: str, shared: _Shared) -> None:
         """Ask Kafka now and then, while somebody looks, until cancelled."""
         while True:
             await asyncio.sleep(TURN_S)
-            await self.turn(time.monotonic(), cluster, group, of)
+            await self.turn(time.monotonic(), cluster, group, shared)
 
-    async def turn(self, now: float, cluster: Cluster, group: str, of: _Of) -> None:
-        """Ask if it is time to. What is not answered is left out, and asked for again."""
+    async def turn(self, now: float, cluster: Cluster, group: str, shared: _Shared) -> None:
+        """Ask if it is time to. If Kafka does not answer, no lag is known until the next turn that asks."""
         looked_at, asked_at = self._looked_at, self._asked_at
         if looked_at is None or now - looked_at > LOOKED_S:
             self.lags = {}
@@ -52,12 +52,12 @@ class Others:
             self._asked_at, lags = now, dict[int, int]()
             with suppress(Exception):
                 async with asyncio.timeout(ANSWER_S_MAX):
-                    lags = await _lags(cluster, group, of.topic, of.theirs)
+                    lags = await _lags(cluster, group, shared.topic, shared.theirs)
             self.lags = lags
 
 
 async def _lags(cluster: Cluster, group: str, topic: str, partitions: list[int]) -> dict[int, int]:
-    """Return how many offsets of each partition the group has not committed; of those with a commit only."""
+    """Return how many offsets the group has not committed, of each partition with a commit."""
     if not partitions:
         return {}
     committed = await cluster.committed_all(group, topic, partitions, stable=False)

@@ -1,7 +1,7 @@
 """Requests and answers of HTTP/1.1, as values: no sockets here. `h11` parses and writes them.
 
-A connection has one request. What is wrong with it is `Refused`, with the page that says so. The head alone decides
-whether a request is served, before a body is read.
+A connection has one request. A wrong one raises `Refused`, which has the page that says why. The head alone decides
+whether a request is served, before its body is read.
 """
 
 import json
@@ -18,7 +18,7 @@ from streamdedup.units import escaped
 HEAD_BYTES_MAX = 8192
 HEADERS_MAX = 100
 BODY_BYTES_MAX = 64 << 10
-# With the frames of its chunks. Chunks of one byte take six bytes each, and nobody needs to send such.
+# With the frames of its chunks. Chunks of one byte take six bytes each, and no client needs them.
 SENT_BYTES_MAX = HEAD_BYTES_MAX + 2 * BODY_BYTES_MAX
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
@@ -80,9 +80,9 @@ def as_json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Page:
 
 
 def json_body(request: Request) -> object:
-    """Return the JSON of a body. Refused if it is none, not declared as such, or nested too deeply.
+    """Return the JSON of a body. Refused if it is not JSON, not declared as such, or nested too deeply.
 
-    It is none if an object repeats a name, or a text in it is not Unicode.
+    An object that repeats a name is not JSON here, and neither is a text that is not Unicode.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
         raise Refused(
@@ -128,7 +128,6 @@ class Exchange:
         self._taken = 0
         self._head = bytearray()
         self.method = ""  # once the head is whole
-        self._length = 0  # of the body, if it is known
         self._body = bytearray()
         self._is_whole = False
 
@@ -180,7 +179,7 @@ class Exchange:
 
     @property
     def go_on(self) -> bytes:
-        """What a client must hear before it sends its body; empty if it sends without."""
+        """What the client waits for before it sends its body; empty if it does not wait."""
         if not self._http.they_are_waiting_for_100_continue:
             return b""
         return self._sent(
@@ -230,7 +229,7 @@ class Exchange:
             return self._http.next_event()
         except h11.RemoteProtocolError as error:
             status = HTTPStatus(error.error_status_hint)
-            what = str(error).partition(": bytearray")[0]  # behind it, h11 quotes what was sent
+            what = str(error).partition(": bytearray")[0]  # after it, h11 quotes what was sent
             raise Refused(status, f"no request of HTTP/1.1: {escaped(what)}") from None
 
     def _sent(self, event: h11.Event) -> bytes:

@@ -14,7 +14,7 @@ from tests.metrics.promql import OF_PROMETHEUS, asked, grouped
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "grafana"
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "streamdedup.json").read_text("utf-8"))
-PARTS = {"histogram": ("_bucket", "_count", "_sum"), "info": ("",)}
+PARTS = {"histogram": ("_bucket", "_count", "_sum")}
 LABELS = {
     metric.name + part: {*metric.labels, *OF_PROMETHEUS, *(["le"] if part == "_bucket" else [])}
     for metric in METRICS

@@ -72,7 +72,7 @@ def answer(port: int, request: bytes) -> tuple[int, str]:
     ids=["by length", "in chunks of a byte", "in a chunk", "with another expectation"],
 )
 def test_a_body_is_read(listener: Listener, rest: bytes) -> None:
-    """By its length or in chunks; what a client sends behind it is not a second request."""
+    """By its length or in chunks; what a client sends after it is not a second request."""
     status, text = answer(listener.port, HEAD + rest + b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n")
     assert (status, json.loads(text)) == (200, [["k"], "", "", HOST])
 

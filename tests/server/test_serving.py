@@ -1,7 +1,7 @@
 """What is claimed of a worker's server as it is configured: its ports, its page, its token."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from streamdedup.errors import ConfigError
 from streamdedup.server import serving
 from streamdedup.server.files import TYPES, files
 from streamdedup.settings import ServerOptions
+from tests.local import until
 from tests.server.test_server import ask, status
 
 
@@ -28,6 +29,13 @@ async def served(**options: Any) -> AsyncIterator[list[int]]:
 async def got(port: int, path: str) -> tuple[int, str]:
     """The status and text of a page."""
     return (await asyncio.to_thread(ask, port, path))[:2]
+
+
+async def logged(lines: Sequence[MutableMapping[str, Any]], event: str) -> None:
+    """Wait until a line of this event is there."""
+    await until(
+        lambda: any(line["event"] == event for line in lines), lambda: f"no {event}: {lines}"
+    )
 
 
 async def test_a_port_of_their_own_has_only_the_probes() -> None:
@@ -86,9 +94,7 @@ async def test_a_token_is_read_again_while_the_worker_runs(
         async with serving(ServerOptions(port=0, token_file=file), status({})):
             for content, event in (("b" * 17, "token_changed"), ("short", "token_refused")):
                 file.write_text(content)
-                async with asyncio.timeout(30):
-                    while not any(line["event"] == event for line in lines):
-                        await asyncio.sleep(0.01)
+                await logged(lines, event)
     (refused,) = (line for line in lines if line["event"] == "token_refused")
     assert "openssl rand" in refused["reason"]
     assert not [line for line in lines if "b" * 17 in str(line)]
