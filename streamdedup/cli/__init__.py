@@ -220,10 +220,19 @@ def _add_demo(commands: Commands) -> None:
         "demo",
         help="run the worker over real data on a mock broker, and compare it with an exact set",
     )
+    demo.add_argument(
+        "--stay",
+        action="store_true",
+        help="feed the worker on until interrupted, and print the address of its page",
+    )
     demo.set_defaults(call=_demo)
 
 
-def _demo(_arguments: argparse.Namespace) -> int:
+def _demo(arguments: argparse.Namespace) -> int:
     from streamdedup.commands.demo import demo
 
+    if arguments.stay:
+        from streamdedup.commands.demo.stay import stay
+
+        return stay(write)
     return demo(write)  # ends if its reader has gone

@@ -86,12 +86,12 @@ class Result:
 
 def demo(put: Callable[[str], None]) -> int:
     """Run the demo, `put` what it measured, and return the exit status."""
-    kafka = _confluent_kafka()
+    kafka = confluent_kafka()
     logs.set_up(logging.WARNING)
     urls = home_pages()
     with MockBroker(kafka) as broker:
         tree = settings.load(
-            _config("demo.yaml"), [f"kafka.bootstrap_servers={broker.address}"], environ={}
+            config("demo.yaml"), [f"kafka.bootstrap_servers={broker.address}"], environ={}
         )
         shutil.rmtree(tree.snapshot.directory / tree.kafka.group_id, ignore_errors=True)
         put(f"{_introduction(broker.address, tree)}\n")
@@ -101,7 +101,7 @@ def demo(put: Callable[[str], None]) -> int:
         seconds = asyncio.run(_work(worker, len(urls), DemoProgress(put, live=sys.stdout.isatty())))
         result = _measure(worker, seconds, urls, broker.read(tree.sink.topic))
     put(f"{_report(result, worker, tree)}\n")
-    put(f"{_next(_command(sys.argv[0]), _config('dedup.yaml'), Path.cwd())}\n")
+    put(f"{_next(_command(sys.argv[0]), config('dedup.yaml'), Path.cwd())}\n")
     return 0
 
 
@@ -141,9 +141,9 @@ class MockBroker:
         """Create `topic`, as the mock does with every topic that it is asked for."""
         self._producer.list_topics(topic, timeout=BROKER_S_MAX)
 
-    def feed(self, topic: str, urls: Sequence[str]) -> None:
-        """Write one event for each URL. Equal URLs go to the same partition, as duplicates must."""
-        for number, url in enumerate(urls):
+    def feed(self, topic: str, urls: Sequence[str], first: int = 0) -> None:
+        """Write one event for each URL, with numbers from `first` on. Equal URLs go to the same partition."""
+        for number, url in enumerate(urls, first):
             self._producer.produce(topic, _event(number, url), key=url)
             self._producer.poll(0)
         if left := self._producer.flush(BROKER_S_MAX):
@@ -371,17 +371,20 @@ def _command(called: str) -> str:
 
 
 def _next(command: str, example: Path, here: Path) -> str:
-    """Return two commands to copy. The path of the example is quoted, and relative if `here` is above it."""
+    """Return commands to copy. The path of the example is quoted, and relative if `here` is above it."""
     file = shlex.quote(str(example.relative_to(here) if example.is_relative_to(here) else example))
     return f"""\
 What to do next
+  # the page of a worker in your browser, while events keep coming
+  {command} demo --stay
   # your own lines, without Kafka: the first of each
   {command} pipe < FILE
   # your own topic: read its newest events, report what would be dropped, write nothing
   {command} try -c {file} --set kafka.bootstrap_servers=HOST:9092 --set source.topic=TOPIC --set key.field=FIELD"""
 
 
-def _confluent_kafka() -> ModuleType:
+def confluent_kafka() -> ModuleType:
+    """Return the package; ConfigError with the command that installs it, if it is missing."""
     try:
         import confluent_kafka
     except ImportError:
@@ -392,7 +395,7 @@ def _confluent_kafka() -> ModuleType:
     return confluent_kafka
 
 
-def _config(name: str) -> Path:
+def config(name: str) -> Path:
     """Return the path of a file of config/: inside the package if installed from a wheel, beside it in a checkout."""
     package = Path(str(resources.files("streamdedup")))
     installed = package / "config" / name
