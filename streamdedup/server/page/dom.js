@@ -56,3 +56,9 @@ export function keyed(parent, items, key, create, update) {
   }
   if (focus !== document.activeElement && parent.contains(focus)) focus.focus({ preventScroll: true });
 }
+
+// Names and values, as a list of definitions.
+export function pairs(list, facts) {
+  keyed(list, facts, ([name]) => name, ([name]) => make("div", {}, make("dt", {}, name), make("dd")),
+    (node, [, value]) => put(node.lastChild, value));
+}

@@ -1,7 +1,7 @@
 // The table of partitions: a row each, and below it, if asked for, its details.
 
-import { $, keyed, make, put, set, svg } from "./dom.js";
-import { NAMES, ROWS_MAX, VERDICTS, matches, totals } from "./state.js";
+import { $, keyed, make, pairs, put, set, svg } from "./dom.js";
+import { ROWS_MAX, VERDICTS, matches, named, totals } from "./state.js";
 import * as words from "./words.js";
 
 // By shape, too: a disk lives, a ring gets there, a diamond and a square have stopped.
@@ -32,8 +32,8 @@ export function showPartitions(section, all, rows, query) {
   showTotals($("totals"), all, own);
   showRest($("no-rows"), rows, shown);
   const entries = shown.slice(0, ROWS_MAX).flatMap((row) => {
-    const key = `${row.isOther ? "" : row.worker} ${row.topic}/${row.partition}`;
-    return open.has(key) && !row.isOther ? [{ key, row }, { key: `${key} details`, row, isDetails: true }] : [{ key, row }];
+    const entry = { key: `${row.worker} ${row.topic}/${row.partition}`, row };
+    return open.has(entry.key) ? [entry, { key: `${entry.key} details`, row, isDetails: true }] : [entry];
   });
   keyed(body, entries, (entry) => entry.key, makeRow, updateRow);
 }
@@ -57,9 +57,7 @@ function showTotals(list, all, own) {
     ["Keys", words.short(sum.keys)],
     ["Filters", words.bytes(sum.filter_bytes)],
   ];
-  keyed(list, figures, ([name]) => name,
-    ([name]) => make("div", {}, make("dt", {}, name), make("dd")),
-    (node, [, value]) => put(node.lastChild, value));
+  pairs(list, figures);
 }
 
 function makeRow(entry) {
@@ -118,7 +116,7 @@ function updateRow(node, { key, row, isDetails }) {
   cell.full.classList.toggle("warn", row.full_in_s !== null && row.full_in_s < NEAR_S && row.state !== "full");
   const [rate, allowed] = cell.error.children;
   put(rate, words.probability(row.error_rate));
-  put(allowed, row.error_rate_allowed === null ? "" : ` of ${words.probability(row.error_rate_allowed)}`);
+  put(allowed, row.error_rate_allowed === null ? "" : ` of ${words.limit(row.error_rate_allowed)}`);
   cell.error.classList.toggle("bad", row.error_rate !== null && row.error_rate_allowed !== null && row.error_rate > row.error_rate_allowed);
   put(cell.snapshot, row.snapshot ? words.span(row.snapshot.age_s) : "none");
   return undefined;
@@ -150,16 +148,13 @@ function updateKeys(cell, row) {
 }
 
 function updateDetails(node, row) {
-  const spot = node.querySelector("dl");
   const facts = [
     ["State", `${row.state} since ${words.moment(row.since, row.at)}`],
     ...(row.trouble ? [["Trouble", row.trouble]] : []),
     ...(row.fold ? [["Fold", `at offset ${row.fold.position}, from ${row.fold.start} to ${row.fold.end}`]] : []),
-    ["Filter", words.bytes(row.filter_bytes)],
+    ["Filter", `${words.bytes(row.filter_bytes)}, error rate ${words.probability(row.error_rate)} of ${words.limit(row.error_rate_allowed)} allowed`],
     ["Snapshot", row.snapshot ? `${words.bytes(row.snapshot.bytes)}, ${words.span(row.snapshot.age_s)} old, ${words.count(row.snapshot.behind)} offsets behind` : "none"],
-    ...VERDICTS.map((verdict) => [NAMES[verdict], `${words.count(row.verdicts[verdict])}, ${words.count(row.minute[verdict])} in the last minute`]),
+    ...VERDICTS.map((verdict) => [named(verdict), `${words.count(row.verdicts[verdict])}, ${words.count(row.minute[verdict])} in the last minute`]),
   ];
-  keyed(spot, facts, ([name]) => name,
-    ([name]) => make("div", {}, make("dt", {}, name), make("dd")),
-    (pair, [, value]) => put(pair.lastChild, value));
+  pairs(node.querySelector("dl"), facts);
 }

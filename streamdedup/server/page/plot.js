@@ -1,7 +1,7 @@
 // 60 minutes of verdicts: a column a minute, and each verdict by itself on its own scale.
 
 import { keyed, make, put, set, svg } from "./dom.js";
-import { NAMES, VERDICTS } from "./state.js";
+import { VERDICTS, named } from "./state.js";
 import * as words from "./words.js";
 
 const HEIGHT = 220;
@@ -96,7 +96,7 @@ function legend(section, minutes) {
   put(section.querySelector("#of-minute"), pointed === null ? "Last minute" : words.minute(minutes.first + index * 60));
   keyed(section.querySelector("tbody"), VERDICTS, String,
     (verdict) => make("tr", {},
-      make("th", { scope: "row" }, svg("svg", { class: `key ${verdict}`, viewBox: "0 0 10 10", "aria-hidden": "true" }, svg("rect", { width: 10, height: 10, rx: 2 })), NAMES[verdict]),
+      make("th", { scope: "row" }, svg("svg", { class: `key ${verdict}`, viewBox: "0 0 10 10", "aria-hidden": "true" }, svg("rect", { width: 10, height: 10, rx: 2 })), named(verdict)),
       make("td", { class: "own" }, svg("svg", { class: `spark ${verdict}`, viewBox: "0 0 120 24", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("path"))),
       make("td", { class: "number" }), make("td", { class: "number" })),
     (node, verdict) => {

@@ -1,6 +1,6 @@
 // Findings, stages, lists, and the last events that did not pass.
 
-import { keyed, make, put, set, svg } from "./dom.js";
+import { keyed, make, pairs, put, set, svg } from "./dom.js";
 import * as words from "./words.js";
 
 const PLACES_MAX = 6;
@@ -16,7 +16,7 @@ export function showFindings(section, findings, now, all) {
 }
 
 function makeFinding(each) {
-  const link = make("a", { href: `/runbook/${encodeURIComponent(each.id)}`, target: "_blank", rel: "noopener" }, "Runbook", make("span", { class: "unseen" }, ` on ${each.id}, in a new tab`));
+  const link = make("a", { href: `/runbook/${encodeURIComponent(each.id)}`, target: "_blank" }, "Runbook", make("span", { class: "unseen" }, ` on ${each.id}, in a new tab`));
   return make("li", { class: each.starts ? "starts" : each.severity },
     svg("svg", { class: "dot", viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("path", { d: SIGNS[each.severity] ?? SIGNS.note })),
     make("div", {}, make("p", { class: "what" }), make("p", { class: "sentence" }), make("p", { class: "remedy" })),
@@ -32,9 +32,7 @@ function updateFinding(node, each, now, all) {
   put(sentence, each.starts && each.places.length > 1 ? `${each.places.length} partitions start: see their states below` : each.sentence);
   remedy.hidden = !each.remedy;
   put(remedy, each.remedy ?? "");
-  const since = node.children[2].firstChild;
-  put(since, words.span(Math.max(0, now - each.since)));
-  set(since, "title", `since ${words.moment(each.since, now)}`);
+  put(node.children[2].firstChild, words.span(Math.max(0, now - each.since)));
 }
 
 export function showUnanswered(list, peers) {
@@ -70,11 +68,6 @@ const ofJudging = (stage) => [
   ["Partitions", words.count(stage.partitions)], ["Lag", words.count(stage.lag)],
   ...(stage.uncopied === null ? [] : [["Not copied yet", words.count(stage.uncopied)]]),
 ];
-
-function pairs(list, facts) {
-  keyed(list, facts, ([name]) => name, ([name]) => make("div", {}, make("dt", {}, name), make("dd")),
-    (node, [, value]) => put(node.lastChild, value));
-}
 
 export function showLists(section, lists) {
   section.hidden = !lists.length;

@@ -1,13 +1,14 @@
 // What a document says, as data: nothing here touches the page.
 
 export const VERDICTS = ["pass", "duplicate", "blocked", "malformed", "rejected"];
-export const NAMES = { pass: "passed", duplicate: "duplicate", blocked: "blocked", malformed: "malformed", rejected: "rejected" };
 export const ROWS_MAX = 512;
 
 // These end by themselves.
 const STARTS = new Set(["starting", "partition-starts", "repartition-starts"]);
 const SEVERITIES = ["failure", "warning", "note"];
 const STATES = ["stopped", "full", "assigned", "fencing", "folding", "live"];
+
+export const named = (verdict) => (verdict === "pass" ? "passed" : verdict);
 
 // The statuses of all workers that are known, this one first.
 export function workers(status) {

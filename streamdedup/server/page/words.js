@@ -7,7 +7,6 @@ const hours = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
 export const NONE = "–";
-
 export const count = (n) => (n === null || n === undefined ? NONE : whole.format(n));
 
 export const rate = (n) =>
@@ -34,7 +33,9 @@ function scaled(n, units) {
 // An axis has few digits: 1.5 M.
 export const round = (n) => short(n).replace(/\.(\d*?)0+( |$)/, (_, left, end) => (left && `.${left}`) + end);
 
-export const probability = (p) => (p === null || p === undefined ? NONE : p === 0 ? "0" : p.toExponential(1).replace(".0e", "e"));
+export const probability = (p) => (p === null || p === undefined ? NONE : p === 0 ? "0" : p.toExponential(1));
+
+export const limit = (p) => probability(p).replace(".0e", "e");
 
 export const percent = (ratio) => `${Math.floor(ratio * 100)} %`;
 
