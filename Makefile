@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 # A run of the tests starts some 250 processes, and each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-all lowest kernels test-containers check lock format docs bench environment clean
+.PHONY: run test test-page test-all lowest kernels test-containers check lock format docs bench environment clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
@@ -23,6 +23,10 @@ run: $(VENV)/.demo
 PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 10
 test: kernels
 	$(PYTEST) --numprocesses 4 $(if $(filter true,$(CI)),--cpu-max 480) tests $(PYTEST_ARGS)
+
+# The worker's page in chromium.
+test-page: $(VENV)/.dev
+	$(PYTEST) --numprocesses 2 proof/page $(PYTEST_ARGS)
 
 test-all: test
 	$(PYTEST) --numprocesses 5 proof $(PYTEST_ARGS)

@@ -56,6 +56,7 @@ def test_the_package_is_imported_from_the_wheel(site: Path) -> None:
     assert said(site, "-c", code).split() == [str(site / "streamdedup/__init__.py"), __version__]
     assert (site / "streamdedup/config/dedup.yaml").is_file()
     assert (site / "streamdedup/py.typed").is_file()
+    assert (site / "streamdedup/server/page/index.html").is_file()
     assert not (site / "tests").exists()
 
 

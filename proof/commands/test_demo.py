@@ -5,21 +5,26 @@ import os
 import pty
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from streamdedup import settings
 from streamdedup.cli import main
 from streamdedup.commands import demo
+from streamdedup.commands.demo.stay import endless
 from streamdedup.filters.bloom.bloom import Bloom
 from streamdedup.snapshot.format import PAGE_BYTES
-from tests.broker.base import DEADLINE_S
+from tests.broker.base import DEADLINE_S, wait_until
+from tests.server.test_server import ask
 
 EVENTS, DISTINCT, NEVER_FED, TEXT_BYTES = 58_212, 29_596, 100_000, 1_137_875
 ROOT = Path(__file__).parents[2]
@@ -218,6 +223,40 @@ def test_a_missing_broker_is_named_with_its_remedy(
     (needed,) = project["optional-dependencies"]["demo"]
     command = f"{shlex.quote(sys.executable)} -m pip install '{needed}'"
     assert f"which is not installed; install it: {command}\n" in capsys.readouterr().err
+
+
+def test_a_demo_that_stays_serves_its_page_until_it_is_interrupted(tmp_path: Path) -> None:
+    """It prints the address, feeds on, and ends in 0 once it is told to."""
+    with subprocess.Popen([*DEMO, "--stay"], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        try:
+            line = next(line for line in process.stdout if b"http://" in line)
+            port = int(line.decode().strip().rstrip("/").rpartition(":")[2])
+            wait_until(lambda: consumed(port) > 1_000, DEADLINE_S, lambda: "not 1,000 events")
+            assert ask(port, "/")[1].startswith("<!doctype html>")
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 0
+
+
+def consumed(port: int) -> float:
+    """How many events the worker on this port has consumed."""
+    families = text_string_to_metric_families(ask(port, "/metrics")[1])
+    return sum(
+        sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "streamdedup_events_consumed_total"
+    )
+
+
+def test_the_events_that_keep_coming_are_half_duplicates() -> None:
+    """First the data of the demo, then new pages and known ones in turn."""
+    urls = ["a", "b", "a"]
+    assert list(islice(endless(urls), 9)) == [
+        *urls,
+        *("https://example.org/0", "a", "https://example.org/1", "b", "https://example.org/2", "a"),
+    ]
 
 
 def test_a_live_line_on_a_terminal(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def minutes(begun: int = 60, scale: float = 1.0) -> Values:
     }
 
 
-def finding(
+def finding(  # noqa: PLR0917 - a row of a table
     id_: str, severity: str, place: str | None, sentence: str, remedy: str | None, ago_s: float
 ) -> Values:
     """One finding."""

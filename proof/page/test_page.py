@@ -255,7 +255,8 @@ def test_the_keyboard_reaches_all_and_the_focus_is_seen(tab: Tab) -> None:
         page.keyboard.press("Tab")
         name, is_seen = page.evaluate(
             "() => { const on = document.activeElement; const style = getComputedStyle(on); return ["
-            " on === document.body ? 'the end' : on.id || on.dataset.act || on.innerText.replace(/\\s*\\n\\s*/g, '') || on.tagName,"
+            " on === document.body ? 'the end' : on.id || on.dataset.act"
+            " || on.innerText.replace(/\\s*\\n\\s*/g, '') || on.tagName,"
             " parseFloat(style.outlineWidth) >= 2 && style.outlineStyle !== 'none']; }"
         )
         if name == "the end" or name in walked:
@@ -431,12 +432,12 @@ def test_the_documents_of_these_tests_have_the_names_of_a_real_one(
 
 
 def names(value: Any, path: str = "") -> set[str]:
-    """The paths of all leaves. What may be null is below its path, too."""
+    """The paths of all leaves that are not null, and not an empty list."""
     if isinstance(value, dict):
         return {name for key, below in value.items() for name in names(below, f"{path}.{key}")}
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return names(value[0], path)
-    return {path}
+    return set() if value in (None, []) else {path}
 
 
 def test_the_files_of_the_page_are_small() -> None:
