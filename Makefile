@@ -25,7 +25,7 @@ test: kernels
 	$(PYTEST) --numprocesses 4 $(if $(filter true,$(CI)),--cpu-max 480) tests $(PYTEST_ARGS)
 
 # The worker's page in chromium.
-test-page: $(VENV)/.dev
+test-page: kernels
 	$(PYTEST) --numprocesses 2 proof/page $(PYTEST_ARGS)
 
 test-all: test

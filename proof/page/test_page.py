@@ -3,21 +3,14 @@
 import json
 import struct
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files as packaged
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from proof.page.browser import HEIGHT, NARROW, TOKEN, WIDTH, Served, Tab, chromium
 from proof.page.documents import NOW, STATES, Values, healthy, hostile, many, trouble
-from streamdedup.server.pulse import Pulse
-from streamdedup.server.state import document, observe
-from tests.deployment import keyed
-from tests.local import Start, on_virtual_clock
-from tests.memory_deployment import MemoryDeployment
 
 ROOT = Path(__file__).parents[2]
 SEEN = Path(__file__).parent / "seen"
@@ -399,45 +392,6 @@ def test_motion_is_left_out_for_who_wants_none(browser: Browser, served: Served)
     assert page.locator("#sign").evaluate(moving) == "none0s"
     assert page.locator(".bar .part >> nth=0").evaluate(moving) == "none0s"
     tab.context.close()
-
-
-def test_the_documents_of_these_tests_have_the_names_of_a_real_one(
-    tab: Tab, tmp_path: Path
-) -> None:
-    """And the page of a real worker, over a broker in memory, shows its numbers."""
-    real = Values()
-    deployment = MemoryDeployment(tmp_path, partitions=2).create(retention_ms=-1)
-
-    async def scene(start: Start) -> None:
-        async with start(deployment, connect=deployment.connect) as worker:
-            await worker.live()
-            deployment.feed([*keyed(range(10), 2), *keyed(range(10), 2)])
-            await worker.until(lambda: worker.worker.tally.consumed == 20, "20 events")
-            status, pulse = worker.worker.status, Pulse()
-            observe(status, pulse)
-            real.update(document(status, pulse))
-
-    with ThreadPoolExecutor() as threads:  # this thread has the browser's loop
-        threads.submit(on_virtual_clock, scene).result()
-    assert names(real) <= names(trouble()) | names(healthy())
-    page = tab.show(real)
-    topic = deployment.source
-    expect(page.locator("h1")).to_have_text(f"Ready: 2 partitions of {topic} are live")
-    rows = page.evaluate(READ)["rows"]
-    assert [row[0].split(" | ")[0] for row in rows] == [f"{topic}/0", f"{topic}/1"]
-    page.click("tbody .place >> nth=0")
-    details = page.locator(".details").inner_text()
-    assert f"{real['shards'][0]['verdicts']['duplicate']}, " in details
-    assert tab.errors == []
-
-
-def names(value: Any, path: str = "") -> set[str]:
-    """The paths of all leaves that are not null, and not an empty list."""
-    if isinstance(value, dict):
-        return {name for key, below in value.items() for name in names(below, f"{path}.{key}")}
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return names(value[0], path)
-    return set() if value in (None, []) else {path}
 
 
 def test_the_files_of_the_page_are_small() -> None:
