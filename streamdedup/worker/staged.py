@@ -323,7 +323,7 @@ class CopyingWorker:
         self._copier = Copier(settings, meters, now_ms, self._threads, status.not_passed)
         self._status.copying = self._copier.copying
         self._stop = asyncio.Event()
-        self._doing = doing_of(
+        self.doing = doing_of(
             settings,
             connect,
             status.lists,
@@ -359,7 +359,7 @@ class CopyingWorker:
         drain_s = self._settings.delivery.drain_s
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
-                serving(self._settings.server, self._status, self._doing)
+                serving(self._settings.server, self._status, self.doing)
             )
             await until_stopped(
                 self._work(stack),

@@ -129,7 +129,7 @@ class Worker:
         self._purge: Purge | None = None
         self._shards = Assignment(self._deliveries, self._status.meters)
         self._stop = asyncio.Event()
-        self._doing = doing_of(
+        self.doing = doing_of(
             settings,
             connect,
             self._status.lists,
@@ -183,7 +183,7 @@ class Worker:
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
-                serving(self._settings.server, self._status, self._doing)
+                serving(self._settings.server, self._status, self.doing)
             )
             await until_stopped(
                 self._work(stack),
