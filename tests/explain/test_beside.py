@@ -95,6 +95,22 @@ def test_each_batch_is_followed_by_a_rest(tmp_path: Path, monkeypatch: pytest.Mo
     assert rests[0] != threading.get_ident()
 
 
+def test_batches_that_come_without_waiting_are_rested_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One turn of a loop may read all of a fetch: a rest follows each batch of it."""
+    rests = list[None]()
+    monkeypatch.setattr(Turn, "rest", lambda _: rests.append(None))
+
+    async def reading(_asked: Asked, on_progress: OnProgress) -> Answer:
+        before = len(rests)
+        for number in range(50):
+            on_progress(f"{number} events read")
+        return Answer([{}], "", [], [], len(rests) - before)
+
+    found = searched(reading, Asked(keys=[b"k"])).answer
+    assert found is not None
+    assert found.status == 50
+
+
 def test_a_wrong_question_has_the_commands_error(tmp_path: Path) -> None:
     """And its exit status."""
     there = deployed(tmp_path)
