@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 # A run of the tests starts some 250 processes, and each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-page test-all lowest kernels test-containers check lock format docs bench environment clean
+.PHONY: run test test-page test-all chaos lowest kernels test-containers check lock format docs bench environment clean
 
 run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
@@ -30,6 +30,10 @@ test-page: kernels
 
 test-all: test
 	$(PYTEST) --numprocesses 5 proof $(PYTEST_ARGS)
+
+# Faults on a real broker. All take hours; some of them, minutes: make chaos ONLY="visitors drain".
+chaos: kernels
+	$(BIN)/python -m proof chaos $(ONLY)
 
 # The tests without a broker, with the lowest versions that pyproject.toml allows, in build/lowest.  They have wheels for
 # Python 3.11 only, so on another one pip ends at once, instead of compiling them.

@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ("run", "test", "test-page", "test-all", "lowest", "check", "lock", "docs", "bench")
+COMMANDS = (
+    "run",
+    "test",
+    "test-page",
+    "test-all",
+    "chaos",
+    "lowest",
+    "check",
+    "lock",
+    "docs",
+    "bench",
+)
 OF_THIS_PYTHON = f"build/venv-{sys.version_info[0]}.{sys.version_info[1]}{sys.abiflags}"
 
 pytestmark = pytest.mark.skipif(not shutil.which("make"), reason="there is no make")

@@ -28,7 +28,7 @@ from proof.chaos.storms import rebalance_storm, storm_of_kinds
 from proof.chaos.trial import PARTITIONS, Trial
 from proof.chaos.upgrades import upgrade_and_roll_back
 from proof.chaos.versions import OldVersion
-from proof.chaos.visitors import RATE_SHARE_MIN, visit
+from proof.chaos.visitors import BEAT_S_MAX, RATE_SHARE_MIN, visit
 from proof.chaos.worker import STEPS
 
 EXACT = "nothing lost, nothing twice"
@@ -209,11 +209,13 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario(
             "visitors",
-            "HTTP clients that ask for /metrics without pause, and slow ones",
+            "1,000 slow HTTP clients, 24 that ask for /metrics without pause, 20 viewers of the page, 2 that explain;"
+            " 256 descriptors",
             visit,
             rounds=1,
             size=3,
-            promise=f"each probe is answered within 1 s, the rate is {RATE_SHARE_MIN:.0%} or more; {EXACT}",
+            promise=f"each probe of `probe_port` is answered within 1 s, the rate is {RATE_SHARE_MIN:.0%} or more,"
+            f" the beat at most {BEAT_S_MAX * 1000:.0f} ms later; {EXACT}",
         ),
         Scenario(
             "once",

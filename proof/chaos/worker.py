@@ -6,6 +6,7 @@ signal at a step, a disk that fails, or a promise that is broken on purpose, for
 
 import json
 import os
+import resource
 import signal
 import sys
 import threading
@@ -79,6 +80,11 @@ def with_unreadable_snapshots(call: str, error: str) -> Wanted:
 def with_purges(every_s: float) -> Wanted:
     """The worker deletes what it has read of the middle topic so often."""
     return {"purge_every_s": every_s}
+
+
+def with_descriptors(most: int) -> Wanted:
+    """The worker may open so many files and connections."""
+    return {"descriptors": most}
 
 
 def broken(promise: str) -> Wanted:
@@ -264,6 +270,8 @@ def _prepare(wanted: Mapping[str, Any]) -> None:
         _wrap_connection(steps)
         _wrap_shard(steps)
         _give_snapshots(SteppingFs(steps.reached))
+    if "descriptors" in wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted["descriptors"], wanted["descriptors"]))
     if "purge_every_s" in wanted:
         from streamdedup.repartition import purge
 
