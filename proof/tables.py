@@ -1,9 +1,10 @@
-"""`python -m proof tables`: write what is made in docs/: tables of options, metrics, findings, rules; the runbook.
+"""`python -m proof tables`: write what is made in docs/: tables of options, metrics, findings, rules; runbook; schema.
 
 A test holds a rule if it carries `@pytest.mark.rule(NUMBER)`. The number and the words of a rule are the page's.
 """
 
 import ast
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from proof import runbook
+from streamdedup import shape
 from streamdedup.doctor import examine
 from streamdedup.metrics import catalogue, findings
 from streamdedup.settings import reference_markdown
@@ -97,6 +99,7 @@ PAGES: Mapping[str, Callable[[str], str]] = {
     "delivery.md": _with_rules,
     "operate.md": lambda page: _with_tables(page, _findings()),
     "runbook.md": runbook.with_facts,
+    "status.schema.json": lambda _: json.dumps(shape.SCHEMA, indent=1) + "\n",
 }
 
 

@@ -42,6 +42,7 @@ from streamdedup.cli.lists import add_lists
 from streamdedup.cli.pipe import add_pipe
 from streamdedup.cli.plan import add_plan
 from streamdedup.cli.reset import add_reset
+from streamdedup.cli.status import add_status
 from streamdedup.cli.streams import compiling, is_unread, put, say, write
 from streamdedup.cli.trial import EVENTS, add_try
 from streamdedup.errors import (
@@ -86,6 +87,7 @@ def _parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"streamdedup {__version__}")
     commands: Commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands)
+    add_status(commands)
     add_doctor(commands)
     add_try(commands)
     add_audit(commands)
@@ -100,7 +102,7 @@ def _parser() -> Parser:
     return parser
 
 
-WARNED = 3  # the exit status of `doctor` with warnings
+WARNED = 3  # the exit status of `doctor` and `status` with warnings
 _DESCRIPTION = "Drop duplicate events at stream speed, in a few bits a key."
 
 

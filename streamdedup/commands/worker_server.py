@@ -47,9 +47,14 @@ class Answered(NamedTuple):
 
 
 class WorkerServer:
-    """The server at `url`, asked with the token in a file, if there is one. ConfigError if either is wrong."""
+    """The server at `url`, asked with the token in a file, if there is one. ConfigError if either is wrong.
 
-    def __init__(self, url: str, token_file: Path | None = None) -> None:
+    `argument` is the one that has the URL, for messages.
+    """
+
+    def __init__(
+        self, url: str, token_file: Path | None = None, *, argument: str = "--worker"
+    ) -> None:
         self._headers = {"Connection": "close"}
         if token_file is not None:
             self._headers["Authorization"] = f"Bearer {_token(token_file)}"
@@ -57,10 +62,10 @@ class WorkerServer:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            raise _wrong() from None
+            raise _wrong(argument) from None
         plain = not (parts.query or parts.fragment or parts.username or parts.path.strip("/"))
         if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
-            raise _wrong()
+            raise _wrong(argument)
         self._host, self._port, self._is_tls = parts.hostname, port, parts.scheme == "https"
         self.name = f"{parts.scheme}://{parts.netloc}"
 
@@ -141,5 +146,5 @@ def _token(path: Path) -> str:
     return token
 
 
-def _wrong() -> ConfigError:
-    return ConfigError("--worker: must be a URL like http://127.0.0.1:9464, without a path")
+def _wrong(argument: str) -> ConfigError:
+    return ConfigError(f"{argument}: must be a URL like http://127.0.0.1:9464, without a path")

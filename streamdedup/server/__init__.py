@@ -44,7 +44,8 @@ async def serving(
         yield
         return
     questions = Questions(doing.answering) if doing else None
-    served = Served(status, Pulse(), _taken(doing, questions) if doing and questions else ())
+    taken = _taken(doing, questions) if doing and questions else ()
+    served = Served(status, Pulse(), taken, options)
     token = await asyncio.to_thread(Token, options.token_file) if options.token_file else None
     async with AsyncExitStack() as stack:
         if options.port is not None:

@@ -7,7 +7,7 @@ No page holds a key, but in the answer to who has typed it. What others chose is
 # needs of the worker is in `Served`.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from time import monotonic
 
@@ -22,6 +22,8 @@ from streamdedup.server.route import Make, Route, at_once, kept
 from streamdedup.server.runbook import runbook
 from streamdedup.server.state import ready_sentence
 from streamdedup.server.status import Status
+from streamdedup.server.status_routes import status_routes
+from streamdedup.settings import ServerOptions
 from streamdedup.units import escaped
 
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -37,6 +39,7 @@ class Served:
     status: Status
     pulse: Pulse
     taken: Sequence[Route] = ()
+    options: ServerOptions = field(default_factory=ServerOptions)
 
 
 def all_routes(served: Served, clock: Callable[[], float] = monotonic) -> list[Route]:
@@ -46,6 +49,7 @@ def all_routes(served: Served, clock: Callable[[], float] = monotonic) -> list[R
         kept("/metrics", made["/metrics"], clock),  # the more partitions, the longer
         *probes(served),
         *served.taken,
+        *status_routes(served.status, served.pulse, served.options, clock),
         *files(),
         runbook(),
     ]

@@ -1,6 +1,6 @@
 """The document of `/api/status`: all that the page, `streamdedup status` and peers show of a worker, as plain values.
 
-docs/status.schema.json describes it. Of version 1, names are added and never changed. It holds no key. `document` reads
+`streamdedup.shape` describes it: what is added here, is added there. It holds no key. `document` reads
 the worker's status as `status` says; of many partitions it breathes, so that the loop need not wait.
 """
 
@@ -19,13 +19,11 @@ from streamdedup.server.findings import active
 from streamdedup.server.history import NO_EVENTS, Counts, History, Seen
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.status import Copying, Status
+from streamdedup.shape import FINDINGS_MAX, OTHERS_MAX, VERSION
 from streamdedup.units import counted, escaped
 from streamdedup.version import __version__
 
-VERSION = 1
 NOT_PASSED_MAX = 50
-FINDINGS_MAX = 300
-OTHERS_MAX = 1000
 BREATH_S, BREATH_EVERY = 0.0001, 8  # partitions
 
 Values = dict[str, Any]
@@ -89,6 +87,7 @@ def document(
 def _worker(status: Status, *, can_act: bool, address: str | None) -> Values:
     deployed = status.deployed
     return {
+        "instance": status.instance,
         "name": deployed.name,
         "version": __version__,
         "python": platform.python_version(),

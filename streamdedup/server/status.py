@@ -5,6 +5,7 @@ iterating, which no other thread can interrupt. Two numbers on one page may be o
 together are in one value (`counts.Ledger`).
 """
 
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -154,7 +155,7 @@ class Status:
     `output_shared` says that another deployment writes to the output, and how to find it; None if none does, as far as
     is known. `fenced_by_others` are the partitions that it fences. `fates` says, for each outcome that is watched
     (`metrics/prevalence.py`), what becomes of such events. `owners` has client id and host of the member that has each
-    partition (topic and number), as the group's coordinator said last.
+    partition (topic and number), as the group's coordinator said last. `instance` names this process, drawn by chance.
     """
 
     topic: str
@@ -193,6 +194,7 @@ class Status:
     owners: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
     others: Others = field(default_factory=Others)
     began_at: float = field(default_factory=time.monotonic)
+    instance: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def assigned(self) -> frozenset[int] | None:

@@ -1,0 +1,41 @@
+"""`/api/status`: the document about this worker, made once for all who ask within a second.
+
+With the query `local` it is about this worker alone.
+"""
+
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+
+from streamdedup.server.kept import Kept
+from streamdedup.server.pulse import Pulse
+from streamdedup.server.request import JSON, Page, Request
+from streamdedup.server.route import Route
+from streamdedup.server.state import document
+from streamdedup.server.status import Status
+from streamdedup.settings import ServerOptions
+
+PATH = "/api/status"
+LOCAL = "local"
+
+
+def status_routes(
+    status: Status, pulse: Pulse, options: ServerOptions, clock: Callable[[], float]
+) -> list[Route]:
+    """Return the route of the document."""
+    can_act = options.token_file is not None
+
+    def made() -> str:
+        address = f"{options.host}:{status.port}" if status.port else None
+        found = document(status, pulse, can_act=can_act, address=address)
+        return json.dumps(found, separators=(",", ":"), allow_nan=False)
+
+    kept = Kept(made, clock)
+
+    async def answer(request: Request) -> Page:
+        text = await kept.get()
+        if request.query != LOCAL:
+            text = f'{text[:-1]},"peers":null}}'
+        return Page(HTTPStatus.OK, f"{text}\n", JSON)
+
+    return [Route(PATH, answer, gated=True)]
