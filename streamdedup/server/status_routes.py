@@ -1,13 +1,13 @@
 """`/api/status`: the document about this worker, made once for all who ask within a second.
 
-With the query `local` it is about this worker alone.
+With the query `local` it is about this worker alone; without, its peers are in it, as each answered last.
 """
 
-import json
 from collections.abc import Callable
 from http import HTTPStatus
 
 from streamdedup.server.kept import Kept
+from streamdedup.server.peers import Peers, encoded
 from streamdedup.server.pulse import Pulse
 from streamdedup.server.request import JSON, Page, Request
 from streamdedup.server.route import Route
@@ -27,15 +27,15 @@ def status_routes(
 
     def made() -> str:
         address = f"{options.host}:{status.port}" if status.port else None
-        found = document(status, pulse, can_act=can_act, address=address)
-        return json.dumps(found, separators=(",", ":"), allow_nan=False)
+        return encoded(document(status, pulse, can_act=can_act, address=address))
 
     kept = Kept(made, clock)
+    peers = Peers(options.places, status.instance, clock) if options.peers else None
 
     async def answer(request: Request) -> Page:
         text = await kept.get()
         if request.query != LOCAL:
-            text = f'{text[:-1]},"peers":null}}'
+            text = f'{text[:-1]},"peers":{await peers.get() if peers else "null"}}}'
         return Page(HTTPStatus.OK, f"{text}\n", JSON)
 
     return [Route(PATH, answer, gated=True)]

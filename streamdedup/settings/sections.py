@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -92,6 +93,32 @@ HostName = Annotated[str, AfterValidator(_check_host)]
 HOSTS_MAX = 100
 
 
+def _as_peers(value: object) -> object:
+    return (value,) if isinstance(value, str) else _as_tuple(value)
+
+
+def _check_peer(peer: str) -> str:
+    name, _, port = peer.rpartition(":")
+    address = name.removeprefix("[").removesuffix("]") if name.startswith("[") else name
+    if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
+        raise ValueError("has a peer without a port; write host:port, as in dedup-headless:9464")
+    if not _is_address(address) or (":" in address and not name.startswith("[")):
+        _check_host(name)
+    return peer.lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+PeerName = Annotated[str, AfterValidator(_check_peer)]
+PEERS_MAX = 32
+
+
 class ServerOptions(BaseModel):
     """Where the page, metrics and probes are served over HTTP. Anyone who can connect can read them.
 
@@ -131,6 +158,17 @@ class ServerOptions(BaseModel):
         "services and proxies. Under another name it is refused, so that no site can read it through its visitors.",
         examples=[["dedup.example.org"]],
     )
+    peers: Annotated[
+        tuple[PeerName, ...],
+        BeforeValidator(_as_peers, json_schema_input_type=str | list[str]),
+        Field(max_length=PEERS_MAX),
+    ] = Field(
+        default=(),
+        description="The `server.host` and `server.port` of all workers, as a list of `host:port`, or as one name that "
+        "resolves to all of them, such as that of a headless service: the page of each worker then shows all. Only "
+        "these addresses are asked, at most every 2 s, while somebody looks.",
+        examples=["dedup-headless:9464"],
+    )
     token_file: TokenFile | None = Field(
         default=None,
         description="A file holding a token, of 16 characters or more. Whoever has it may ask about keys, save "
@@ -139,6 +177,12 @@ class ServerOptions(BaseModel):
         examples=["/run/secrets/streamdedup/token"],
     )
 
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """The host and the port of each of `peers`."""
+        parts = (peer.rpartition(":") for peer in self.peers)
+        return [(host.strip("[]"), int(port)) for host, _, port in parts]
+
     def conflicts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield each contradiction: the options concerned, the wrong one first, and the reason."""
         if self.probe_port and self.probe_port == self.port:
@@ -146,6 +190,7 @@ class ServerOptions(BaseModel):
                 ("probe_port", "port"),
                 "is the same as server.port; set another one, or unset it: server.port serves the probes, too",
             )
-        for name, value in (("hosts", self.hosts), ("token_file", self.token_file)):
+        unused = ("hosts", self.hosts), ("peers", self.peers), ("token_file", self.token_file)
+        for name, value in unused:
             if value and self.port is None:
                 yield (name, "port"), "means nothing without server.port; set that, or unset it"
