@@ -99,9 +99,9 @@ WRONG = [
     ("server.hosts=[http://a]", "has a name that no host has"),
     ("server.hosts=['a:80']", "has a name that no host has"),
     ("server.hosts=['*.example.org']", "has a name that no host has"),
-    ("server.peers=dedup-headless", "has a peer without a port"),
+    ("server.peers=[dedup-headless]", "has a peer without a port"),
     ("server.peers=['a:9464', 'b:0']", "has a peer without a port"),
-    ("server.peers=http://a:9464", "has a name that no host has"),
+    ("server.peers=['http://a:9464']", "has a name that no host has"),
     ("server.peers=['::1:9464']", "has a name that no host has"),
     ("server.token_file=/none", "cannot be read: No such file"),
 ]
