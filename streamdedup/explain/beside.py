@@ -8,13 +8,15 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.explain import printed
-from streamdedup.explain.of_keys import UNANSWERED
+from streamdedup.explain.event_report import EventReport
+from streamdedup.explain.of_keys import UNANSWERED, KeysReport
 from streamdedup.explain.pace import Pace, RestingSelector
 from streamdedup.explain.run import ListsOf, OnProgress, Scope, ask_event, ask_keys
 from streamdedup.kafka.base import Cluster, Connect
@@ -41,7 +43,7 @@ class Asked:
 class Answer:
     """An answer as `streamdedup explain` gives it: with `--json` and for a person, and the exit status.
 
-    `said` and `said_with_json` are what standard error gets then. Its own text has none of these: they hold keys.
+    `said` and `said_with_json` are what standard error gets then. Their `repr` is left out, since they hold keys.
     """
 
     objects: Sequence[dict[str, Any]] = field(repr=False)
@@ -65,46 +67,39 @@ class Explaining:
 
     async def __call__(self, asked: Asked, on_progress: OnProgress) -> Answer:
         """Return the answer. The errors are those of `ask_keys` and `ask_event`."""
-        threads, settings = Threads.in_caller(), self.settings
+        scope, threads, settings = asked.scope, Threads.in_caller(), self.settings
         async with soon(self.connect, settings.kafka, UNANSWERED) as cluster:
             lists_of = self.lists_for(cluster, threads)
             if asked.at is None:
-                report = await ask_keys(
-                    settings,
-                    cluster,
-                    lists_of,
-                    asked.keys,
-                    scope=asked.scope,
-                    on_progress=on_progress,
-                    threads=threads,
+                keys = partial(ask_keys, settings, cluster, lists_of, asked.keys)
+                return _about_keys(
+                    await keys(scope=scope, on_progress=on_progress, threads=threads)
                 )
-                with closing(report):
-                    found = list(report.answers())
-                    texts = [printed.key_text(report, each) for each in found]
-                    return Answer(
-                        [report.as_json(each) for each in found],
-                        "".join(texts) + printed.notes_below(report.all_notes()),
-                        list(printed.said(report, as_json=False)),
-                        list(printed.said(report, as_json=True)),
-                        report.status(each.status for each in found),
-                    )
-            event = await ask_event(
-                settings,
-                cluster,
-                lists_of,
-                asked.at,
-                asked.offset,
-                scope=asked.scope,
-                on_progress=on_progress,
-                threads=threads,
-            )
-            return Answer(
-                [event.as_json()],
-                printed.event_text(event),
-                list(printed.said(event, as_json=False)),
-                list(printed.said(event, as_json=True)),
-                event.status,
-            )
+            event = partial(ask_event, settings, cluster, lists_of, asked.at, asked.offset)
+            return _about_event(await event(scope=scope, on_progress=on_progress, threads=threads))
+
+
+def _about_keys(report: KeysReport) -> Answer:
+    with closing(report):
+        found = list(report.answers())
+        texts = [printed.key_text(report, each) for each in found]
+        return Answer(
+            [report.as_json(each) for each in found],
+            "".join(texts) + printed.notes_below(report.all_notes()),
+            list(printed.said(report, as_json=False)),
+            list(printed.said(report, as_json=True)),
+            report.status(each.status for each in found),
+        )
+
+
+def _about_event(report: EventReport) -> Answer:
+    return Answer(
+        [report.as_json()],
+        printed.event_text(report),
+        list(printed.said(report, as_json=False)),
+        list(printed.said(report, as_json=True)),
+        report.status,
+    )
 
 
 class Search:
@@ -124,11 +119,6 @@ class Search:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Answer] | None = None
         threading.Thread(target=self._run, name="explain", daemon=True).start()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether there is an answer, or an error."""
-        return self.answer is not None or self.error is not None
 
     def give_up(self) -> None:
         """End the search soon, without an answer. Any thread may call this."""

@@ -15,9 +15,8 @@ from typing_extensions import override
 
 SHARE = 0.1
 OWED_S_MIN = 0.0005  # shorter pieces are added up: a sleep costs some 0.1 ms
-REST_S_MAX = (
-    0.5  # at once; what is left is rested for the next time, so timers are never later than that
-)
+# At once; what is left is rested for the next time, so timers are never later than that.
+REST_S_MAX = 0.5
 
 
 class Pace:

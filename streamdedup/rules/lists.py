@@ -182,9 +182,15 @@ class Lists:
     hash: Hash = MURMUR3
 
     @property
+    def by_section(self) -> dict[str, Matcher]:
+        """The lists that there are, each by its section of the configuration."""
+        both = {"allowlist": self.allow, "blocklist": self.block}
+        return {section: listed for section, listed in both.items() if listed is not None}
+
+    @property
     def are_mapped(self) -> bool:
         """Whether a list is a mapped file, so that `ask` may wait for a disk."""
-        return any(listed is not None and listed.is_mapped for listed in (self.block, self.allow))
+        return any(listed.is_mapped for listed in self.by_section.values())
 
     def ask(
         self, rows: Integers, keys: Column, digests: Digests, hash_: Hash

@@ -184,10 +184,8 @@ class WorkerCollector(Collector):
         family = InfoMetricFamily(
             catalogue.LIST.name.removesuffix("_info"), catalogue.LIST.meaning, labels=["list"]
         )
-        now = self._status.lists.now
-        for which, listed in (("allowlist", now.allow), ("blocklist", now.block)):
-            if listed is not None:
-                family.add_metric([which], {"name": listed.name, "version": listed.version})
+        for which, listed in self._status.lists.now.by_section.items():
+            family.add_metric([which], {"name": listed.name, "version": listed.version})
         return family
 
     def _counts(self) -> Iterator[Family]:

@@ -18,9 +18,7 @@ AT_ONCE = 2
 KEPT_S = 600.0
 KEPT_MAX = 32
 ANSWER_BYTES_MAX = 1 << 18
-LOOKED_AT_S = (
-    60.0  # a search that nobody has looked at for so long leaves its place to the next one
-)
+LOOKED_AT_S = 60.0  # if nobody has looked at a search for so long, the next one may take its place
 
 _TOO_LONG = (
     f"the answer is longer than {ANSWER_BYTES_MAX >> 10} KiB; ask for fewer keys at once, or by `streamdedup explain`"

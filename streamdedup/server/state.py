@@ -14,7 +14,7 @@ from streamdedup.delivery.lifecycle import Delivery, State
 from streamdedup.events import Verdict
 from streamdedup.metrics.counts import ShardMeters
 from streamdedup.metrics.findings import Finding
-from streamdedup.rules.lists import Matcher, Sized
+from streamdedup.rules.lists import Sized
 from streamdedup.server.findings import active
 from streamdedup.server.history import NO_EVENTS, Counts, History, Seen
 from streamdedup.server.pulse import Pulse
@@ -255,21 +255,15 @@ def _copying(copying: Copying, status: Status) -> Values:
 
 
 def _lists(status: Status) -> Iterable[Values]:
-    now, refused = status.lists.now, status.lists.refused
-    named: tuple[tuple[str, Matcher | None], ...] = (
-        ("allowlist", now.allow),
-        ("blocklist", now.block),
-    )
-    for which, listed in named:
-        if listed is not None:
-            yield {
-                "list": which,
-                "name": listed.name,
-                "version": listed.version,
-                "keys": listed.entries if isinstance(listed, Sized) else None,
-                "changes": listed.changes if isinstance(listed, Sized) else None,
-                "refused": refused.get(which),
-            }
+    for which, listed in status.lists.now.by_section.items():
+        yield {
+            "list": which,
+            "name": listed.name,
+            "version": listed.version,
+            "keys": listed.entries if isinstance(listed, Sized) else None,
+            "changes": listed.changes if isinstance(listed, Sized) else None,
+            "refused": status.lists.refused.get(which),
+        }
 
 
 def _others(status: Status) -> Iterable[Values]:

@@ -120,11 +120,10 @@ async def _reloaded(in_force: ListsInForce, loader: Callable[[], ListLoader | No
     if lists is None:
         return Done("this process has no lists in force yet", {"lists": []})
     await lists.reloaded()
-    now, refused = in_force.now, in_force.refused
+    refused = in_force.refused
     found = [
         {"list": which, "name": each.name, "version": each.version, "refused": refused.get(which)}
-        for which, each in (("allowlist", now.allow), ("blocklist", now.block))
-        if each is not None
+        for which, each in in_force.now.by_section.items()
     ]
     parts = [
         f"{each['list']} {each['name']}, version {each['version']}, "
