@@ -9,7 +9,6 @@ const LEFT = 52;
 const TOP = 10;
 const BOTTOM = 24;
 const FLOOR = HEIGHT - BOTTOM;
-const STACK = [...VERDICTS];
 let pointed = null;
 let width = 0; // as it is on the screen, so that texts keep their size
 let step = 0;
@@ -52,8 +51,8 @@ function draw(plot, minutes) {
       set(node.lastChild, "y", at);
       put(node.lastChild, words.round(part * top));
     });
-  keyed(columns, STACK, String, (verdict) => svg("path", { class: verdict }), (node, verdict) => {
-    const below = STACK.slice(0, STACK.indexOf(verdict));
+  keyed(columns, VERDICTS, String, (verdict) => svg("path", { class: verdict }), (node, verdict) => {
+    const below = VERDICTS.slice(0, VERDICTS.indexOf(verdict));
     const path = minutes[verdict].map((value, index) => {
       if (!value) return "";
       const base = below.reduce((sum, each) => sum + (minutes[each][index] ?? 0), 0);
