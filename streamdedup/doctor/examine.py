@@ -14,7 +14,7 @@ The sample comes last: to judge events takes this process's time, which must not
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -58,7 +58,8 @@ _FIRST = "broker-versions"  # the check whose line says that no broker answers
 class Check:
     """A check: its id, what it looks at, in words for the documents, and the function that yields its lines.
 
-    `asks_brokers`: without a broker it is unknown at once. `at_start`: a worker runs it at its start.
+    `asks_brokers`: without a broker it is unknown at once. `at_start`: a worker runs it at its start. `logged` is the
+    line of the log by which the worker itself warns of the same, once its group has admitted it.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Check:
     run: Callable[[Facts], AsyncIterator[Line]]
     asks_brokers: bool = True
     at_start: bool = False
+    logged: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +106,14 @@ CHECKS = (
         "the output's retention against the filter's memory",
         topics.retention,
         at_start=True,
+        logged="output_forgets_first",
     ),
     Check(
         "topic-timestamps",
         "whose times the output keeps, and their limits",
         topics.timestamps,
         at_start=True,
+        logged="window_unprotected",
     ),
     Check("control-topic", "the topic of single changes of the block list", topics.control),
     Check(
@@ -129,7 +133,7 @@ CHECKS = (
     Check("group-meaning", "whether members and offsets go by this configuration", groups.meaning),
     Check("group-partitions", "partitions that no member has", groups.unserved),
     Check("group-offsets", "offsets that another program committed", groups.offsets),
-    Check("group-unread", "what is unread, since when, and whether it is read on", groups.unread),
+    Check(groups.UNREAD, "what is unread, since when, and whether it is read on", groups.unread),
     Check(
         "open-transactions", "transactions that stay open on input or output", groups.transactions
     ),
@@ -210,7 +214,7 @@ async def examine(
     facts = Facts(settings, connect)
     try:
         found = await asyncio.gather(*(_examined(check, facts, reached) for check in CHECKS))
-        lines = [line for of_check in found for line in of_check]
+        lines = groups.referred([line for of_check in found for line in of_check], facts.settings)
         trouble = await reached
         lines += await _sampled(take_sample) if trouble is None else _unsampled()
     finally:
@@ -329,7 +333,7 @@ async def log_at_start(settings: Settings, topology: Topology, connect: Connect)
     try:
         async with asyncio.timeout(START_S_MAX):
             chosen = [check for check in CHECKS if check.at_start]
-            found = await asyncio.gather(*(_lines_of(check, facts) for check in chosen))
+            found = await asyncio.gather(*(_lines_at_start(check, facts) for check in chosen))
     except TimeoutError:
         return
     finally:
@@ -347,3 +351,15 @@ async def log_at_start(settings: Settings, topology: Topology, connect: Connect)
         **shown,
         remedy="`streamdedup doctor` looks at more",
     )
+
+
+async def _lines_at_start(check: Check, facts: Facts) -> list[Line]:
+    """Return the lines of a check; of a warning that the worker logs itself, the name of that line."""
+    lines = await _lines_of(check, facts)
+    if check.logged is None:
+        return lines
+    see = f"see the line `{check.logged}`"
+    return [
+        replace(line, sentence=see, remedy=None) if line.status is Status.WARNING else line
+        for line in lines
+    ]

@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from streamdedup.doctor.facts import Extents, Facts, for_each
-from streamdedup.doctor.lines import Line, failure, ok, unknown, warning
+from streamdedup.doctor.lines import Line, Status, failure, ok, unknown, warning
 from streamdedup.kafka.base import Cluster
 from streamdedup.kafka.groups import NEWER_REMEDY, SHARE_REMEDY, UNSERVED_REMEDY, InForce
 from streamdedup.kafka.offsets import Committed
@@ -20,9 +21,12 @@ from streamdedup.metrics.findings import (
     PARTITIONS_UNSERVED,
     Kind,
 )
+from streamdedup.settings import Settings
 from streamdedup.settings.meaning import Meaning, shown_check, whose
 from streamdedup.units import counted, lasting, moment
 
+UNREAD = "group-unread"
+SAY_WHY = ("output-writers", "filter-room")  # the checks that find why a partition stands still
 SHOWN_MAX = 5  # members in one line
 STANDS_S = 4.0  # how long a partition with unread events may commit nothing before it stands still
 STANDS_EVERY_S = 0.5
@@ -173,11 +177,33 @@ def _moving(
             f"{_waiting({number: behind[number]}, times)}, and no offset was committed for {STANDS_S:g} s although the"
             " group has members: the partition stands still",
             "look at /readyz of the worker that has it, or for `shard_stopped`, `filter_full` and `doubt` in its log"
-            " (docs/runbook.md), and at the lines of output-writers and filter-room here",
+            " (docs/runbook.md)",
             f"{topic}/{number}",
         )
     if moved:
         yield ok(f"{_waiting({n: behind[n] for n in moved}, times)}, and it is read on", topic)
+
+
+def referred(lines: Iterable[Line], settings: Settings) -> list[Line]:
+    """Return the lines of all checks; that of a partition that stands still refers to the failure that says why.
+
+    `settings` are those of the shards.
+    """
+    lines = list(lines)
+    why = {
+        line.place: line.check
+        for line in lines
+        if line.check in SAY_WHY and line.status is Status.FAILURE
+    }
+    made = list[Line]()
+    for line in lines:
+        topic, _, number = (line.place or "").rpartition("/")
+        check = why.get(f"{settings.sink.topic}/{number}")
+        if line.check == UNREAD and topic == settings.source.topic and check:
+            made.append(replace(line, remedy=f"see the line of {check}"))
+        else:
+            made.append(line)
+    return made
 
 
 def _waiting(behind: Mapping[int, int], times: Mapping[int, int]) -> str:

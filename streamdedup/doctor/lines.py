@@ -42,7 +42,8 @@ class Line:
     def text(self) -> str:
         """The line for a person."""
         found = f" [{self.finding.id}]" if self.finding else ""
-        place = f"{self.place}: " if self.place else ""
+        is_said = not self.place or self.sentence.startswith(f"{self.place} ")
+        place = "" if is_said else f"{self.place}: "
         remedy = f"; {self.remedy}" if self.remedy else ""
         return f"{self.status:<8} {self.check}{found}: {place}{self.sentence}{remedy}"
 

@@ -67,8 +67,8 @@ async def writers(facts: Facts) -> AsyncIterator[Line]:
         )
         return
     errors = await _second_writers(facts, output, written)
-    for error in errors:
-        for line in of_error(error):
+    for number, error in errors.items():
+        for line in of_error(error, f"{output.name}/{number}"):
             yield replace(line, finding=SECOND_WRITER)
     nobodys = [n for n, end in sorted(written.stable.items()) if end and n not in written.labels]
     if nobodys:
@@ -112,8 +112,10 @@ def _labels(committed: Mapping[int, Committed], output: Topic) -> dict[int, int]
     return {n: note.label for n, note in ours.items()}
 
 
-async def _second_writers(facts: Facts, output: Topic, written: _Written) -> list[DeliveryError]:
-    """Return the errors by which a worker would stop: for each partition with a foreign event above our label."""
+async def _second_writers(
+    facts: Facts, output: Topic, written: _Written
+) -> dict[int, DeliveryError]:
+    """Return the error by which a worker would stop, of each partition with a foreign event above our label."""
     stable, labels = written
     above = sorted(n for n, label in labels.items() if label < stable.get(n, 0))
 
@@ -127,7 +129,7 @@ async def _second_writers(facts: Facts, output: Topic, written: _Written) -> lis
     found = await facts.once(
         "foreign events", lambda cluster: for_each(above, partial(ask, cluster))
     )
-    return [error for error in found.values() if error is not None]
+    return {number: error for number, error in found.items() if error is not None}
 
 
 async def _first_event(

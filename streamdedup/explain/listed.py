@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.events import Column
-from streamdedup.rules.lists import Cause, Lists, Match
+from streamdedup.events import Column, Integers
+from streamdedup.rules.lists import NOT_VERIFIED, Cause, Causes, Lists, Match, Matcher, Matches
 
 _HELD = {"address": "the whole key", "domain": "its domain or host"}
 
@@ -69,16 +69,22 @@ def listed(lists: Lists, keys: Column) -> dict[int, Listed]:
     if block is None or not len(keys):
         return {}
     rows, digests = np.arange(len(keys)), lists.hash.of_column(keys)
-    screened = lists.screen(rows, keys, digests, lists.hash)
-    hits = np.union1d(screened.rows, screened.exempt)
-    if not len(hits):
-        return {}
-    exempt = set(screened.exempt.tolist())
-    matches = block.match(keys.take(hits), digests[hits])
-    causes = block.causes(keys.take(hits), digests[hits], matches)
+    matches = block.match(keys, digests)
+    blocked = lists.exempted(rows, keys, digests, matches, NOT_VERIFIED)
+    exempt, found = blocked.exempt, matches[blocked.exempt]
+    why = block.causes(keys.take(exempt), digests[exempt], found)
     return {
-        row: Listed(
-            block.name, block.version, Match(match), row in exempt, causes.each[causes.which[at]]
+        **_by_row(block, blocked.rows, blocked.matches, blocked.causes, exempt=False),
+        **_by_row(block, exempt, found, why, exempt=True),
+    }
+
+
+def _by_row(
+    block: Matcher, rows: Integers, matches: Matches, causes: Causes, *, exempt: bool
+) -> dict[int, Listed]:
+    return {
+        row: Listed(block.name, block.version, Match(match), exempt, causes.each[which])
+        for row, match, which in zip(
+            rows.tolist(), matches.tolist(), causes.which.tolist(), strict=True
         )
-        for at, (row, match) in enumerate(zip(hits.tolist(), matches.tolist(), strict=True))
     }

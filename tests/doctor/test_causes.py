@@ -410,6 +410,37 @@ def test_each_check_finds_its_cause(
     assert not any(KEY.decode() in line.text for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("cause", "check"),
+    [
+        (_foreign, "output-writers"),
+        (_filter(kind="bloom", capacity=20, on_full="stop"), "filter-room"),
+    ],
+)
+def test_a_partition_that_stands_still_refers_to_the_cause(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cause: Callable[[Stage, pytest.MonkeyPatch], None],
+    check: str,
+) -> None:
+    """The line that says why has its place and its remedy; another partition's is where to look."""
+    monkeypatch.setattr(groups, "STANDS_S", 0.3)
+    monkeypatch.setattr(groups, "STANDS_EVERY_S", 0.1)
+    stage = Stage(tmp_path)
+    cause(stage, monkeypatch)
+    for partition in range(2):
+        stage.feed([KEY], partition)
+    stage.has_members(monkeypatch)
+    lines = stage.look().lines
+    failures = [line.place for line in lines if line.check == check and line.status is FAILURE]
+    assert failures == [f"{stage.sink}/0"]
+    first, second = [line for line in lines if line.check == "group-unread"]
+    assert (first.place, first.remedy) == (f"{stage.source}/0", f"see the line of {check}")
+    assert "stands still" in first.sentence
+    assert second.place == f"{stage.source}/1"
+    assert str(second.remedy).startswith("look at /readyz")
+
+
 def test_each_check_has_a_cause() -> None:
     """So that none is left which nothing can make say anything."""
     assert {case.check for case in CASES} == {check.id for check in (*CHECKS, *OF_SAMPLE)}

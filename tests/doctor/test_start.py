@@ -6,7 +6,7 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from streamdedup.doctor.examine import log_at_start
+from streamdedup.doctor.examine import CHECKS, log_at_start
 from streamdedup.kafka.topics import Topic, Topology
 from streamdedup.testing import MemoryBroker, connected_to
 from tests.doctor.stage import Stage
@@ -34,10 +34,10 @@ def topology_of(broker: MemoryBroker) -> Topology:
 async def test_one_line_says_what_is_wrong(tmp_path: Path) -> None:
     """By the texts of doctor; without a question to a broker, and soon."""
     stage = Stage(tmp_path)
-    stage.topic(stage.sink, settings={"retention.ms": "1000"})
+    stage.topic(stage.sink, settings={"max.message.bytes": "1000"})
     line, seconds = await said_of(stage, topology_of(stage.broker))
     assert (line["event"], line["log_level"]) == ("start_checked", "warning")
-    assert "warning  topic-retention [output-forgets-first]: " in str(line["warning"])
+    assert f"warning  topic-sizes: {stage.sink}: max.message.bytes=1000" in str(line["warning"])
     assert seconds < BUSY * TAKES_S_MAX
 
 
@@ -57,6 +57,24 @@ class Started:
 
     def __init__(self, directory: Path, start: Start) -> None:
         self.stage, self.start = Stage(directory), start
+
+
+@over(Started)
+async def test_what_has_a_line_of_its_own_is_not_said_twice(started: Started) -> None:
+    """The line of the start names it, and leaves reason and remedy to it."""
+    stage = started.stage
+    stage.config["filter"] = {"kind": "window", "capacity": 1000, "retention": "7d"}
+    short = {"retention.ms": "1000", "message.timestamp.after.max.ms": str(1 << 62)}
+    stage.topic(stage.sink, settings=short)
+    async with started.start(stage.there, connect=connected_to(stage.broker)) as worker:
+        await worker.live()
+    (line,) = worker.lines("start_checked")
+    logged = [check.logged for check in CHECKS if check.logged]
+    assert line["warning"] == [
+        f"warning  topic-retention [output-forgets-first]: see the line `{logged[0]}`",
+        f"warning  topic-timestamps: {stage.sink}: see the line `{logged[1]}`",
+    ]
+    assert [len(worker.lines(name)) for name in logged] == [1, 1]
 
 
 @over(Started)
