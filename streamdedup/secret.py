@@ -159,14 +159,22 @@ def is_word(token: str) -> bool:
     return re.fullmatch("[!-~]+", token) is not None
 
 
+def is_address(host: str) -> bool:
+    """Return whether a host is an address, of IPv4 or IPv6, without brackets."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback(host: str) -> bool:
     """Return whether what is sent to `host` stays on this machine: `localhost`, or an address of the loopback."""
     if host.lower().removesuffix(".") == "localhost":
         return True
-    try:
-        address = ip_address(host)
-    except ValueError:
+    if not is_address(host):
         return False
+    address = ip_address(host)
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
 

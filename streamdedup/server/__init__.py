@@ -44,8 +44,8 @@ async def serving(
         yield
         return
     questions = Questions(doing.answering) if doing else None
-    taken = _taken(doing, questions) if doing and questions else ()
-    served = Served(status, Pulse(), taken, options)
+    token_routes = _token_routes(doing, questions) if doing and questions else ()
+    served = Served(status, Pulse(), token_routes, options)
     token = await asyncio.to_thread(Token, options.token_file) if options.token_file else None
     async with AsyncExitStack() as stack:
         if options.port is not None:
@@ -66,17 +66,17 @@ async def serving(
         yield
 
 
-def _taken(doing: Doing, questions: Questions) -> list[Route]:
+def _token_routes(doing: Doing, questions: Questions) -> list[Route]:
     """Return the routes for those who have the token."""
     submit = partial(asyncio.run_coroutine_threadsafe, loop=asyncio.get_running_loop())
     return [*asking_routes(questions, doing.check), *acting_routes(doing, submit)]
 
 
 @asynccontextmanager
-async def _listening(host: str, port: int, of: Routes, option: str) -> AsyncIterator[int]:
+async def _listening(host: str, port: int, routes: Routes, option: str) -> AsyncIterator[int]:
     """Serve these routes; yield the port."""
-    listener = await asyncio.to_thread(Listener, host, port, of, option=option)
-    log.info("server_listens", host=host, port=listener.port, pages=of.paths)
+    listener = await asyncio.to_thread(Listener, host, port, routes, option=option)
+    log.info("server_listens", host=host, port=listener.port, pages=routes.paths)
     try:
         yield listener.port
     finally:
@@ -88,12 +88,9 @@ async def _listening(host: str, port: int, of: Routes, option: str) -> AsyncIter
 
 
 async def _watch(served: Served, token: Token | None, questions: Questions | None) -> None:
-    """Look at findings and counts every second, so that their times are known; and at the token's file.
-
-    Forget answers that are too old.
-    """
+    """Every second, look at findings and counts, to know their times, and at the token's file; sweep old answers."""
     while True:
-        # Of many partitions it takes as long as a page; a file may be on a network.
+        # With many partitions this takes as long as a page; a file may be on a network.
         await asyncio.to_thread(observe, served.status, served.pulse)
         if token is not None:
             await asyncio.to_thread(token.look)

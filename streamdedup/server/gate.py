@@ -8,8 +8,8 @@ import hmac
 import re
 from collections.abc import Iterable
 from http import HTTPStatus
-from ipaddress import ip_address
 
+from streamdedup.secret import is_address
 from streamdedup.server.request import Refused, Request
 from streamdedup.server.token import Token
 
@@ -31,7 +31,7 @@ class Gate:
     def check_host(self, request: Request) -> None:
         """Raise Refused if the request is for the name of another site, or for none."""
         name = host_of(request.headers.get("host", ""))
-        if name not in self._hosts and not _is_address(name):
+        if name not in self._hosts and not is_address(name):
             raise Refused(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "this worker does not answer to that host; ask by its address, or add the name to server.hosts",
@@ -54,11 +54,3 @@ def host_of(header: str) -> str:
     """Return the name or address in a `Host` header, in lower case, without port and brackets; empty if it has none."""
     found = _HOST.fullmatch(header.lower())
     return (found[1] or found[2]).removesuffix(".") if found else ""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -29,26 +29,24 @@ from streamdedup.units import escaped
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
-PROBES = ("/livez", "/readyz")
-
-
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the pages show, and the routes of asking and acting."""
+    """What the pages show, and the routes for those who have the token."""
 
     status: Status
     pulse: Pulse
-    taken: Sequence[Route] = ()
+    token_routes: Sequence[Route] = ()
     options: ServerOptions = field(default_factory=ServerOptions)
 
 
 def all_routes(served: Served, clock: Callable[[], float] = monotonic) -> list[Route]:
     """Return all routes of a worker."""
-    made = pages(served.status, served.pulse)
     return [
-        kept("/metrics", made["/metrics"], clock),  # the more partitions, the longer
+        kept(
+            "/metrics", _metrics(served.status, served.pulse), clock
+        ),  # the more partitions, the longer
         *probes(served),
-        *served.taken,
+        *served.token_routes,
         *status_routes(served.status, served.pulse, served.options, clock),
         *files(),
         runbook(),
@@ -57,19 +55,23 @@ def all_routes(served: Served, clock: Callable[[], float] = monotonic) -> list[R
 
 def probes(served: Served) -> list[Route]:
     """Return the routes that `server.probe_port` has."""
-    made = pages(served.status, served.pulse)
-    return [at_once(path, made[path]) for path in PROBES]
+    return [at_once(path, make) for path, make in _probes(served.status, served.pulse).items()]
 
 
 def pages(status: Status, pulse: Pulse) -> Mapping[str, Make]:
-    """Return, for each path, the function that makes its page."""
+    """Return, for the paths of metrics and probes, the functions that make their pages."""
+    return {"/metrics": _metrics(status, pulse), **_probes(status, pulse)}
+
+
+def _metrics(status: Status, pulse: Pulse) -> Make:
     registry = CollectorRegistry()
     registry.register(WorkerCollector(status, pulse))
     ProcessCollector(registry=registry)
+    return lambda: Page(HTTPStatus.OK, generate_latest(registry).decode(), PROMETHEUS_TEXT)
+
+
+def _probes(status: Status, pulse: Pulse) -> Mapping[str, Make]:
     return {
-        "/metrics": lambda: Page(
-            HTTPStatus.OK, generate_latest(registry).decode(), PROMETHEUS_TEXT
-        ),
         "/livez": lambda: _probe("alive", (found.text for found in stalled(pulse))),
         "/readyz": lambda: _readyz(status, pulse),
     }

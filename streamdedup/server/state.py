@@ -1,7 +1,7 @@
 """The document of `/api/status`: all that the page, `streamdedup status` and peers show of a worker, as plain values.
 
-`streamdedup.shape` describes it: what is added here, is added there. It holds no key. `document` reads
-the worker's status as `status` says; of many partitions it breathes, so that the loop need not wait.
+`streamdedup.shape` describes it; add to both. It holds no key. Any thread may call `document`, as `Status` allows. With
+many partitions it pauses now and then, so that the worker's loop need not wait for the interpreter.
 """
 
 import math
@@ -33,7 +33,7 @@ _VERDICTS = tuple(verdict.name.lower() for verdict in Verdict)
 
 
 def observe(status: Status, pulse: Pulse) -> None:
-    """Look at the worker once, for its findings and its history. To be called once a second, in one thread."""
+    """Look at the worker once, for its findings and its history. Call it once a second, in one thread at a time."""
     failures, _ = active(status, pulse)
     deliveries, meters = dict(status.deliveries), status.meters.shards
     seen = {}
@@ -269,13 +269,12 @@ def _lists(status: Status) -> Iterable[Values]:
 def _others(status: Status) -> Iterable[Values]:
     for partition in status.theirs[:OTHERS_MAX]:
         owner, host = status.owners.get((status.topic, partition), (None, None))
-        lag = status.others.lags.get(partition)
         yield {
             "topic": status.topic,
             "partition": partition,
             "owner": owner,
             "host": host,
-            "lag": lag,
+            "lag": status.others.lags.get(partition),
         }
 
 

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from ipaddress import ip_address
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from streamdedup.kafka.options import Name
-from streamdedup.secret import RegularFile, TokenFile
+from streamdedup.secret import RegularFile, TokenFile, is_address
+from streamdedup.shape import PEERS_MAX
 from streamdedup.units import LocalPath, count, seconds
 
 
@@ -102,21 +102,12 @@ def _check_peer(peer: str) -> str:
     address = name.removeprefix("[").removesuffix("]") if name.startswith("[") else name
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
         raise ValueError("has a peer without a port; write host:port, as in dedup-headless:9464")
-    if not _is_address(address) or (":" in address and not name.startswith("[")):
+    if not is_address(address) or (":" in address and not name.startswith("[")):
         _check_host(name)
     return peer.lower()
 
 
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
 PeerName = Annotated[str, AfterValidator(_check_peer)]
-PEERS_MAX = 32
 
 
 class ServerOptions(BaseModel):

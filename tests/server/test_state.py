@@ -31,10 +31,7 @@ def shown(worker: LocalWorker) -> dict[str, Any]:
 
 async def settled(worker: LocalWorker, events: int) -> None:
     """Wait until so many events are decided and committed."""
-    await worker.until(
-        lambda: shown(worker)["totals"]["verdicts"] and worker.worker.tally.consumed == events,
-        f"{events} events",
-    )
+    await worker.until(lambda: worker.worker.tally.consumed == events, f"{events} events")
 
 
 def test_the_document_counts_what_was_decided(deployment: MemoryDeployment) -> None:
@@ -59,9 +56,8 @@ def test_the_document_counts_what_was_decided(deployment: MemoryDeployment) -> N
         }
         assert after["totals"]["minute"] == after["totals"]["verdicts"]
         assert [shard["keys"] for shard in after["shards"]] == [5, 5]
-        assert {shard["capacity"] for shard in after["shards"]} == {
-            3000
-        }  # half, and some for chance
+        # Half of the capacity, and some for chance.
+        assert [shard["capacity"] for shard in after["shards"]] == [3000, 3000]
         assert {shard["state"] for shard in after["shards"]} == {"live"}
         assert [shard["lag"] for shard in after["shards"]] == [0, 0]
         assert [shard["oldest_unread_s"] for shard in after["shards"]] == [0, 0]
