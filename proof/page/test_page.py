@@ -4,6 +4,7 @@ import json
 import struct
 from collections.abc import Iterator
 from importlib.resources import files as packaged
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,47 @@ def test_it_asks_less_often_if_nobody_answers_and_says_since_when(tab: Tab) -> N
     tab.served.document = healthy(3)
     expect(page.locator("h1")).to_have_text("Ready: 3 partitions of events are live")
     assert "as of" not in page.locator("header").inner_text()
+
+
+def test_a_worker_that_has_ended_has_said_why_in_its_log(tab: Tab) -> None:
+    """Nothing else is left to ask."""
+    page = tab.show(healthy())
+    page.route("**/api/status", lambda route: route.abort())
+    expect(page.locator("#since")).to_have_text(
+        "since 08:00:00, it does not answer; if it has ended, the end of its log says why. Asking again in 4 s."
+    )
+
+
+def test_a_row_is_one_line_also_if_its_topic_has_a_long_name(tab: Tab) -> None:
+    """The arrow that shows that a row opens takes no room; a name of two lines begins in the row's first."""
+    for topic, lines in (("demo-homepages", 1), ("events-of-all-shops-in-europe", 2)):
+        status = healthy()
+        status["worker"]["topic"] = topic
+        page = tab.show(status)
+        row, place, lag = (
+            page.locator(f"#partitions tbody tr:first-child {part}").bounding_box()
+            for part in (".c-place", ".place", ".c-lag")
+        )
+        assert row and place and lag
+        line = float(page.evaluate("parseFloat(getComputedStyle(document.body).lineHeight)"))
+        assert place["height"] == lines * line
+        assert row["height"] < lines * line + 12
+        assert place["y"] == pytest.approx(lag["y"] + 5, abs=2)
+
+
+@pytest.mark.parametrize("width", [NARROW, 400, WIDTH])
+def test_no_time_below_the_plot_touches_its_neighbor(tab: Tab, width: int) -> None:
+    """At whichever minute of the hour, and however narrow the screen is."""
+    tab.page.set_viewport_size({"width": width, "height": HEIGHT})
+    for minute in range(15):
+        status = healthy()
+        status["minutes"]["first"] += minute * 60
+        page = tab.show(status)
+        ends = page.evaluate(
+            "[...document.querySelectorAll('#plot .axis text')].map((e) => e.getBoundingClientRect())"
+            ".map((box) => [box.left, box.right]).sort((a, b) => a[0] - b[0])"
+        )
+        assert all(before[1] + 4 < after[0] for before, after in pairwise(ends)), ends
 
 
 def test_the_filter_leaves_what_matches_each_word(tab: Tab) -> None:

@@ -43,7 +43,7 @@ async function ask() {
     wait = EVERY_MS;
   } catch (error) {
     awaySince ??= Date.now();
-    awayBecause = error.message.startsWith("it answered") ? error.message : "it does not answer";
+    awayBecause = error.message.startsWith("it answered") ? error.message : "it does not answer; if it has ended, the end of its log says why";
     wait = Math.min(wait * 1.6, AWAY_MS_MAX);
   }
   asking = false;

@@ -9,6 +9,7 @@ const LEFT = 52;
 const TOP = 10;
 const BOTTOM = 24;
 const FLOOR = HEIGHT - BOTTOM;
+const LABELS_PX = 48; // a time, half, and `now`
 let pointed = null;
 let width = 0; // as it is on the screen, so that texts keep their size
 let step = 0;
@@ -66,7 +67,7 @@ function draw(plot, minutes) {
 
 function marks(axis, minutes) {
   const begun = minutes.pass.findIndex((value) => value !== null);
-  const quarter = [...Array(60).keys()].filter((index) => Math.round(minutes.first / 60 + index) % 15 === 0 && index < 57);
+  const quarter = [...Array(60).keys()].filter((index) => Math.round(minutes.first / 60 + index) % 15 === 0 && (60 - index) * step > LABELS_PX);
   const labels = [...quarter.map((index) => ({ at: index, text: words.minute(minutes.first + index * 60), anchor: "middle" })), { at: 60, text: "now", anchor: "end" }];
   if (begun > 8) labels.push({ at: begun / 2, text: begun > 20 ? "this worker had not begun" : "", anchor: "middle", y: FLOOR - 12 });
   keyed(axis, [...labels, { mark: true }], (label) => (label.mark ? "mark" : `${label.text}`),
