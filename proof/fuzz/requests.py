@@ -68,7 +68,8 @@ def _answer(data: bytes, piece_bytes: int) -> Page | Refused | None:
         page: Page | Refused = _page(request)
     except Refused as refused:
         page = refused
-    _check(exchange.answer(page.page if isinstance(page, Refused) else page), exchange.method)
+    answer = exchange.answer(page.page if isinstance(page, Refused) else page)
+    _check(b"".join(answer), exchange.method)
     return page
 
 

@@ -19,6 +19,7 @@ from streamdedup.server.route import Route, Routes, answered
 CONNECTIONS_MAX = 32
 REQUEST_S_MAX = 5.0  # until it is whole
 SEND_S_MAX = 5.0
+SEND_BUFFER_BYTES = 128 << 10  # Linux holds twice as much of an answer that is not read
 READ_REST_S = 0.1  # a request in parts is read ten times a second, however many parts there are
 
 # What a refused client still sends is read, or its system would throw away our answer before it is read.
@@ -113,7 +114,8 @@ class Listener:
         with suppress(OSError):  # TimeoutError is one
             page = await self._page(connection, exchange)
             async with asyncio.timeout(SEND_S_MAX):
-                await self._loop.sock_sendall(connection, exchange.answer(page))
+                for part in exchange.answer(page):
+                    await self._loop.sock_sendall(connection, part)
             connection.shutdown(socket.SHUT_WR)
             if not exchange.is_read:
                 self._leaving[connection] = self._answering.pop(connection)
@@ -177,6 +179,7 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         # Connections that were closed a moment ago do not block the port. A port in use is still refused.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         listening.setblocking(False)
         listening.bind(address)
         listening.listen(WAITING_MAX)

@@ -20,6 +20,7 @@ HEADERS_MAX = 100
 BODY_BYTES_MAX = 64 << 10
 # With the frames of its chunks. Chunks of one byte take six bytes each, and no client needs them.
 SENT_BYTES_MAX = HEAD_BYTES_MAX + 2 * BODY_BYTES_MAX
+ALONE_BYTES_MIN = 16 << 10  # of a content that is sent without being copied behind its head
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
@@ -42,12 +43,25 @@ ALWAYS = (
 
 
 class Page(NamedTuple):
-    """An answer to a request. `headers` are those that not every answer has."""
+    """An answer to a request. `headers` are those that not every answer has.
+
+    `shared` has the text as bytes, in place of `text`, if many clients get the same page: so they are in memory once.
+    """
 
     status: HTTPStatus
     text: str
     content_type: str = PLAIN_TEXT
     headers: tuple[tuple[str, str], ...] = ()
+    shared: bytes | None = None
+
+    def for_many(self) -> "Page":
+        """Return the same page, with its bytes made for all who get it."""
+        return self._replace(text="", shared=self.content)
+
+    @property
+    def content(self) -> bytes:
+        """The text as it is sent."""
+        return self.text.encode(errors="replace") if self.shared is None else self.shared
 
 
 class Refused(Exception):  # noqa: N818 - no error of ours, but an answer
@@ -186,9 +200,9 @@ class Exchange:
             h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
         )
 
-    def answer(self, page: Page) -> bytes:
-        """Return the bytes of the answer."""
-        content = page.text.encode(errors="replace")
+    def answer(self, page: Page) -> list[bytes]:
+        """Return the bytes of the answer, in one part or two: a long content is not copied."""
+        content = page.content
         headers = [
             ("Date", formatdate(usegmt=True)),
             ("Content-Type", page.content_type),
@@ -199,7 +213,11 @@ class Exchange:
         head = h11.Response(
             status_code=page.status, headers=headers, reason=page.status.phrase.encode()
         )
-        return self._sent(head) + (b"" if self.method == "HEAD" else content)
+        sent = self._sent(head)
+        if self.method == "HEAD":
+            return [sent]
+        # Short parts are sent at once: the system would hold the second back until the first has arrived.
+        return [sent, content] if len(content) > ALONE_BYTES_MIN else [sent + content]
 
     def _begun(self, event: h11.Request) -> Request:
         names = [name for name, _ in event.headers]

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from http import HTTPStatus
 from inspect import isawaitable
 from time import monotonic
@@ -54,7 +53,7 @@ def kept(
     path: str, make: Make, clock: Callable[[], float] = monotonic, *, gated: bool = False
 ) -> Route:
     """Return the route of a page that takes long: made in a thread, once for all who ask within a second."""
-    page = Kept(partial(_made, path, make), clock)
+    page = Kept(lambda: _made(path, make).for_many(), clock)
 
     async def answer(_: Request) -> Page:
         return await page.get()

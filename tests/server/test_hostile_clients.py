@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -13,7 +14,8 @@ import pytest
 from streamdedup.server.kept import KEPT_S
 from streamdedup.server.listener import Listener
 from streamdedup.server.pulse import Pulse
-from streamdedup.server.route import Routes, at_once
+from streamdedup.server.request import Page
+from streamdedup.server.route import Routes, at_once, kept
 from streamdedup.server.routes import Served, all_routes
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.server.test_server import HOST, ask, page, status
@@ -21,6 +23,9 @@ from tests.server.test_server import HOST, ask, page, status
 PROBES = 30
 SLOW = 40
 ASKERS = 24
+UNREADING = 8
+LARGE_BYTES = 8 << 20
+LARGE_ASKED = b"GET /large HTTP/1.1\r\nHost: worker\r\n\r\n"
 
 
 @pytest.fixture
@@ -120,6 +125,41 @@ def test_slow_clients_starve_no_probe(listener: Listener) -> None:
             held.enter_context(connected(listener.port))
         paths = ("/livez", "/readyz") * PROBES
         assert sum(is_well(listener.port, path) for path in paths) == len(paths)
+
+
+# --- those who do not read the answer ---
+
+
+@contextmanager
+def large() -> Iterator[Listener]:
+    """A server of a page that is larger than what the system holds of an answer."""
+    text = "x" * LARGE_BYTES
+    made = Listener(HOST, 0, Routes([kept("/large", lambda: Page(HTTPStatus.OK, text))]))
+    try:
+        yield made
+    finally:
+        made.close()
+        made.join(DEADLINE_S)
+
+
+def test_those_who_do_not_read_share_one_answer() -> None:
+    """However many they are, its bytes are in memory once."""
+    with large() as listener, ExitStack() as held:
+        tracemalloc.start()
+        held.callback(tracemalloc.stop)
+        for _ in range(UNREADING):
+            client = held.enter_context(connected(listener.port, LARGE_ASKED))
+            assert client.recv(1)  # the answer has begun
+        assert tracemalloc.get_traced_memory()[0] < 2 * LARGE_BYTES
+
+
+def test_the_system_holds_little_of_an_answer_that_is_not_read() -> None:
+    """Whoever does not read gets no more than that, once the server has gone."""
+    with ExitStack() as held:
+        with large() as listener:
+            client = held.enter_context(connected(listener.port, LARGE_ASKED))
+            assert client.recv(1)  # the answer has begun
+        assert sum(map(len, iter(lambda: client.recv(1 << 16), b""))) < 1 << 20
 
 
 # --- those who ask all the time ---
