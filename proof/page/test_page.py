@@ -11,7 +11,16 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from proof.page.browser import HEIGHT, NARROW, TOKEN, WIDTH, Served, Tab, chromium
-from proof.page.documents import NOW, STATES, Values, healthy, hostile, many, trouble
+from proof.page.documents import (
+    NOW,
+    STATES,
+    Values,
+    healthy,
+    hostile,
+    many,
+    trouble,
+    with_peers,
+)
 
 ROOT = Path(__file__).parents[2]
 SEEN = Path(__file__).parent / "seen"
@@ -152,6 +161,28 @@ def test_names_of_strangers_are_text(tab: Tab) -> None:
     assert page.evaluate("window.hit ?? null") is None
     assert tab.errors == []
     assert tab.foreign == []
+
+
+def test_a_peer_that_lies_hides_nothing_of_this_worker(tab: Tab) -> None:
+    """It has our name and our partitions, all is well there, and its clock is beyond all dates."""
+    document = with_peers()
+    own = document["worker"]["name"]
+    (liar, *_) = [peer["status"] for peer in document["peers"] if peer["answers"]]
+    liar["worker"] |= {"name": own, "instance": "of a liar", "up_since": 1e18}
+    liar["shards"] = [{**shard, "lag": 0, "since": 1e18} for shard in document["shards"]]
+    liar["findings"] = [{**each, "since": 1e18} for each in document["findings"]]
+    liar["minutes"] = {**document["minutes"], "first": 1e18}
+    for shard in document["shards"]:
+        shard["lag"] = 987_654
+    page = tab.show(document)
+    rows = page.locator("#partitions tbody tr", has_text="987,654")
+    assert rows.count() == len(document["shards"])
+    for button in page.locator("#partitions tbody button.place").all():
+        button.click()
+    drawn = page.locator("#plot path.pass").get_attribute("d")
+    assert drawn is not None
+    assert drawn.count("M") == 60
+    assert tab.errors == []
 
 
 def test_nothing_runs_that_is_not_a_file_of_ours(tab: Tab) -> None:

@@ -142,7 +142,10 @@ def _document(body: bytes) -> tuple[str, str]:
     if found is None:
         raise PeerError("what answers there is no worker of this version")
     found.pop("peers", None)
-    return found["worker"]["instance"], encoded(found)
+    text = encoded(found)
+    if len(text) > ANSWER_BYTES_MAX:  # a worker encodes alike; others may be three times as short
+        raise _too_long()
+    return found["worker"]["instance"], text
 
 
 async def answer_of(address: Address, target: str = TARGET) -> bytes:
@@ -173,7 +176,7 @@ async def _body(http: h11.Connection, reader: asyncio.StreamReader) -> bytes:
             data = await reader.read(READ_BYTES)
             taken += len(data)
             if taken > ANSWER_BYTES_MAX:
-                raise PeerError(f"its answer has more than {ANSWER_BYTES_MAX:,} bytes")
+                raise _too_long()
             http.receive_data(data)
         elif isinstance(event, h11.Response):
             if event.status_code != 200:
@@ -184,6 +187,10 @@ async def _body(http: h11.Connection, reader: asyncio.StreamReader) -> bytes:
             return bytes(body)
         elif not isinstance(event, h11.InformationalResponse):
             raise PeerError("it closes the connection")
+
+
+def _too_long() -> PeerError:
+    return PeerError(f"its answer has more than {ANSWER_BYTES_MAX:,} bytes")
 
 
 class _Name:

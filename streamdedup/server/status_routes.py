@@ -4,6 +4,7 @@ With the query `local` it is about this worker alone; without, its peers are in 
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from http import HTTPStatus
 
 from streamdedup.server.kept import Kept
@@ -34,8 +35,13 @@ def status_routes(
 
     async def answer(request: Request) -> Page:
         text = await kept.get()
-        if request.query != LOCAL:
-            text = f'{text[:-1]},"peers":{await peers.get() if peers else "null"}}}'
-        return Page(HTTPStatus.OK, f"{text}\n", JSON)
+        if request.query == LOCAL:
+            return page(text)
+        return page(text, await peers.get() if peers else "null")
+
+    @lru_cache(maxsize=2)  # the one with peers, and the one without: 32 workers may have 8 MB
+    def page(text: str, others: str | None = None) -> Page:
+        whole = text if others is None else f'{text[:-1]},"peers":{others}}}'
+        return Page(HTTPStatus.OK, f"{whole}\n", JSON).for_many()
 
     return [Route(PATH, answer, gated=True)]

@@ -1,5 +1,6 @@
 """What outsiders can do to the HTTP server: ask slowly, ask all the time. None of it costs a probe."""
 
+import json
 import socket
 import threading
 import tracemalloc
@@ -14,9 +15,11 @@ import pytest
 from streamdedup.server.kept import KEPT_S
 from streamdedup.server.listener import Listener
 from streamdedup.server.pulse import Pulse
-from streamdedup.server.request import Page
-from streamdedup.server.route import Routes, at_once, kept
+from streamdedup.server.request import Page, Request
+from streamdedup.server.route import Routes, answered, at_once, kept
 from streamdedup.server.routes import Served, all_routes
+from streamdedup.server.status_routes import status_routes
+from streamdedup.settings import ServerOptions
 from tests.broker.base import DEADLINE_S, wait_until
 from tests.server.test_server import HOST, ask, page, status
 
@@ -160,6 +163,18 @@ def test_the_system_holds_little_of_an_answer_that_is_not_read() -> None:
             client = held.enter_context(connected(listener.port, LARGE_ASKED))
             assert client.recv(1)  # the answer has begun
         assert sum(map(len, iter(lambda: client.recv(1 << 16), b""))) < 1 << 20
+
+
+async def test_those_who_ask_for_the_status_share_one_answer(clock: Clock) -> None:
+    """One with the peers and one without, which differ, until the document is made anew."""
+    of = status({})
+    of.source = None  # it has not joined
+    (route,) = status_routes(of, Pulse(), ServerOptions(port=0), clock)
+    asked = [Request("GET", "/api/status", query) for query in ("", "local", "", "local")]
+    every, local, again, local_again = [await answered(route, request) for request in asked]
+    assert every.content is again.content
+    assert local.content is local_again.content
+    assert set(json.loads(every.content)) - set(json.loads(local.content)) == {"peers"}
 
 
 # --- those who ask all the time ---

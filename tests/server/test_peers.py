@@ -29,6 +29,16 @@ def document(instance: str) -> dict[str, Any]:
     return made
 
 
+def growing() -> Page:
+    """The document of a worker whose names are short as they come, and long as we pass them on."""
+    made = document("theirs")
+    made["lists"] = [{**made["lists"][0], "name": "é" * shape.TEXT_MAX}] * 15
+    made["findings"] = [{**made["findings"][0], "sentence": "é" * shape.TEXT_MAX}] * 15
+    page = Page(HTTPStatus.OK, json.dumps(made, ensure_ascii=False))
+    assert len(page.content) < ANSWER_BYTES_MAX
+    return page
+
+
 class Worker:
     """A server that answers as a worker, and what it was asked."""
 
@@ -93,10 +103,11 @@ async def test_this_worker_is_no_peer_of_itself() -> None:
         (as_json({}), "no worker of this version"),
         (Page(HTTPStatus(200), "[" * 100_000), "no worker of this version"),
         (Page(HTTPStatus(200), " " * (ANSWER_BYTES_MAX + 1)), "has more than 256,000 bytes"),
+        (growing(), "has more than 256,000 bytes"),
         (Page(HTTPStatus(302), "", headers=(("Location", "http://127.0.0.1:1/"),)), "status 302"),
         (Page(HTTPStatus(500), ""), "status 500"),
     ],
-    ids=["shape", "deep", "long", "redirect", "failed"],
+    ids=["shape", "deep", "long", "growing", "redirect", "failed"],
 )
 async def test_what_is_no_answer_of_a_worker_is_an_error(page: Page, error: str) -> None:
     """One sentence says so, nothing of it is shown, and no redirect is followed."""

@@ -32,7 +32,7 @@ export function showPartitions(section, all, rows, query) {
   showTotals($("totals"), all, own);
   showRest($("no-rows"), rows, shown);
   const entries = shown.slice(0, ROWS_MAX).flatMap((row) => {
-    const entry = { key: `${row.worker} ${row.topic}/${row.partition}`, row };
+    const entry = { key: `${row.instance} ${row.topic}/${row.partition}`, row };
     return open.has(entry.key) ? [entry, { key: `${entry.key} details`, row, isDetails: true }] : [entry];
   });
   keyed(body, entries, (entry) => entry.key, makeRow, updateRow);

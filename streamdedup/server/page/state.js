@@ -57,7 +57,7 @@ export function findings(all) {
 // One row a partition: of the workers, then those that only Kafka knows; by trouble, then by number.
 export function rows(all) {
   const found = all.flatMap(({ worker, shards }) =>
-    shards.map((shard) => ({ ...shard, topic: worker.topic, worker: worker.name, at: all[0].at })),
+    shards.map((shard) => ({ ...shard, topic: worker.topic, worker: worker.name, instance: worker.instance, at: all[0].at })),
   );
   const known = new Set(found.map((row) => `${row.topic}/${row.partition}`));
   const others = new Map();
@@ -84,9 +84,9 @@ export function matches(row, query) {
     .every((word) => (/^\d+$/.test(word) ? Number(word) === row.partition : named.includes(word)));
 }
 
-// The minutes of all workers together: {first, pass: [60], ...}; null where no worker has counted.
+// The minutes of all workers together, by the clock of this one: {first, pass: [60], ...}; null where none has counted.
 export function minutes(all) {
-  const first = Math.max(...all.map((status) => status.minutes.first));
+  const { first } = all[0].minutes;
   const sum = { first };
   for (const verdict of VERDICTS) {
     sum[verdict] = Array.from({ length: 60 }, (_, index) => {

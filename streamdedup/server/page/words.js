@@ -6,6 +6,8 @@ const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 const hours = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
+const LAST_S = 8.64e12;
+
 export const NONE = "–";
 export const count = (n) => (n === null || n === undefined ? NONE : whole.format(n));
 
@@ -49,13 +51,16 @@ export function span(s) {
   return s < 730 * 86400 ? `${whole.format(Math.floor(s / 86400))} d` : `${whole.format(Math.floor(s / 31557600))} years`;
 }
 
+// A date has ends, beyond which it is no date; a peer may say any time.
+const date = (at) => new Date(Math.max(-LAST_S, Math.min(at, LAST_S)) * 1000);
+
 // A moment in the reader's time; with the day if that is not the day of `now`.
 export function moment(at, now) {
-  const then = new Date(at * 1000);
-  const isToday = then.toDateString() === new Date(now * 1000).toDateString();
+  const then = date(at);
+  const isToday = then.toDateString() === date(now).toDateString();
   return isToday ? clock.format(then) : `${day.format(then)}, ${hours.format(then)}`;
 }
 
-export const minute = (at) => hours.format(new Date(at * 1000));
+export const minute = (at) => hours.format(date(at));
 
 export const plural = (n, noun) => `${whole.format(n)} ${noun}${n === 1 ? "" : "s"}`;
