@@ -157,9 +157,7 @@ def test_livez_tells_of_a_loop_that_stands_still(monkeypatch: pytest.MonkeyPatch
         return f"it still says {livez()}"
 
     with beating(pulse) as loop:
-        wait_until(
-            lambda: livez() == (200, "alive\n", "text/plain; charset=utf-8", ()), DEADLINE_S, tell
-        )
+        wait_until(lambda: livez() == Page(HTTPStatus.OK, "alive\n"), DEADLINE_S, tell)
         loop.call_soon_threadsafe(go_on.wait, DEADLINE_S)
         wait_until(lambda: livez().status == 503, DEADLINE_S, tell)
         assert re.fullmatch(r"the event loop has stood still for \d+ s\n", livez().text)
