@@ -84,7 +84,7 @@ export function matches(row, query) {
     .every((word) => (/^\d+$/.test(word) ? Number(word) === row.partition : named.includes(word)));
 }
 
-// The minutes of all workers together, by the clock of this one: {first, pass: [60], ...}; null where none has counted.
+// The minutes of all workers, by this one's clock: {first, pass: [60], ...}; null: none has counted.
 export function minutes(all) {
   const { first } = all[0].minutes;
   const sum = { first };

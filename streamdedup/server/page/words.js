@@ -1,12 +1,10 @@
-// Numbers, spans and times as texts: with units, and of a steady width.
+// Numbers, spans and times as texts, with units.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const tenth = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const hours = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
-
-const LAST_S = 8.64e12;
 
 export const NONE = "–";
 export const count = (n) => (n === null || n === undefined ? NONE : whole.format(n));
@@ -51,8 +49,8 @@ export function span(s) {
   return s < 730 * 86400 ? `${whole.format(Math.floor(s / 86400))} d` : `${whole.format(Math.floor(s / 31557600))} years`;
 }
 
-// A date has ends, beyond which it is no date; a peer may say any time.
-const date = (at) => new Date(Math.max(-LAST_S, Math.min(at, LAST_S)) * 1000);
+// Dates have ends.
+const date = (at) => new Date(Math.max(0, Math.min(at, 8e12)) * 1e3);
 
 // A moment in the reader's time; with the day if that is not the day of `now`.
 export function moment(at, now) {
