@@ -93,9 +93,13 @@ class _Checks:
         asked = Future[bytes]()
         waiting = asyncio.wrap_future(asked)
         waiting.add_done_callback(lambda _: self._free.release())
-        threading.Thread(
+        thread = threading.Thread(
             target=self._run, args=(keys, asked), name="lists check", daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # the process may have no more threads
+            asked.set_exception(error)
         return await asyncio.shield(waiting)
 
     def _run(self, keys: Sequence[bytes], asked: "Future[bytes]") -> None:

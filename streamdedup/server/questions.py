@@ -53,17 +53,21 @@ class Questions:
         self._running, self._kept = dict[str, _Question](), dict[str, _Question]()
 
     def begin(self, asked: Asked) -> str:
-        """Begin to answer, and return the id of the question. BusyError if too many are being answered."""
+        """Begin to answer, and return the id of the question. BusyError if too many are being answered.
+
+        RuntimeError if the process may have no more threads: then no place is taken.
+        """
         self.sweep()
         name = secrets.token_urlsafe()
         with self._lock:
             if len(self._running) >= AT_ONCE:
                 self._leave_place()
                 raise BusyError
-            question = self._running[name] = _Question(self._clock())
+            question = _Question(self._clock())
             question.search = Search(
                 self._answering, asked, self._pace, partial(self._ended, name, question)
             )
+            self._running[name] = question
         return name
 
     def look(self, name: str) -> str | None:
@@ -102,7 +106,7 @@ class Questions:
 
     def _ended(self, name: str, question: _Question) -> None:
         """Keep the answer; the search's own thread calls this."""
-        with self._lock:  # `begin` has it until the question has its search
+        with self._lock:  # `begin` has it until the question has its search, and its place
             search = question.search
         text = _text(search) if search else ""
         with self._lock:

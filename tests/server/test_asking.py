@@ -202,6 +202,24 @@ def test_a_search_that_nobody_looks_at_leaves_its_place(asked: Questions, clock:
     assert state(asked, stays)["state"] == "running"
 
 
+def refuses(_: threading.Thread) -> None:
+    """Start no thread, as in a process that may have no more."""
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_question_without_a_thread_takes_no_place(
+    asked: Questions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once there are threads again, as many as ever are answered at once."""
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuses)
+        for _ in range(AT_ONCE):
+            with pytest.raises(RuntimeError):
+                asked.begin(Asked(keys=[b"k"]))
+    for _ in range(AT_ONCE):
+        asked.begin(Asked(keys=[b"k"]))
+
+
 def test_all_searches_end_with_the_worker(asked: Questions) -> None:
     """None goes on in a process that drains."""
     names = [asked.begin(Asked(keys=[b"k"])) for _ in range(2)]
@@ -369,6 +387,17 @@ def test_keys_are_checked_against_the_lists(routes: list[Route]) -> None:
     """The lines of `lists check`, as bytes."""
     page = post(routes, "/api/lists/check", {"keys": ["a", "b"]})
     assert json.loads(page.text) == {"base64": "cGFzcwktCS0JYQpwYXNzCS0JLQliCg=="}
+
+
+def test_a_check_without_a_thread_leaves_its_place(
+    routes: list[Route], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one is answered."""
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuses)
+        page = post(routes, "/api/lists/check", {"keys": ["a"]})
+        assert page.status == HTTPStatus.INTERNAL_SERVER_ERROR
+    assert post(routes, "/api/lists/check", {"keys": ["a"]}).status == HTTPStatus.OK
 
 
 @pytest.mark.parametrize(
