@@ -19,10 +19,9 @@ run: $(VENV)/.demo
 	$(BIN)/streamdedup demo
 
 # More processes than the two cores have work for: tests of a broker wait most of the time, and proof/ has more of them.
-# In CI the tests may take 480 s of the processor, the broker left out.
 PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 10
 test: kernels
-	$(PYTEST) --numprocesses 4 $(if $(filter true,$(CI)),--cpu-max 480) tests $(PYTEST_ARGS)
+	$(PYTEST) --numprocesses 4 tests $(PYTEST_ARGS)
 
 # The worker's page in chromium.
 test-page: kernels

@@ -49,17 +49,6 @@ def test_no_command_uses_the_environment_of_another_python() -> None:
     assert ".venv/" not in done.stdout.replace(sys.executable, "PYTHON")
 
 
-@pytest.mark.parametrize("ci", ["", "true"])
-def test_in_ci_the_tests_may_take_so_much_of_the_cpu(ci: str) -> None:
-    """These alone: what proof/ takes has no limit, nor has a machine that nobody knows."""
-    runs = [
-        line
-        for line in make("--dry-run", "test-all", CI=ci).stdout.splitlines()
-        if " -m pytest " in line
-    ]
-    assert ["--cpu-max 480" in line for line in runs] == [bool(ci), False], runs
-
-
 def test_what_is_compiled_is_kept(tmp_path: Path) -> None:
     """Where Python is told to keep nothing, as in many images: hundreds of processes would compile the package."""
     more = tmp_path / "more"
