@@ -130,6 +130,7 @@ def document(shards: Iterable[Values], worker: Values | None = None, /, **others
         "at": NOW,
         "worker": {
             "name": "dedup-0",
+            "instance": "0" * 32,
             "version": "0.9.0",
             "python": "3.11.7",
             "up_since": NOW - 3 * DAY,
@@ -356,7 +357,7 @@ def many() -> Values:
 def with_peers() -> Values:
     """Two workers on one page, and a third one that is away."""
     mine, theirs = document([shard(0), shard(2)]), document([shard(1), shard(3)])
-    theirs["worker"] |= {"name": "dedup-1", "up_since": NOW - DAY}
+    theirs["worker"] |= {"name": "dedup-1", "instance": "1" * 32, "up_since": NOW - DAY}
     theirs["findings"] = [
         finding("clock-differs", "warning", "broker 1", "this clock is 9 s behind", "use NTP", 9)
     ]
