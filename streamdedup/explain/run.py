@@ -65,12 +65,7 @@ async def ask_keys(
     answer.
     """
     question, stage = await _question(
-        settings,
-        cluster,
-        lists_of,
-        scope.since_ms,
-        on_progress=on_progress,
-        threads=threads or Threads(),
+        settings, cluster, lists_of, scope, on_progress=on_progress, threads=threads
     )
     count = stage.partitions
     for partition in scope.partitions:
@@ -107,12 +102,7 @@ async def ask_event(
     answer.
     """
     question, stage = await _question(
-        settings,
-        cluster,
-        lists_of,
-        scope.since_ms,
-        on_progress=on_progress,
-        threads=threads or Threads(),
+        settings, cluster, lists_of, scope, on_progress=on_progress, threads=threads
     )
     inputs = question.inputs or [
         InputPartition(settings.source.topic, number) for number in range(stage.partitions)
@@ -134,10 +124,10 @@ async def _question(
     settings: Settings,
     cluster: Cluster,
     lists_of: ListsOf,
-    since_ms: int | None,
+    scope: Scope,
     *,
     on_progress: OnProgress,
-    threads: Threads,
+    threads: Threads | None,
 ) -> tuple[Question, Stage]:
     staged = settings.source.repartition
     judging = settings if staged is None else deduplicating(settings)
@@ -166,8 +156,8 @@ async def _question(
         recipe=recipe,
         lists=await lists_of(recipe),
         reader=Reader(cluster, on_read),
-        services=MemoryServices(cluster=cluster, threads=threads),
+        services=MemoryServices(cluster=cluster, threads=threads or Threads()),
         inputs=inputs,
-        since_ms=since_ms,
+        since_ms=scope.since_ms,
     )
     return question, Stage(settings, partitions)

@@ -37,13 +37,12 @@ def observe(status: Status, pulse: Pulse) -> None:
     failures, _ = active(status, pulse)
     deliveries, meters = dict(status.deliveries), status.meters.shards
     seen = {}
-    for partition, counts in meters.items():
-        delivery = deliveries.get(partition)
-        seen[partition] = Seen(
-            tuple(counts.ledger.tally.by_verdict.tolist()),
-            None if delivery is None else delivery.state,
-            None if delivery is None else delivery.lag,
-            None if delivery is None else delivery.read_ms,
+    for partition, meter in meters.items():
+        counts, delivery = tuple(meter.ledger.tally.by_verdict.tolist()), deliveries.get(partition)
+        seen[partition] = (
+            Seen(counts, delivery.state, delivery.lag, delivery.read_ms)
+            if delivery
+            else Seen(counts, None)
         )
     copied = status.copying.copied if status.copying else 0
     status.history.observe(time.monotonic(), seen, ready=not failures, copied=copied)
@@ -172,14 +171,15 @@ def _shard(history: History, meters: ShardMeters, delivery: Delivery, now: float
 
 
 def _filter(delivery: Delivery, left_s: float | None) -> Values:
-    filter_ = delivery.shard.filter if delivery.shard else None
-    return {
-        "keys": len(filter_) if filter_ else None,
-        "capacity": filter_.capacity if filter_ else None,
-        "error_rate": filter_.error_rate_now if filter_ else None,
-        "error_rate_allowed": filter_.error_rate if filter_ else None,
-        "full_in_s": left_s if left_s is not None and math.isfinite(left_s) else None,
-        "filter_bytes": filter_.size_bytes if filter_ else None,
+    full_in_s = left_s if left_s is not None and math.isfinite(left_s) else None
+    shard = delivery.shard
+    return {  # a filter without keys is false, so the shard is asked
+        "keys": len(shard.filter) if shard else None,
+        "capacity": shard.filter.capacity if shard else None,
+        "error_rate": shard.filter.error_rate_now if shard else None,
+        "error_rate_allowed": shard.filter.error_rate if shard else None,
+        "full_in_s": full_in_s,
+        "filter_bytes": shard.filter.size_bytes if shard else None,
     }
 
 

@@ -47,6 +47,7 @@ def test_the_document_counts_what_was_decided(deployment: MemoryDeployment) -> N
             await settled(worker, 20)
             after = shown(worker)
         assert before["totals"]["verdicts"]["pass"] == 0
+        assert [shard["keys"] for shard in before["shards"]] == [0, 0]
         assert after["totals"]["verdicts"] == {
             "pass": 10,
             "duplicate": 10,
